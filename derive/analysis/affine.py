@@ -65,7 +65,7 @@ class Affine:
 
     @property
     def index(self) -> ir.Index | None:
-        """The index that it is, if it is one alone."""
+        """The index, if the form is a single index, else None."""
         if len(self.terms) == 1 and not self.constant.terms:
             ((atom, each),) = self.terms.items()
             if isinstance(atom, ir.Index) and each == ONE:
@@ -73,7 +73,7 @@ class Affine:
         return None
 
     def to_polynomial(self) -> Polynomial:
-        """The same value as a polynomial over sizes and atoms."""
+        """The form as a polynomial over sizes and atoms."""
         total = self.constant
         for atom, each in self.terms.items():
             total = total + each * Polynomial.of(atom)
@@ -84,7 +84,7 @@ class Affine:
         plain = self.index
         if plain is not None:
             return plain
-        atoms = sorted(self.terms, key=order_atom)
+        atoms = sorted(self.terms, key=atom_key)
         parts = [_to_product(self.terms[atom], atom) for atom in atoms]
         if self.constant.terms or not parts:
             constant = self.constant.to_expr()
@@ -96,8 +96,8 @@ class Affine:
 
 
 @lru_cache(maxsize=20000)
-def order_atom(atom: ir.Expr) -> tuple[str, str]:
-    """What sorts atoms: their text."""
+def atom_key(atom: ir.Expr) -> tuple[str, str]:
+    """The sort key of atoms: the text."""
     return to_text(atom), repr(atom) if isinstance(atom, ir.Index) else ""
 
 
@@ -113,19 +113,19 @@ def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
 #     atom   = Index | floordiv(affine, divisor) | clip(..), an integer tensor's element, ...
 #
 # A remainder is `l - n*(l // n)`, so that quotients are the only new atoms. Ranges simplify them:
-# `l // n` goes where its range lies between two multiples of n, and (g*A + r)//(g*m) = A//m where
-# 0 <= r < g. An index of extent 1 is 0. A view of a tensor is `unravel(ravel(places, old), new)`.
+# `l // n` is a constant if the range of l is between two multiples of n, and
+# (g*A + r)//(g*m) = A//m if 0 <= r < g. An index of extent 1 is 0. A view of a tensor is
+# `unravel(ravel(places, old), new)`.
 #
 # Laws:
-# - Equal affines have equal values; what is simplified is equal for all sizes >= 1 and all values
-# of
-#   the indices within their extents (and wherever the given facts are >= 0).
+# - Equal affines have equal values. A simplified affine is equal to the original for all sizes >= 1
+#   and all values of the indices within their extents (and wherever the given facts are >= 0).
 
-# `least`: affine >= 0, or `zero`: affine = 0; and whether that holds, or its contrary
+# (kind, affine, truth): `least` is affine >= 0, `zero` is affine = 0; truth False negates it
 Relation: TypeAlias = tuple[str, Affine, bool]
 
 
-def _read(value: Affine | ir.Expr | Polynomial | int) -> Affine:
+def _to_form(value: Affine | ir.Expr | Polynomial | int) -> Affine:
     match value:
         case Affine():
             return value
@@ -142,7 +142,7 @@ def _of_atom(atom: ir.Expr) -> Affine:
 
 @lru_cache(maxsize=50000)
 def to_affine(expr: ir.Expr) -> Affine:
-    """The simplified affine of an integer expression; what is not linear becomes an atom."""
+    """The simplified affine of an integer expression; a nonlinear part becomes an atom."""
     match expr:
         case ir.Number(value):
             return Affine({}, Polynomial.of(value))
@@ -189,7 +189,7 @@ def simplify_place(expr: ir.Expr) -> ir.Expr:
 
 
 def simplify_places(expr: ir.Expr) -> ir.Expr:
-    """A read at places in a simple form; else the expression itself."""
+    """An access with simplified places; any other expression unchanged."""
     if not isinstance(expr, ir.Access):
         return expr
     return ir.Access(expr.tensor, tuple(map(simplify_place, expr.places)))
@@ -202,7 +202,7 @@ def _multiply(parts: list[Affine]) -> Affine:
             made = ir.Mul(
                 tuple(
                     each.to_expr()
-                    for each in sorted(parts, key=lambda part: order_atom(part.to_expr()))
+                    for each in sorted(parts, key=lambda part: atom_key(part.to_expr()))
                 )
             )
             return _of_atom(made)
@@ -211,7 +211,7 @@ def _multiply(parts: list[Affine]) -> Affine:
 
 
 def find_range(value: Affine, facts: Facts = ()) -> Range:
-    """The least and the largest value, polynomials over sizes; None where it is not known."""
+    """The range of a form, with bounds that are polynomials over sizes or None."""
     if not value.terms:
         return Range(value.constant, value.constant)
     return known_facts.find_range(value.to_polynomial(), facts)
@@ -224,19 +224,19 @@ def _is_least_zero(value: Affine) -> bool:
 
 def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Facts = ()) -> Affine:
     """The value // under, simplified."""
-    over, divisor = _read(value), _read(under).constant
+    over, divisor = _to_form(value), _to_form(under).constant
     if divisor == ONE:
         return over
-    exact, remainder = _split(over, divisor)
+    exact, remainder = _split_multiples(over, divisor)
     if not remainder.terms and not remainder.constant.terms:
         return exact
-    if not is_never_negative(divisor, facts):  # an index that has a value has an extent
+    if not is_never_negative(divisor, facts):  # an index with a value has an extent >= 1
         extents = (atom.extent for atom in over.terms if isinstance(atom, ir.Index))
         facts = (*facts, *(Polynomial.of(extent) - ONE for extent in extents))
     if not is_never_negative(divisor, facts) or not _is_whole(over):
         return _keep_quotient(over, divisor)
     if not is_positive(divisor, facts):
-        facts = (*facts, divisor - ONE)  # nothing is divided by 0
+        facts = (*facts, divisor - ONE)  # a division by 0 has no value
     found = _find_whole_quotient(over, divisor, facts)
     if found is not None:
         return found
@@ -252,18 +252,18 @@ def divide(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int, facts: Fa
         left_divisor = divide_wholly(divisor, divisor_part)
         if left_divisor is not None and _is_between(rest, divisor_part, facts):
             return divide(Affine(wide, whole), left_divisor, facts)
-    quotient, rest = _split(over, divisor)
+    quotient, rest = _split_multiples(over, divisor)
     merged = _merge_quotients(rest, divisor, facts)
     return quotient + (merged or _keep_quotient(rest, divisor))
 
 
 def _is_whole(value: Affine) -> bool:
-    """Has it whole coefficients?"""
+    """Whether all coefficients are integers."""
     parts = (*value.terms.values(), value.constant)
     return all(number.denominator == 1 for part in parts for number in part.terms.values())
 
 
-def _split(over: Affine, divisor: Polynomial) -> tuple[Affine, Affine]:
+def _split_multiples(over: Affine, divisor: Polynomial) -> tuple[Affine, Affine]:
     """The pair (q, r) with over = q * divisor + r."""
     quotient, rest = {}, {}
     for atom, each in over.terms.items():
@@ -273,7 +273,7 @@ def _split(over: Affine, divisor: Polynomial) -> tuple[Affine, Affine]:
 
 
 def _find_whole_quotient(over: Affine, divisor: Polynomial, facts: Facts) -> Affine | None:
-    """The quotient, where the remainder's range lies between two multiples of the divisor."""
+    """The quotient, if the range of a remainder is between two multiples of the divisor."""
     for quotient, rest in _find_splits(over, divisor):
         low, high = find_range(rest, facts)
         if low is None or high is None:
@@ -289,8 +289,8 @@ def _find_whole_quotient(over: Affine, divisor: Polynomial, facts: Facts) -> Aff
 
 
 def _find_splits(over: Affine, divisor: Polynomial) -> list[tuple[Affine, Affine]]:
-    """Ways to write over = q * divisor + r: with whole parts, small ones, or none taken out."""
-    splits = [_split(over, divisor)]
+    """Pairs (q, r) with over = q * divisor + r: by floors, by nearest integers, and q = 0."""
+    splits = [_split_multiples(over, divisor)]
     number = divisor.constant
     if number is not None and any(each.constant is not None for each in over.terms.values()):
         nearest, rest = splits[0]
@@ -303,7 +303,7 @@ def _find_splits(over: Affine, divisor: Polynomial) -> list[tuple[Affine, Affine
 
 
 def _is_between(rest: Affine, end: Polynomial, facts: Facts) -> bool:
-    """Is 0 <= rest < end?"""
+    """Whether 0 <= rest < end is shown."""
     low, high = find_range(rest, facts)
     if low is None or high is None:
         return False
@@ -311,7 +311,7 @@ def _is_between(rest: Affine, end: Polynomial, facts: Facts) -> bool:
 
 
 def _merge_quotients(rest: Affine, divisor: Polynomial, facts: Facts) -> Affine | None:
-    """(a // n + b) // m = (a + n*b) // (n*m)."""
+    """The quotient by the law (a // n + b) // m = (a + n*b) // (n*m), if it fits."""
     quotients = [
         (atom, atom.arguments)
         for atom in rest.terms
@@ -340,25 +340,25 @@ def _keep_quotient(over: Affine, divisor: Polynomial) -> Affine:
 
 
 def modulo(value: Affine | ir.Expr, under: ir.Expr | Polynomial | int) -> Affine:
-    """The value % under: what a quotient leaves."""
-    over, divisor = _read(value), _read(under).constant
+    """The value % under, as value - under * (value // under)."""
+    over, divisor = _to_form(value), _to_form(under).constant
     return over - divide(over, divisor).scale(divisor)
 
 
 def ravel(places: Sequence[Affine | ir.Expr], shape: Sequence[ir.Expr | int]) -> Affine:
-    """The position in row-major order of an element of a tensor of this shape."""
+    """The row-major position of an element of a tensor of this shape."""
     total = Affine({})
     for place, extent in zip(places, shape, strict=True):
-        total = total.scale(_read(extent).constant) + _read(place)
+        total = total.scale(_to_form(extent).constant) + _to_form(place)
     return total
 
 
 def unravel(position: Affine | ir.Expr, shape: Sequence[ir.Expr | int]) -> tuple[Affine, ...]:
-    """The places in a tensor of this shape of an element by its position in row-major order."""
-    left = _read(position)
+    """The places of the element at a row-major position of a tensor of this shape."""
+    left = _to_form(position)
     places: list[Affine] = []
     for extent in reversed(shape[1:]):
-        length = _read(extent).constant
+        length = _to_form(extent).constant
         above = divide(left, length)
         places.append(left - above.scale(length))
         left = above
@@ -366,7 +366,7 @@ def unravel(position: Affine | ir.Expr, shape: Sequence[ir.Expr | int]) -> tuple
 
 
 def relate(relation: str, left: Affine, right: Affine) -> Relation:
-    """A comparison of whole numbers as a relation to 0; `<` leaves 1 at least between them."""
+    """A comparison of integers as a relation to 0; a < b is b - a - 1 >= 0."""
     if relation in {"==", "!="}:
         return "zero", left - right, relation == "=="
     gap = right - left if relation in {"<", "<="} else left - right
@@ -376,7 +376,7 @@ def relate(relation: str, left: Affine, right: Affine) -> Relation:
 
 
 def find_truth(kind: str, subject: Affine) -> bool | None:
-    """The truth of `affine >= 0` or `affine = 0` where its range tells it."""
+    """The truth of `affine >= 0` or `affine = 0` by its range; None if undecided."""
     low, high = find_range(subject)
     is_below = high is not None and is_never_negative(Polynomial.of(-1) - high)
     if kind == "least":
@@ -388,8 +388,8 @@ def find_truth(kind: str, subject: Affine) -> bool | None:
     return False if is_below or is_above else None
 
 
-def put(value: Affine, new: dict[ir.Index, Affine]) -> Affine:
-    """The affine with others in place of its indices, simplified."""
+def substitute_indices(value: Affine, new: dict[ir.Index, Affine]) -> Affine:
+    """The affine with indices replaced by affines, simplified."""
     total = Affine({}, value.constant)
     for atom, each in value.terms.items():
         if isinstance(atom, ir.Index):
@@ -405,14 +405,15 @@ def put(value: Affine, new: dict[ir.Index, Affine]) -> Affine:
 
 
 def is_never_empty(index: ir.Index | None, relations: Sequence[Relation]) -> bool:
-    """Do all relations hold for some value of the index, whatever the others and all tensors are?
+    """Whether all relations are shown to hold for some value of the index, for any others.
 
-    Tried are the ends of its range, and where a relation just holds.
+    The candidates are the ends of its range and the edges of the relations.
     """
     for place in _find_witnesses(index, relations):
         new = {index: place} if index is not None else {}
         truths = (
-            find_truth(kind, put(subject, new)) is holds for kind, subject, holds in relations
+            find_truth(kind, substitute_indices(subject, new)) is holds
+            for kind, subject, holds in relations
         )
         if all(truths):
             return True

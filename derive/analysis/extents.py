@@ -1,10 +1,10 @@
-"""The extents of indices, where each is known from, and reads that stay within their tensors.
+"""The sources of sizes and extents, and proofs that reads are in range.
 
-Guards of a read: the condition of a `where` (for its first branch; its contrary for the other),
-that of a reduction, every Iverson bracket of a product, which guards all its other factors at any
-depth, and in an `and` the parts before.
+Guards of a read: the condition of a `where` (negated for the second branch), the condition of a
+reduction, every Iverson bracket of a product (for all other factors at any depth), and in an `and`
+the parts before.
 
-A row is what a reduction, or a function along an index, runs over: an index, under a condition.
+A row is the domain of a reduction or of a function along an index: an index under a condition.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
 from derive.ir.recurrences import find_lowest
-from derive.ir.text import find_marks, find_untold, to_text, write_extent
+from derive.ir.text import find_marks, find_undeduced, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
@@ -43,7 +43,7 @@ from derive.ir.walk import (
 
 
 def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    """The indices that the left side holds and the right side does not."""
+    """The indices of the left side that the right side lacks."""
     free = find_free(equation.value)
     return tuple(index for index in find_free(equation.target) if index not in free)
 
@@ -62,7 +62,7 @@ class FromShape:
 
 @dataclass(frozen=True, slots=True)
 class FromEquation:
-    """The size solves `coefficient * size + rest == extent of that place`."""
+    """The size solves `coefficient * size + rest == extent of a place`."""
 
     name: str
     tensor: ir.Tensor
@@ -83,39 +83,39 @@ SizeSource: TypeAlias = FromShape | FromEquation | FromKeyword
 
 
 def find_size_sources(system: ir.System) -> tuple[SizeSource, ...]:
-    """How each size is obtained, in an order in which each needs only those before it.
+    """The source of each size, in an order in which each needs only sizes before it.
 
-    Raises DeriveError (`size-untold`) for a size that nothing tells.
+    Raises DeriveError (`size-untold`) for a size without a source.
     """
     for mistake in find_size_mistakes(system):
         raise DeriveError(mistake)
-    return _find_told(system)
+    return _find_sources(system)
 
 
 def find_size_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Sizes that nothing tells."""
-    told = sorted(source.name for source in _find_told(system))
+    """The errors for sizes without a source."""
+    known = sorted(source.name for source in _find_sources(system))
     for name in find_sizes(system):
-        if name not in told:
-            yield _untold(name, system, told)
+        if name not in known:
+            yield _report_unknown_size(name, system, known)
 
 
 def find_open_sizes(system: ir.System) -> tuple[str, ...]:
-    """The sizes that nothing tells: they must be arguments.
+    """The sizes without a source, which must become arguments.
 
     An extent with several unknowns, `H*D`, is solved for its last one if the others are arguments.
     """
     keywords: dict[str, None] = {}
     while True:
         arguments = (*system.sizes, *map(ir.SizeInput, keywords))
-        told = {source.name for source in _find_told(replace(system, sizes=arguments))}
-        missing = [name for name in find_sizes(system) if name not in told]
+        known = {source.name for source in _find_sources(replace(system, sizes=arguments))}
+        missing = [name for name in find_sizes(system) if name not in known]
         if not missing:
             return tuple(keywords)
         keywords[missing[0]] = None
 
 
-def _find_told(system: ir.System) -> tuple[SizeSource, ...]:
+def _find_sources(system: ir.System) -> tuple[SizeSource, ...]:
     sources: dict[str, SizeSource] = {
         size.name: FromKeyword(size.name, size.default) for size in system.sizes
     }
@@ -131,25 +131,25 @@ def _find_told(system: ir.System) -> tuple[SizeSource, ...]:
     while count != len(sources):
         count = len(sources)
         for tensor, place, extent in places:
-            solved = _solve(tensor, place, extent, sources)
+            solved = _solve_extent(tensor, place, extent, sources)
             if solved is not None:
                 sources.setdefault(solved.name, solved)
     return tuple(sources.values())
 
 
-def _solve(
+def _solve_extent(
     tensor: ir.Tensor, place: int, extent: ir.Expr, known: dict[str, SizeSource]
 ) -> FromEquation | None:
-    """The one unknown size of an extent that is linear in it."""
+    """The equation for the only unknown size of an extent, if the extent is linear in it."""
     unknown = [name for name in find_size_names(extent) if name not in known]
-    split = Polynomial.of(extent).split(ir.Size(unknown[0])) if len(unknown) == 1 else None
+    split = Polynomial.of(extent).split_linear(ir.Size(unknown[0])) if len(unknown) == 1 else None
     if split is None:
         return None
     coefficient, rest = split
     return FromEquation(unknown[0], tensor, place, coefficient.to_expr(), rest.to_expr())
 
 
-def _untold(name: str, system: ir.System, told: list[str]) -> Diagnostic:
+def _report_unknown_size(name: str, system: ir.System, known: list[str]) -> Diagnostic:
     facts = []
     for tensor in system.tensors:
         for place, extent in enumerate(tensor.shape):
@@ -165,33 +165,33 @@ def _untold(name: str, system: ir.System, told: list[str]) -> Diagnostic:
         "size-untold",
         f"no shape tells the size {name}",
         facts=tuple(facts),
-        help=("" if facts else suggest(name, told))
+        help=("" if facts else suggest(name, known))
         or f"make it an argument by a line before: size {name}",
     )
 
 
 def find_extent_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Indices with two extents, and extents that are no whole numbers."""
+    """The errors for indices with two extents, and for extents that are not integers."""
     first: dict[str, ir.Index] = {}
     for index in find_all_indices(system):
-        if not _counts(index.extent):
-            yield _say_fraction(index.extent, f"index {index.name}")
+        if not _is_integral(index.extent):
+            yield _report_fraction(index.extent, f"index {index.name}")
         known = first.setdefault(index.name, index)
         if not is_same_extent(known.extent, index.extent):
-            yield _two_extents(known, index, system)
+            yield _report_two_extents(known, index, system)
     for tensor in system.tensors:
         for place, length in enumerate(tensor.shape):
-            if not _counts(length):
-                yield _say_fraction(length, f"place {place} of {tensor.name}")
+            if not _is_integral(length):
+                yield _report_fraction(length, f"place {place} of {tensor.name}")
 
 
-def _say_fraction(extent: ir.Expr, what: str) -> Diagnostic:
-    says = f"the extent {write_extent(extent)} of {what} is no whole number"
-    return Diagnostic("extent-form", says, help="divide with //: floor(a/b) in SymPy")
+def _report_fraction(extent: ir.Expr, owner: str) -> Diagnostic:
+    message = f"the extent {write_extent(extent)} of {owner} is no whole number"
+    return Diagnostic("extent-form", message, help="divide with //: floor(a/b) in SymPy")
 
 
-def _counts(extent: ir.Expr) -> bool:
-    """Is the extent a whole number at a few sizes?"""
+def _is_integral(extent: ir.Expr) -> bool:
+    """Whether the extent is an integer at each of six choices of sizes."""
     value = Polynomial.of(extent)
     for start in range(1, 7):
         chosen = {name: start + k for k, name in enumerate(find_size_names(extent))}
@@ -199,33 +199,33 @@ def _counts(extent: ir.Expr) -> bool:
             if value.at(chosen).denominator != 1:
                 return False
         except (TypeError, KeyError, ZeroDivisionError, OverflowError):
-            return True  # no arithmetic over sizes; judged where it is used
+            return True  # not evaluable here; checked where it is used
     return True
 
 
-def _two_extents(one: ir.Index, other: ir.Index, system: ir.System) -> Diagnostic:
+def _report_two_extents(one: ir.Index, other: ir.Index, system: ir.System) -> Diagnostic:
     equation = next((e for e in system.equations if find_marks(e, other)), system.equations[-1])
     return Diagnostic(
         "index-extents",
         f"index {one.name} has two extents, "
         f"{write_extent(one.extent)} and {write_extent(other.extent)}",
         find_marks(equation, other),
-        (say_extent(one, system), say_extent(other, system)),
+        (describe_extent(one, system), describe_extent(other, system)),
         "give one of them a name of its own",
     )
 
 
-def say_extent(index: ir.Index, system: ir.System) -> str:
+def describe_extent(index: ir.Index, system: ir.System) -> str:
     """`c has extent 64, from place 2 of K`."""
-    says = f"{index.name} has extent {write_extent(index.extent)}"
+    written = f"{index.name} has extent {write_extent(index.extent)}"
     origin = find_origin(index, system)
     if origin is None:
-        return f"{says}, as declared"
-    return f"{says}, from place {origin[1]} of {origin[0].name}"
+        return f"{written}, as declared"
+    return f"{written}, from place {origin[1]} of {origin[0].name}"
 
 
 def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | None:
-    """The first plain use that has the index's extent: its tensor and place, arguments first."""
+    """The tensor and place of the first plain use with the index's extent, arguments first."""
     fitting = (
         (access.tensor, number)
         for equation in system.equations
@@ -249,7 +249,7 @@ class Read:
 
     @property
     def place(self) -> ir.Expr:
-        """The position that is read."""
+        """The position read."""
         return self.access.places[self.number]
 
     @property
@@ -264,8 +264,8 @@ class Read:
 
 
 def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Reads that may leave their tensors, and places of another extent than their index."""
-    declared = {index.name for index in find_untold(system)}
+    """The errors for reads that may be out of range, and for indices used with other extents."""
+    declared = {index.name for index in find_undeduced(system)}
     counts = Counter(equation.target.tensor for equation in system.equations)
     lowest = find_lowest(system)
     filled = _find_filled(system)
@@ -275,17 +275,18 @@ def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 read = Read(access, number, equation, system)
                 yield from _find_position_mistakes(read)
                 yield from _find_fractions(read)
-                yield from _judge(read, facts, declared, lowest.get((access.tensor, number), 0))
+                low = lowest.get((access.tensor, number), 0)
+                yield from _find_range_mistakes(read, facts, declared, low)
         for number, place in enumerate(equation.target.places):
             if counts[equation.target.tensor] > 1:
-                break  # it fills a part of the tensor
+                break  # each equation fills a part of the tensor
             read = Read(equation.target, number, equation, system)
             if isinstance(place, ir.Index) and not is_same_extent(place.extent, read.extent):
-                yield _misread(read, place)
+                yield _report_other_extent(read, place)
 
 
 def _find_filled(system: ir.System) -> Facts:
-    """What is >= 0 as equations fill fixed places: h[1] = .. stands where h has two at least."""
+    """The facts implied by equations for fixed places: h[1] = .. implies an extent >= 2."""
     found: list[Polynomial] = []
     for target in (equation.target for equation in system.equations):
         for place, extent in zip(target.places, target.tensor.shape, strict=True):
@@ -295,7 +296,7 @@ def _find_filled(system: ir.System) -> Facts:
 
 
 def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
-    """Positions told by tensors that hold no integers, or integers without a bound or a clip."""
+    """The errors for positions read from non-integer tensors or from unbounded, unclipped ones."""
     access, equation = read.access, read.equation
     clips = [
         part for part in walk(read.place) if isinstance(part, ir.Call) and part.function == "clip"
@@ -316,12 +317,12 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
             shape = ", ".join(map(write_extent, here.tensor.shape))
             bound = write_extent(read.extent)
             advice = f"declare int {here.tensor.name}[{shape}] < {bound}"
-        says = f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}"
-        yield Diagnostic(code, says, find_marks(equation, access, here), help=advice)
+        message = f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}"
+        yield Diagnostic(code, message, find_marks(equation, access, here), help=advice)
 
 
 def _find_fractions(read: Read) -> Iterator[Diagnostic]:
-    """Positions that are no whole numbers, though no tensor is to blame."""
+    """The error for a position without tensors that is not an integer."""
     value = Polynomial.of(read.place)
     if is_whole(value) or any(isinstance(here, ir.Access) for here in walk(read.place)):
         return
@@ -335,30 +336,32 @@ def _find_fractions(read: Read) -> Iterator[Diagnostic]:
     )
 
 
-def _judge(read: Read, facts: Facts, declared: set[str], lowest: int) -> Iterator[Diagnostic]:
-    """Is this read in range?"""
+def _find_range_mistakes(
+    read: Read, facts: Facts, declared: set[str], lowest: int
+) -> Iterator[Diagnostic]:
+    """The error for a read that is not shown to be in range."""
     place, extent = read.place, read.extent
     if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return
     length = Polynomial.of(extent)
     starts, ends = find_sides(place, length, facts)
-    if lowest:  # a recurrence begins before its first place
+    if lowest:  # the initial values of a recurrence have negative places
         starts = is_never_negative(Polynomial.of(place) - Polynomial.of(lowest), facts)
     if isinstance(place, ir.Index):
-        # An index that took its extent from a shape must not fall short of another one unnoticed.
+        # An index with a deduced extent must not silently leave out the end of another tensor.
         falls_short = is_never_negative(length - Polynomial.of(place.extent))
         is_given = read.access.tensor in read.system.inputs
         if not ends or (falls_short and is_given and place.name not in declared):
-            yield _misread(read, place)
+            yield _report_other_extent(read, place)
     elif not (starts and ends):
-        yield _outside(_as_written(read), starts=starts, ends=ends)
+        yield _report_outside(_restore_read(read), starts=starts, ends=ends)
 
 
-def _as_written(read: Read) -> Read:
-    """The read as it was typed: what got an equation of its own since then stands in its place."""
+def _restore_read(read: Read) -> Read:
+    """The read as the user wrote it, with equations that the compiler split off inlined again."""
     system = read.system
-    typed = {equation.target.tensor.name for equation in system.written}
-    made = {e.target.tensor: e for e in system.equations if e.target.tensor.name not in typed}
+    written = {equation.target.tensor.name for equation in system.written}
+    made = {e.target.tensor: e for e in system.equations if e.target.tensor.name not in written}
 
     def act(expr: ir.Expr) -> ir.Expr:
         if not isinstance(expr, ir.Access) or expr.tensor not in made:
@@ -367,7 +370,7 @@ def _as_written(read: Read) -> Read:
         places = dict(zip(equation.target.places, expr.places, strict=True))
         return rewrite_bottom_up(substitute(equation.value, places), act)
 
-    if not typed or not made:
+    if not written or not made:
         return read
     access = rewrite_bottom_up(read.access, act)
     assert isinstance(access, ir.Access)
@@ -376,31 +379,31 @@ def _as_written(read: Read) -> Read:
 
 
 def find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
-    """Is a place at least 0, and below the length? Of a max or min one part is enough on a side."""
+    """Whether a place is shown to be >= 0, and to be < length; by parts of a max or min."""
     match place:
-        case ir.Call("max" | "min" as which, parts):
+        case ir.Call("max" | "min" as function, parts):
             starts, ends = zip(*(find_sides(each, length, facts) for each in parts), strict=True)
-            is_max = which == "max"
+            is_max = function == "max"
             return (any if is_max else all)(starts), (all if is_max else any)(ends)
     value = Polynomial.of(place)
     return is_never_negative(value, facts), is_never_negative(length - ONE - value, facts)
 
 
-def _misread(read: Read, index: ir.Index) -> Diagnostic:
+def _report_other_extent(read: Read, index: ir.Index) -> Diagnostic:
     here, there = write_extent(read.extent), write_extent(index.extent)
     tensor = read.access.tensor.name
-    told = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
+    origin = f"{index.name} has extent {here}, from place {read.number} of {tensor}"
     return Diagnostic(
         "index-extents",
         f"index {index.name} has two extents, {there} and {here}",
         read.marks,
-        (say_extent(index, read.system), told),
+        (describe_extent(index, read.system), origin),
         _propose_indices(read, index, here),
     )
 
 
 def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
-    """Another index, a fixed place for what has one element, or a guard."""
+    """The advice for an index with two extents: another index, place 0, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == ONE:
         return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
@@ -418,14 +421,14 @@ def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     return f"{own} guard {tensor} with [{index.name} < {here}]{more}"
 
 
-def _outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
+def _report_outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
     place, tensor = read.place, read.access.tensor.name
     written, bounds = write_extent(place), find_range(place)
     facts = [f"place {read.number} of {tensor} has extent {write_extent(read.extent)}"]
     if bounds.low is not None and bounds.high is not None and find_free(place):
         low, high = write_extent(bounds.low), write_extent(bounds.high)
         facts.append(f"{written} runs from {low} to {high}")
-    facts += [say_extent(index, read.system) for index in find_free(place)]
+    facts += [describe_extent(index, read.system) for index in find_free(place)]
     return Diagnostic(
         "reads-outside",
         f"{to_text(read.access)} may read outside {tensor}",
@@ -457,25 +460,25 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
 
 
 def _propose_extent(read: Read, starts: bool) -> str:
-    """A shorter index on the left, where that alone keeps the read inside."""
+    """The advice to shorten an index of the left side, if that alone keeps the read in range."""
     value = Polynomial.of(read.place)
     for index in read.equation.target.places:
         if not isinstance(index, ir.Index) or not starts:
             continue
-        split = value.split(index)
+        split = value.split_linear(index)
         if split is None or split[0].constant != 1:
             continue
         rest = find_range(split[1].to_expr()).high
         if rest is not None and not is_never_negative(rest - Polynomial.of(read.extent)):
             less = write_extent(Polynomial.of(read.extent) - rest)
-            is_declared = find_origin(index, read.system) is None  # no plain use tells its extent
+            is_declared = find_origin(index, read.system) is None
             again = " instead" if is_declared else ""
             return f", or declare index {to_text(index)} < {less}{again}"
     return ""
 
 
 def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """The condition under which a place is inside, without what always holds."""
+    """The condition under which a place is in range, without parts that always hold."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
     parts: list[ir.Expr] = [] if is_never_negative(value) else [ir.Compare(">=", place, ir.ZERO)]
     if not is_never_negative(length - ONE - value):
@@ -483,31 +486,31 @@ def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     return ir.all_of(*parts)
 
 
-def is_told(condition: ir.Expr) -> bool:
-    """Is the condition all that its facts say?"""
+def is_implied_by_facts(condition: ir.Expr) -> bool:
+    """Whether a condition holds exactly where all of its facts do."""
     match condition:
         case ir.And(parts):
-            return all(map(is_told, parts))
+            return all(map(is_implied_by_facts, parts))
         case ir.Not(ir.Not(part)):
-            return is_told(part)
+            return is_implied_by_facts(part)
         case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
             return relation != "!=" and bool(find_facts(condition))
     return False
 
 
 def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
-    """Does it hold at all places, by the ranges of indices and sizes, as far as can be shown?"""
+    """Whether a condition is shown to hold for all values of indices, sizes and tensors."""
     match condition:
         case ir.Compare("!=", left, right):
             condition = ir.Not(ir.Compare("==", left, right))
         case ir.Not(ir.Compare("!=", left, right)):
             condition = ir.Compare("==", left, right)
-    told = find_facts(condition) if is_told(condition) else ()
-    return bool(told) and all(is_never_negative(each, facts) for each in told)
+    wanted = find_facts(condition) if is_implied_by_facts(condition) else ()
+    return bool(wanted) and all(is_never_negative(each, facts) for each in wanted)
 
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
-    """Does it hold for some value of the index, whatever the others and all tensors are?"""
+    """Whether a condition is shown to hold for some value of the index, for any other indices."""
     if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):
         return is_never_negative(Polynomial.of(index.extent) - ONE)
     if find_accesses(condition):
@@ -522,19 +525,19 @@ def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
 
 
 def is_filled(index: ir.Index) -> bool:
-    """Has it a value even where a size is 0?"""
+    """Whether an index has a value even where sizes are 0."""
     return is_above_zero(index.extent)
 
 
 def is_above_zero(number: ir.Expr) -> bool:
-    """Is it 1 at least, even where a size is 0?"""
+    """Whether a number is >= 1 even where sizes are 0."""
     sizes = map(ir.Size, find_size_names(number))
     less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
     return is_never_negative(Polynomial.of(substitute(number, less)) - ONE)
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:
-    """The index of `one` that plays the part of `summed` in `other`, if they are else the same."""
+    """The index of `one` in place of `summed` in `other`, if that is their only difference."""
     for index in find_free(one):
         if index.extent is summed.extent and index not in find_free(other):
             if is_alike(substitute(other, {summed: index}), one):
@@ -545,7 +548,7 @@ def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | No
 
 
 def align_condition(condition: ir.Expr, known: ir.Expr) -> ir.Expr:
-    """The condition with its relations written as another one has them: j != i for i != j."""
+    """The condition with relations written as in a known condition: j != i for i != j."""
     parts = {_orient(part): part for part in ir.split_and(known)}
     return ir.all_of(*(parts.get(_orient(part), part) for part in ir.split_and(condition)))
 
@@ -560,12 +563,12 @@ def _orient(condition: ir.Expr) -> ir.Expr:
 
 
 def is_alike(one: ir.Expr, other: ir.Expr) -> bool:
-    """Are they the same but for the indices that they bind?"""
+    """Whether two expressions are equal up to the names of bound indices."""
     return one is other or number_indices(one) is number_indices(other)
 
 
 def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
-    """The expression with its bound indices numbered from outside to inside."""
+    """The expression with bound indices numbered from outside to inside (de Bruijn levels)."""
     if isinstance(expr, ir.Reduce):
         numbered = (ir.Index(f"@b{depth + k}", i.extent) for k, i in enumerate(expr.bound))
         new: dict[ir.Expr, ir.Expr] = dict(zip(expr.bound, numbered, strict=True))
@@ -577,7 +580,7 @@ def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
 
 @lru_cache(maxsize=1 << 14)
 def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The expression under indices that no formula has, so that renamed copies are equal."""
+    """The expression over numbered indices, equal for renamed copies, and its free indices."""
     indices = find_free(expr)
     plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
     return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]

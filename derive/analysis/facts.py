@@ -1,27 +1,27 @@
-"""What is known of values: signs, ranges and finiteness, with sizes as symbols >= 1.
+"""Signs, ranges and finiteness of values, with sizes as symbols >= 1.
 
     is_never_negative(expression or polynomial, facts)    >= 0, or nan
-    is_positive(expression or polynomial, facts)          > 0; of a polynomial, which is whole, >= 1
+    is_positive(expression or polynomial, facts)          > 0; of an integer polynomial, >= 1
     find_range(expression over indices)                   the least and the largest value
     is_finite(expression)                                 for all finite inputs
-    is_finite_where_defined(expression)                   no infinity stands in it, and no reduction
-                                                          over nothing; a quotient may still fail
-    is_readable(expression)                               no read leaves its tensor, guarded or not
+    is_finite_where_defined(expression)                   no infinity and no reduction over nothing;
+                                                          a quotient may still divide by 0
+    is_readable(expression)                               every read is in range by its own guards
     is_safe(expression)                                   readable and finite
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
 
-A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own. How signs go through
-sums, products, powers, functions and rows is said once, for expressions and for normal forms.
+A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own. The sign rules for
+sums, products, powers, functions and rows are shared by expressions and normal forms.
 
-Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite` finds those, and
-`mark_tensors` puts likenesses for them for the length of a rewriting: with an upper bound of oo,
-and a lower bound of -oo if they are not even finite where they are defined.
+Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite` finds those.
+During a rewriting `mark_tensors` replaces them by tensors with an upper bound of oo, and with a
+lower bound of -oo if they are not even finite where they are defined.
 
 Laws:
-- What is said holds for all sizes >= 1, all values of the indices, and wherever the facts hold.
-- No answer (False, None, UNKNOWN) is never wrong; a bound need not be the tightest.
+- A result holds for all sizes >= 1, all values of the indices, and wherever the facts hold.
+- Sound, not complete: False, None or UNKNOWN means "not shown"; a bound need not be tight.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,17 +52,14 @@ Facts = tuple[Polynomial, ...]
 
 
 def is_never_negative(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
-    """Is it >= 0, or nan, for all sizes, indices and inputs, as far as can be shown?
-
-    The facts are for polynomials.
-    """
+    """Whether a value is shown to be >= 0, or nan; only polynomials use the facts."""
     if isinstance(value, Polynomial):
         return _is_never_negative(value, facts)
     return find_sign(value) >= Sign.NEVER_NEGATIVE
 
 
 def is_positive(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
-    """Is it > 0 for all sizes, indices and inputs? A polynomial is a whole number."""
+    """Whether a value is shown to be > 0; a polynomial must have integer values."""
     if isinstance(value, Polynomial):
         return value == ONE or _is_never_negative(value - ONE, facts)
     return find_sign(value) is Sign.POSITIVE
@@ -75,11 +72,12 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
     for count in range(min(len(facts), _MOST_FACTS) + 1):
         for chosen in combinations(facts, count):
             rest = value
-            for fact in chosen:  # as often as the first that both are made of stands in the value
+            for fact in chosen:  # scaled to cancel the first monomial that both have
                 shared = (rest.terms[m] / n for m, n in fact.terms.items() if m and m in rest.terms)
                 rest = rest - fact * Polynomial.of(next((n for n in shared if n > 0), Fraction(1)))
             parts = lcm(*(number.denominator for number in rest.terms.values()))
-            slack = Polynomial.of(1 - Fraction(1, parts if is_whole(value) else 1))  # it is > -1
+            # an integer multiple of 1/parts that is > -1 and is an integer is >= 0
+            slack = Polynomial.of(1 - Fraction(1, parts if is_whole(value) else 1))
             if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low + slack):
                 return True
     return any(_is_never_negative(each, facts) for each in _open_quotient(value))
@@ -87,12 +85,12 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
 
 @lru_cache(maxsize=20000)
 def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
-    """Is the value >= 0 by its coefficients and the facts, over sizes alone?"""
+    """Whether a polynomial over sizes is >= 0 by its coefficients and the facts."""
     terms = value.terms
     if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
         return True
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
-        return False  # that is the value where every size is 1
+        return False  # the sum of the coefficients is the value at sizes 1
     cleared = clear_divisors(value)
     if _has_no_minus(cleared) or any(map(_has_no_minus, _relax(cleared))):
         return True
@@ -107,7 +105,7 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
 
 
 def _has_no_minus(value: Polynomial) -> bool:
-    """Are all coefficients >= 0, written in size - 1?"""
+    """Whether all coefficients are >= 0 after the substitution size = 1 + size'."""
     shifted: dict[tuple[tuple[ir.Expr, int], ...], Fraction] = {}
     for monomial, number in value.terms.items():
         parts: list[tuple[Monomial, Fraction]] = [((), number)]
@@ -128,7 +126,7 @@ def _has_no_minus(value: Polynomial) -> bool:
 
 
 def _is_counting(atom: ir.Expr) -> bool:
-    """Is the atom of an extent known to be >= 0?"""
+    """Whether the atom of an extent is shown to be >= 0."""
     match atom:
         case ir.Size():
             return True
@@ -145,11 +143,11 @@ def _is_counting(atom: ir.Expr) -> bool:
 
 
 def _relax(value: Polynomial) -> list[Polynomial]:
-    """The value with its quotients `a // n`, n >= 1, at the bound that makes it smallest."""
+    """Lower bounds of the value: its quotients `a // n`, n >= 1, replaced by a/n or (a+1-n)/n."""
     for atom in value.atoms:
         match atom:
             case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
-                split = value.split(atom)
+                split = value.split_linear(atom)
                 if split is None:
                     continue
                 times = split[0] * Polynomial.of(ir.Pow(under, ir.Number(Fraction(-1))))
@@ -165,31 +163,28 @@ def _relax(value: Polynomial) -> list[Polynomial]:
 
 Bound: TypeAlias = Polynomial | None
 
-_MOST_FACTS = 2  # used together in one proof; a chain `0 <= e < T` gives two
+_MOST_FACTS = 2  # facts combined in one proof; a chain `0 <= e < T` has two
 
 
 class Range(NamedTuple):
-    """The least and the largest value that an expression can have, as far as they are known."""
+    """A lower and an upper bound of an expression, None where unknown."""
 
     low: Bound
     high: Bound
 
 
 def find_range(value: ir.Expr | Polynomial, facts: Facts = ()) -> Range:
-    """The range of an expression over indices, sizes and integer tensors.
-
-    The facts are over sizes alone.
-    """
+    """The range of an expression over indices, sizes and integer tensors; facts over sizes."""
     value = value if isinstance(value, Polynomial) else Polynomial.of(value)
     return _find_sum_range(value, facts)
 
 
 def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
-    """What is >= 0 exactly where `rest + a // n` or `rest - a // n` is: n * rest + a, .."""
+    """Equivalents of value >= 0 without a quotient: n*rest + a >= 0 for rest + a // n >= 0."""
     for atom in value.atoms:
         match atom:
             case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
-                slope, rest = value.split(atom) or (NOTHING, NOTHING)
+                slope, rest = value.split_linear(atom) or (NOTHING, NOTHING)
                 if not is_whole(rest):
                     continue
                 times, above = Polynomial.of(under), Polynomial.of(over)
@@ -200,7 +195,7 @@ def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
 
 
 def find_facts(condition: ir.Expr) -> Facts:
-    """What a condition that holds keeps >= 0."""
+    """The polynomials that are >= 0 where the condition holds."""
     match condition:
         case ir.And(parts) | ir.Not(ir.Or(parts)):
             kept = parts if isinstance(condition, ir.And) else map(ir.negate, parts)
@@ -216,9 +211,9 @@ def find_facts(condition: ir.Expr) -> Facts:
 
 
 def _open_calls(fact: Polynomial) -> Facts:
-    """What is at least `abs(e)` is at least e and -e; `e % n` is e - n*(e // n), <= e >= 0."""
+    """The fact without abs and %: abs(e) <= b is e <= b and -e <= b; e % n is e - n*(e // n)."""
     for atom in fact.atoms:
-        slope, rest = fact.split(atom) or (NOTHING, NOTHING)
+        slope, rest = fact.split_linear(atom) or (NOTHING, NOTHING)
         match atom:
             case ir.Call("abs", (inside,)) if (slope.constant or 0) < 0:
                 value = slope * Polynomial.of(inside)
@@ -247,7 +242,7 @@ def _compare(relation: str, left: Polynomial, right: Polynomial) -> Facts:
 
 
 def is_integer(value: Polynomial) -> bool:
-    """Is it made of indices, sizes and integers alone? Its coefficients may be fractions."""
+    """Whether all atoms are integers; the coefficients may be fractions."""
     return all(_is_integer_atom(atom) for atom in value.atoms)
 
 
@@ -258,7 +253,7 @@ def _is_integer_atom(atom: ir.Expr) -> bool:
         case ir.Access(tensor, _):
             return tensor.kind == "int"
         case ir.Reduce("max" | "min", _, condition) if condition is not ir.TRUE:
-            return False  # that of none is no number
+            return False  # infinite where no entry fulfils the condition
         case ir.Reduce("sum" | "prod" | "max" | "min", _, _, body) | ir.Along("cumsum", _, _, body):
             return is_whole(Polynomial.of(body))
         case ir.Call("floordiv" | "mod" | "clip" | "max" | "min" | "abs", arguments):
@@ -269,16 +264,13 @@ def _is_integer_atom(atom: ir.Expr) -> bool:
 
 
 def is_whole(value: Polynomial) -> bool:
-    """Is it an integer for all sizes and indices: integers with integer coefficients?"""
+    """Whether the value is an integer for all sizes and indices: integer atoms, coefficients."""
     return is_integer(value) and all(each.denominator == 1 for each in value.terms.values())
 
 
 def read_bound(fact: Polynomial, index: ir.Index) -> tuple[bool, Polynomial] | None:
-    """(is it the least one, the end) where a fact says that an index has a whole number as an end.
-
-    None where it says nothing of the index alone.
-    """
-    slope, rest = fact.split(index) or (NOTHING, NOTHING)
+    """The pair (is_lower, bound) of an index by a fact; None if the fact bounds not it alone."""
+    slope, rest = fact.split_linear(index) or (NOTHING, NOTHING)
     is_end = is_whole(rest) and index not in find_free(rest.to_expr())
     if slope not in {ONE, -ONE} or not is_end:
         return None
@@ -286,17 +278,17 @@ def read_bound(fact: Polynomial, index: ir.Index) -> tuple[bool, Polynomial] | N
 
 
 def _tighten(value: Polynomial) -> Polynomial:
-    """From value > 0 to a polynomial >= 0 with integer coefficients."""
+    """The fact `value > 0` as a polynomial >= 0 with integer coefficients."""
     scale = lcm(1, *(coefficient.denominator for coefficient in value.terms.values()))
     return value * Polynomial.of(scale) - ONE
 
 
 def fold_remainders(value: Polynomial) -> Polynomial:
-    """The same value with each `l - n*(l // n)` in it as `l % n`."""
+    """The value with each `l - n*(l // n)` replaced by `l % n`."""
     for atom in value.atoms:
         match atom:
             case ir.Call("floordiv", (over, under)) if _is_ranged(atom):
-                split = value.split(atom)
+                split = value.split_linear(atom)
                 found = _find_remainder(value, atom, over, under) if split is not None else None
                 if split is not None and found is not None:
                     slope, modulus, rest = found
@@ -307,7 +299,7 @@ def fold_remainders(value: Polynomial) -> Polynomial:
 def _find_remainder(
     value: Polynomial, quotient: ir.Expr, over: ir.Expr, under: ir.Expr
 ) -> tuple[Polynomial, ir.Expr, Polynomial] | None:
-    """A slope, a remainder and a rest that make up the value and lessen the quotient's share."""
+    """(slope, remainder, rest) with value = slope*remainder + rest, and fewer quotients in rest."""
     whole = Polynomial.of(under)
     for divisor in (whole, *find_divisors(whole)):
         outer = divide_wholly(whole, divisor)
@@ -326,7 +318,7 @@ def _find_remainder(
 
 
 def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
-    """The value // under, with what is a multiple of it taken out."""
+    """The value over // under, with the multiples of `under` divided exactly."""
     whole, rest = NOTHING, NOTHING
     for monomial, number in over.terms.items():
         term = Polynomial({monomial: number})
@@ -338,7 +330,7 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
-    """How often the value has another one in it, as told by the first atom that varies."""
+    """The factor of `inner` in the value, by the slopes of the first varying atom."""
     for atom in filter(_is_ranged, inner.atoms):
         own, other = _find_slope(value, atom), _find_slope(inner, atom)
         if other.constant:
@@ -348,7 +340,7 @@ def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
 
 
 def _find_slope(value: Polynomial, atom: ir.Expr) -> Polynomial:
-    """The coefficient of an atom's first power, wherever else the atom may stand."""
+    """The coefficient of the first power of an atom, ignoring higher powers and nested atoms."""
     return Polynomial(
         {
             tuple(power for power in monomial if power[0] is not atom): number
@@ -364,20 +356,20 @@ def _count_terms(value: Polynomial, atom: ir.Expr) -> int:
 
 @lru_cache(maxsize=20000)
 def _find_sum_range(value: Polynomial, facts: Facts = ()) -> Range:
-    """Bounds of a polynomial: each ranged atom is put at its worst, one after the other."""
+    """The range of a polynomial, with each ranged atom in turn replaced by one of its bounds."""
     value = fold_remainders(value)
-    return Range(_put_at_worst(value, facts, low=True), _put_at_worst(value, facts, low=False))
+    return Range(_find_bound(value, facts, low=True), _find_bound(value, facts, low=False))
 
 
-def _put_at_worst(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
+def _find_bound(value: Polynomial, facts: Facts, *, low: bool) -> Bound:
     while (atom := next(filter(_is_ranged, value.atoms), None)) is not None:
         bounds = _find_atom_range(atom)
         if bounds == Range(None, None):
             return None
-        split = value.split(atom)
+        split = value.split_linear(atom)
         rising = _is_rising(split[0], facts) if split is not None else None
         if split is None or rising is None:
-            return _put_powers(value, low=low)
+            return _bound_monomials(value, low=low)
         chosen = bounds.low if rising is low else bounds.high
         if chosen is None:
             return None
@@ -393,8 +385,8 @@ def _is_rising(slope: Polynomial, facts: Facts) -> bool | None:
     return None
 
 
-def _put_powers(value: Polynomial, *, low: bool) -> Bound:
-    """Bounds monomial by monomial, for products and powers of what is never negative."""
+def _bound_monomials(value: Polynomial, *, low: bool) -> Bound:
+    """The bound, monomial by monomial, of products and powers of atoms that are never negative."""
     total = NOTHING
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
@@ -410,7 +402,7 @@ def _put_powers(value: Polynomial, *, low: bool) -> Bound:
 
 
 def _is_ranged(atom: ir.Expr) -> bool:
-    """Does the atom vary, or is it one of the functions whose bounds are known?"""
+    """Whether an atom depends on indices or tensors, or is a function with a known range."""
     match atom:
         case ir.Size():
             return False
@@ -422,7 +414,7 @@ def _is_ranged(atom: ir.Expr) -> bool:
 
 def _find_atom_range(atom: ir.Expr) -> Range:
     match atom:
-        case ir.Index(_, ir.Call("max", (extent, ir.ZERO)) | extent):  # it is there, so above 0
+        case ir.Index(_, ir.Call("max", (extent, ir.ZERO)) | extent):  # a value needs extent > 0
             return Range(NOTHING, Polynomial.of(extent) - ONE)
         case ir.Access(tensor, _) if tensor.kind == "int":
             high = Polynomial.of(tensor.below) - ONE if tensor.below is not None else None
@@ -430,13 +422,13 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             return Range(NOTHING if starts else None, high)
         case ir.Call("floordiv", (over, under)):
             divisor = Polynomial.of(under)
-            # A position that is there has an extent above 0, and so have the divisors of that.
+            # An index with a value has an extent >= 1, so that the extent's divisors are >= 1 too.
             extents = (Polynomial.of(i.extent) for i in find_free(over))
             is_there = any(divide_wholly(each, divisor) is not None for each in extents)
             known = (divisor - ONE,) if is_there and is_never_negative(divisor) else ()
             if not is_never_negative(divisor - ONE, known):
                 return Range(None, None)
-            above = find_range(over)  # a quotient rises with what is divided
+            above = find_range(over)  # a quotient is monotonic in its dividend
             if not any(map(_is_ranged, divisor.atoms)):
                 return Range(*(_divide_bound(end, divisor, known) for end in above))
             starts = above.low is not None and is_never_negative(above.low)
@@ -447,23 +439,23 @@ def _find_atom_range(atom: ir.Expr) -> Range:
             high = _find_sum_range(Polynomial.of(under)).high
             return Range(NOTHING, None if high is None else high - ONE)
         case ir.Call("clip", (_, least, most)):
-            return _join(find_range(least), find_range(most))
+            return _unite_ranges(find_range(least), find_range(most))
         case ir.Call("floor", (inside,)) if is_whole((ends := find_range(inside)).low or NOTHING):
-            return ends  # it rises, and leaves whole numbers as they are
+            return ends  # floor is monotonic and keeps integers
         case ir.Call("max", arguments):
             lows = [low for a in arguments if (low := find_range(a).low) is not None]
-            high = _pick([find_range(a).high for a in arguments], least=False)
-            return Range(_pick(lows, least=False) or next(iter(lows), None), high)
+            high = _find_extreme([find_range(a).high for a in arguments], least=False)
+            return Range(_find_extreme(lows, least=False) or next(iter(lows), None), high)
         case ir.Call("min", arguments):
             highs = [high for a in arguments if (high := find_range(a).high) is not None]
-            low = _pick([find_range(a).low for a in arguments], least=True)
-            return Range(low, _pick(highs, least=True) or next(iter(highs), None))
+            low = _find_extreme([find_range(a).low for a in arguments], least=True)
+            return Range(low, _find_extreme(highs, least=True) or next(iter(highs), None))
         case ir.Call("abs", (inside,)):
             ends = find_range(inside)
             down = None if ends.low is None else -ends.low
-            return Range(NOTHING, _pick([ends.high, down], least=False))
+            return Range(NOTHING, _find_extreme([ends.high, down], least=False))
         case ir.Where(_, then, other):
-            return _join(find_range(then), find_range(other))
+            return _unite_ranges(find_range(then), find_range(other))
         case ir.Reduce("argmax", (index,), _, _):
             return Range(NOTHING, Polynomial.of(index.extent) - ONE)
         case ir.Call("sign"):
@@ -487,8 +479,8 @@ def _divide_bound(bound: Bound, under: Polynomial, facts: Facts) -> Bound:
     return Polynomial.atom(ir.Call("floordiv", (bound.to_expr(), under.to_expr())))
 
 
-def _pick(bounds: Sequence[Bound], *, least: bool) -> Bound:
-    """The least, or the largest, of all; None where that is not told."""
+def _find_extreme(bounds: Sequence[Bound], *, least: bool) -> Bound:
+    """The least or the largest of bounds; None if one is unknown or they cannot be compared."""
     known = [bound for bound in bounds if bound is not None]
     if len(known) < len(bounds):
         return None
@@ -496,22 +488,22 @@ def _pick(bounds: Sequence[Bound], *, least: bool) -> Bound:
     return next((each for each, gap in gaps if all(map(is_never_negative, gap))), None)
 
 
-def _join(one: Range, other: Range) -> Range:
-    low = _pick([one.low, other.low], least=True)
-    return Range(low, _pick([one.high, other.high], least=False))
+def _unite_ranges(one: Range, other: Range) -> Range:
+    low = _find_extreme([one.low, other.low], least=True)
+    return Range(low, _find_extreme([one.high, other.high], least=False))
 
 
 Guards = tuple[ir.Expr, ...]
 
 
 def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
-    """Every access with what the guards around it keep >= 0."""
+    """Every access with the facts that hold there: those given, and those of its guards."""
     for access, guards in find_reads(expr):
         yield access, (*facts, *chain.from_iterable(map(find_facts, guards)))
 
 
 def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, Guards]]:
-    """Every access with the conditions around it."""
+    """Every access with the guards around it."""
     match expr:
         case ir.Access(_, places):
             yield expr, guards
@@ -522,7 +514,7 @@ def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, 
             yield from find_reads(then, (*guards, condition))
             yield from find_reads(other, (*guards, ir.negate(condition)))
         case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            # A row is read whole: what is known of its index outside does not hold inside.
+            # The body is evaluated for all values of the index, so that outer guards on it fall.
             bound = {*(expr.indices)}
             around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
             yield from find_reads(condition, around)
@@ -546,12 +538,12 @@ _EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
 
 
 def is_readable(expr: ir.Expr) -> bool:
-    """Does every read stay in its tensor without a guard from outside?"""
+    """Whether every read is in range without guards around the expression."""
     return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
 
 
 class Sign(IntEnum):
-    """What is known of a value's sign, where it is not nan; the more, the larger."""
+    """The known sign of a value, where it is not nan; a larger member is a stronger statement."""
 
     UNKNOWN = 0
     NEVER_NEGATIVE = 1
@@ -579,7 +571,7 @@ def apply_sign(name: str, arguments: Iterable[Sign]) -> Sign:
 
 
 def reduce_sign(kind: str, body: Sign, *, is_filled: bool) -> Sign:
-    """The sign of a reduction; `is_filled`: some entry is there, whatever sizes and masks are."""
+    """The sign of a reduction; `is_filled`: the row has an entry for all sizes and masks."""
     row = ROWS.get(kind)
     if row is None or row.range[0] == 0:
         return Sign.NEVER_NEGATIVE if row is not None else Sign.UNKNOWN
@@ -591,7 +583,7 @@ def reduce_sign(kind: str, body: Sign, *, is_filled: bool) -> Sign:
 
 @lru_cache(maxsize=20000)
 def find_sign(expr: ir.Expr) -> Sign:
-    """The sign for all sizes, indices and inputs in their domain; what is complex has none."""
+    """The sign for all sizes, indices and inputs in their domain; UNKNOWN of complex values."""
     if is_complex(expr):
         return Sign.UNKNOWN
     found = _find_sign(expr)
@@ -645,26 +637,32 @@ def _is_inside(access: ir.Access, facts: Facts) -> bool:
     return True
 
 
+def _has_exp_within_one(power: ir.Expr) -> bool:
+    """Whether the absolute value of exp(power) is <= 1."""
+    return is_never_negative(ir.change_sign(power)) or _is_imaginary(power)
+
+
 def _is_imaginary(value: ir.Expr) -> bool:
-    """Is it a real number times the imaginary unit?"""
-    found = Polynomial.of(value).split(ir.Call("I", ())) if is_complex(value) else None
+    """Whether the value is a real number times the imaginary unit."""
+    found = Polynomial.of(value).split_linear(ir.Call("I", ())) if is_complex(value) else None
     return found is not None and not found[1].terms and not is_complex(found[0].to_expr())
 
 
 def is_finite_where_defined(expr: ir.Expr) -> bool:
-    """Is it finite wherever its quotients, roots and logarithms are?"""
+    """Whether the value is finite wherever its quotients, roots and logarithms are."""
     return is_finite(expr, strict=False)
 
 
 def is_safe(expr: ir.Expr) -> bool:
-    """Can it be read at all indices, and is it finite for all finite inputs?"""
+    """Whether all reads are in range, and the value is finite for all finite inputs."""
     return is_finite(expr) and is_readable(expr)
 
 
 def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> bool:
-    """Is it finite for all finite inputs, the weights of a row of nothing taken as `zeros`?
+    """Whether the value is finite for all finite inputs.
 
-    `strict`: its quotients, roots and logarithms too.
+    `strict`: quotients, roots and logarithms may fail, so that they need a proof. `zeros`: the
+    normalized weights of an empty row are 0, else nan.
     """
     ask = partial(is_finite, strict=strict, zeros=zeros)
     match expr:
@@ -677,8 +675,8 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
             if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
                 is_defined = is_defined or exponent.value >= 0
             return is_defined and ask(base) and ask(exponent)
-        case ir.Call("exp", (power,)) if is_never_negative(ir.turn(power)) or _is_imaginary(power):
-            return ask(power)  # its size is never above 1
+        case ir.Call("exp", (power,)) if _has_exp_within_one(power):
+            return ask(power)
         case ir.Call("log", (value,)) if is_positive(value):
             return ask(value)
         case ir.Call(function, arguments):
@@ -692,9 +690,9 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
         case ir.Along(kind, _, condition, body):
             along = ROWS[kind]
             if None not in along.range and not strict:
-                return True  # between its bounds, or nan
+                return True  # within its range, or nan
             if along.is_matrix and strict:
-                return False  # where it is singular
+                return False  # infinite for a singular matrix
             is_full = condition is ir.TRUE or kind not in _EMPTY or (along.normalizes and zeros)
             return is_full and ask(condition) and ask(body)
     return all(map(ask, find_children(expr)))

@@ -1,12 +1,12 @@
-"""Integers that equations make: tensors of whole numbers that tell positions of others.
+"""Integer tensors defined by equations and used as positions in other tensors.
 
     k[n] = sum[j]([g[j] < x[n]])     integers, 0 <= k[n] < K + 1
     y[n] = v[clip(floor(x[n]), 0, K - 1)]    becomes    y_clip[n] = clip(floor(x[n]), ..)
                                                         y[n] = v[y_clip[n]]
 
-What a position is made of beside indices, sizes and integers gets an equation of its own. A bound
-is found from what the equations say, of a recurrence by induction: where all that it reads of
-itself is below the bound, so is what it makes.
+The parts of a position other than indices, sizes and integers become equations of their own. The
+bound of an integer tensor is the upper bound of its values. For a recurrence it is proved by
+induction: the values are below the bound if the values that they are computed from are.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from derive.ir.walk import (
     walk,
 )
 
-_ROUNDING = {"floor", "sign"}  # whole numbers of any
+_ROUNDING = {"floor", "sign"}  # functions with integer values for all arguments
 
 
 def is_counted(expr: ir.Expr, *, brackets: bool = True) -> bool:
-    """Is it an integer by its declaration: of indices, integers, argmax and counts of `brackets`?
+    """Whether a value is an integer made of indices, int tensors, argmax or counts of `brackets`.
 
-    A bracket and a number by themselves are as real as what they stand beside.
+    Brackets and numbers alone do not make an integer tensor.
     """
     return any(_is_declared(part, brackets) for part in _find_values(expr)) and _is_exact(expr)
 
@@ -52,7 +52,7 @@ def _is_declared(part: ir.Expr, brackets: bool) -> bool:
 
 
 def _is_exact(expr: ir.Expr) -> bool:
-    """Is it a whole number that integers alone make, with no quotient and nothing rounded?"""
+    """Whether a value is an integer computed from integers without division and rounding."""
     for part in _find_values(expr):
         match part:
             case ir.Pow(_, ir.Number(power)) if power < 0:
@@ -63,7 +63,7 @@ def _is_exact(expr: ir.Expr) -> bool:
 
 
 def _divide_floors(expr: ir.Expr) -> ir.Expr:
-    """floor(p / n) of integers is p // n: no rule takes the number apart from it."""
+    """The expression with floor(p / n) of integers replaced by p // n, which rules keep whole."""
     match expr:
         case ir.Call("floor", (argument,)) if is_integer(value := Polynomial.of(argument)):
             under = lcm(*(number.denominator for number in value.terms.values()))
@@ -75,7 +75,7 @@ def _divide_floors(expr: ir.Expr) -> ir.Expr:
 
 
 def _find_values(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The parts that make the value, not those that only decide or tell a position."""
+    """The subexpressions whose values enter the value, without conditions and positions."""
     yield expr
     match expr:
         case ir.Access() | ir.Reduce("argmax"):
@@ -91,9 +91,10 @@ def _find_values(expr: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def mark_integers(system: ir.System) -> ir.System:
-    """The system whose tensors of integers are such: by declaration, or since they tell positions.
+    """The system with kind int for tensors of integer values, and with bounds of their values.
 
-    A recurrence is one by induction: of itself as integers it makes integers.
+    A tensor is a candidate by `_is_declared`, or if it is used as a position. For a recurrence the
+    proof is by induction: its values are integers if the values that it reads of itself are.
     """
     values = (rewrite_bottom_up(e.value, _divide_floors) for e in system.equations)
     equations = tuple(map(ir.Equation, (e.target for e in system.equations), values))
@@ -102,25 +103,25 @@ def mark_integers(system: ir.System) -> ir.System:
     for equation in system.equations:
         if equation.target.tensor.kind == "real":
             parts.setdefault(equation.target.tensor, []).extend(_find_values(equation.value))
-    told: dict[ir.Tensor, None] = {}
+    positions: dict[ir.Tensor, None] = {}
     waiting = [a.tensor for place in _find_places(system) for a in find_accesses(place)]
     while waiting:
         here = waiting.pop()
-        if here in parts and here not in told:
-            told[here] = None
+        if here in parts and here not in positions:
+            positions[here] = None
             waiting += [part.tensor for part in parts[here] if isinstance(part, ir.Access)]
-    found = dict(told)
-    for tensor, own in (*parts.items(), *parts.items()):  # again, for those that recur together
+    found = dict(positions)
+    for tensor, own in (*parts.items(), *parts.items()):  # twice, for mutual recurrences
         reads = (part.tensor for part in own if isinstance(part, ir.Access))
         if any(_is_declared(part, True) for part in own) or any(map(found.__contains__, reads)):
             found[tensor] = None
     while found:
-        marked = _exchange(system, {t: replace(t, kind="int") for t in found})
+        marked = _exchange_tensors(system, {t: replace(t, kind="int") for t in found})
         wrong = {
             old.target.tensor
             for old, new in zip(system.equations, marked.equations, strict=True)
             if not is_whole(Polynomial.of(new.value))
-            or (old.target.tensor not in told and not _is_exact(new.value))
+            or (old.target.tensor not in positions and not _is_exact(new.value))
         }
         if not wrong & {*found}:
             return _find_bounds(marked)
@@ -129,7 +130,7 @@ def mark_integers(system: ir.System) -> ir.System:
 
 
 def _find_places(system: ir.System) -> Iterator[ir.Expr]:
-    """What tells positions: places, and what is compared with them and is more than rounded."""
+    """The places of accesses, and values compared with indices, other than plain floors."""
     rounded = {
         e.target.tensor for e in system.equations if getattr(e.value, "function", "") == "floor"
     }
@@ -153,8 +154,8 @@ def _lift_places(system: ir.System) -> ir.System:
             word = getattr(part, "function", getattr(part, "kind", "place"))
             axes = find_free(part)
             name = names.take(f"{equation.target.tensor.name}_{word}")
-            told = [guard for guard in guards if {*find_free(guard)} <= {*axes}]
-            own = part if is_readable(part) else ir.Where(ir.all_of(*told), part, ir.ZERO)
+            known = [guard for guard in guards if {*find_free(guard)} <= {*axes}]
+            own = part if is_readable(part) else ir.Where(ir.all_of(*known), part, ir.ZERO)
             made.append(ir.Equation(ir.name_axes(name, axes), own))
             value = exchange(value, part, made[-1].target)
         made.append(equation if value is equation.value else ir.Equation(equation.target, value))
@@ -164,7 +165,7 @@ def _lift_places(system: ir.System) -> ir.System:
 
 
 def _find_lifted(value: ir.Expr) -> Iterator[tuple[ir.Expr, Sequence[ir.Expr]]]:
-    """The places, or the parts of places, that get equations of their own, and their guards."""
+    """The places or parts of places to move to equations of their own, with their guards."""
     reads = find_reads(value)
     for place, guards in ((place, guards) for access, guards in reads for place in access.places):
         if part := next(filter(_is_lifted, walk(place)), None):
@@ -173,32 +174,31 @@ def _find_lifted(value: ir.Expr) -> Iterator[tuple[ir.Expr, Sequence[ir.Expr]]]:
 
 
 def _is_lifted(part: ir.Expr) -> bool:
-    """Is it a whole number that no arithmetic of positions makes?"""
+    """Whether a part is an integer by a choice, rounding, reduction or scan, not by arithmetic."""
     is_made = isinstance(part, ir.Where) or (
         isinstance(part, ir.Call) and part.function in _ROUNDING
     )
-    is_told = is_made and any(access.tensor.kind != "int" for access in find_accesses(part))
-    is_told = is_told or isinstance(part, (ir.Reduce, ir.Along))
-    return is_told and is_whole(Polynomial.of(part))
+    is_made = is_made and any(access.tensor.kind != "int" for access in find_accesses(part))
+    is_made = is_made or isinstance(part, (ir.Reduce, ir.Along))
+    return is_made and is_whole(Polynomial.of(part))
 
 
-def _exchange(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
-    """The system with other tensors in place of some."""
+def _exchange_tensors(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
+    """The system with some tensors replaced."""
     equations = exchange_tensors(system.equations, new)
     results = tuple(new.get(tensor, tensor) for tensor in system.results)
     return replace(system, equations=equations, results=results)
 
 
 def _find_bounds(system: ir.System) -> ir.System:
-    """The system whose integers have the bounds that the equations tell."""
-    open_ones = _find_open(system)
-    told: dict[ir.Tensor, ir.Tensor] = {}
-    for tensor in open_ones:
+    """The system with bounds of integer tensors: by ranges, else by induction from the reads."""
+    bounded: dict[ir.Tensor, ir.Tensor] = {}
+    for tensor in _find_unbounded(system):
         highs = [_find_high(e.value) for e in system.equations if e.target.tensor is tensor]
         if len(highs) == 1 and highs[0] is not None:
-            told[tensor] = replace(tensor, below=(highs[0] + Polynomial.of(1)).to_expr())
-    system = _exchange(system, told) if told else system
-    guess: dict[ir.Tensor, ir.Expr | None] = dict.fromkeys(_find_open(system))
+            bounded[tensor] = replace(tensor, below=(highs[0] + Polynomial.of(1)).to_expr())
+    system = _exchange_tensors(system, bounded) if bounded else system
+    guess: dict[ir.Tensor, ir.Expr | None] = dict.fromkeys(_find_unbounded(system))
     for equation in system.equations:
         for access in find_accesses(equation.value):
             for place, extent in zip(access.places, access.tensor.shape, strict=True):
@@ -207,7 +207,7 @@ def _find_bounds(system: ir.System) -> ir.System:
                         guess[read.tensor] = extent
     while guess:
         bounded = {t: replace(t, below=below, lower=ir.ZERO) for t, below in guess.items()}
-        tried = _exchange(system, bounded)
+        tried = _exchange_tensors(system, bounded)
         pairs = zip(system.equations, tried.equations, strict=True)
         wrong = {
             old.target.tensor
@@ -224,21 +224,21 @@ def _find_bounds(system: ir.System) -> ir.System:
     return system
 
 
-def _find_open(system: ir.System) -> tuple[ir.Tensor, ...]:
-    """The integers that equations make and that have no bound yet."""
+def _find_unbounded(system: ir.System) -> tuple[ir.Tensor, ...]:
+    """The integer tensors defined by equations that have no bound yet."""
     made = (e.target.tensor for e in system.equations)
     return tuple(dict.fromkeys(t for t in made if t.kind == "int" and t.below is None))
 
 
 def _find_high(value: ir.Expr) -> Polynomial | None:
-    """The largest that values from 0 on may be, over sizes; None where that is not told."""
+    """The upper bound over sizes of a value that is never negative; None if not shown."""
     high, (starts, _) = find_range(value).high, find_sides(value, NOTHING, ())
     is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
     return high if is_plain and starts else None
 
 
 def _is_below(value: ir.Expr, below: ir.Expr | None) -> bool:
-    """Is it from 0 on, and below the bound if there is one?"""
+    """Whether a value is shown to be >= 0, and below the bound if there is one."""
     length = Polynomial.of(below) if below is not None else NOTHING
     starts, ends = find_sides(value, length, ())
     return starts and (ends or below is None)

@@ -1,7 +1,7 @@
-"""The mistakes of a formula: what its names stand for, and where each index may stand.
+"""The errors of a formula in its names, indices and kinds of values, and the list of all checks.
 
-Each name is known, has one role, and is defined before use. Each index stands on the left, or is
-bound around it, and bound only once.
+Each name is declared, has one role, and is defined before use. Each index of an equation is on the
+left side or bound by exactly one reduction around its uses.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.recurrences import find_reach, find_start, find_start_mistakes, recurs
+from derive.ir.recurrences import find_reach, find_start, find_start_mistakes, is_dependent
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
@@ -29,7 +29,7 @@ from derive.notation.formula import FUNCTION_WORDS, find_owner
 
 
 def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Indices that repeat on the left, dangle, are bound twice, or are not where they are bound."""
+    """The errors in indices: repeated on the left, free on the right, bound twice or unused."""
     counts = Counter(equation.target.tensor for equation in system.equations)
     for equation in system.equations:
         yield from _find_left_mistakes(equation, system, is_part=counts[equation.target.tensor] > 1)
@@ -40,9 +40,9 @@ def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagnostic]:
-    """Indices that only the left side holds, unless they are declared: a reader must know of it."""
+    """The errors for undeclared indices of the left side that the right side lacks."""
     for equation in system.equations:
-        # Beside a start or a fixed place another equation tells of them.
+        # Other equations of the tensor have the indices too, beside an initial value or h[0,i].
         is_start = bool(find_start(equation.target)) or any(
             not find_free(place) for place in equation.target.places
         )
@@ -52,7 +52,7 @@ def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagn
                     "index-missing",
                     f"index {index.name} stands on the left but not on the right",
                     find_marks(equation, equation.target, index),
-                    (extents.say_extent(index, system),),
+                    (extents.describe_extent(index, system),),
                     f"use {index.name} on the right; to repeat the values along {index.name}, "
                     f"add the line: index {index.name} < {write_extent(index.extent)}",
                 )
@@ -73,7 +73,7 @@ def _find_left_mistakes(
                 f"the place {write_extent(place)} does not fill every position of "
                 f"{target.tensor.name} once",
                 find_marks(equation, target, place),
-                tuple(extents.say_extent(index, system) for index in free),
+                tuple(extents.describe_extent(index, system) for index in free),
                 "a place of the left side is an index, or indices merged like h*D + d",
             )
         for index in free:
@@ -117,14 +117,14 @@ def _find_rank_mistakes(equation: ir.Equation) -> Iterator[Diagnostic]:
 def _find_binding_mistakes(
     expr: ir.Expr, equation: ir.Equation, scope: set[str], system: ir.System
 ) -> Iterator[Diagnostic]:
-    """What is wrong with the indices that reductions inside bind, given the indices around them."""
+    """The errors in indices bound inside an expression; `scope` holds the indices around it."""
     inner = scope
     match expr:
         case ir.Reduce(kind, bound, _, _):
             inner = set(scope)
             for index in bound:
                 if index.name in inner:
-                    yield _bound_again(expr, index, equation, system)
+                    yield _report_bound_again(expr, index, equation, system)
                 inner.add(index.name)
             yield from _find_absent(expr, kind, bound, equation)
             yield from _find_matrix_mistakes(expr, bound, equation)
@@ -136,7 +136,7 @@ def _find_binding_mistakes(
         yield from _find_binding_mistakes(child, equation, inner, system)
 
 
-def _bound_again(
+def _report_bound_again(
     expr: ir.Expr, index: ir.Index, equation: ir.Equation, system: ir.System
 ) -> Diagnostic:
     fresh = rename_apart(index, {i.name for i in find_all_indices(system)} | {index.name})
@@ -151,7 +151,7 @@ def _bound_again(
 def _find_absent(
     expr: ir.Reduce | ir.Along, kind: str, bound: tuple[ir.Index, ...], equation: ir.Equation
 ) -> Iterator[Diagnostic]:
-    """An index that is reduced over and does not occur in what is reduced."""
+    """The errors for indices of a reduction that do not occur in its body or condition."""
     if kind in COUNTING:
         return
     inside = {index.name for index in (*find_free(expr.body), *find_free(expr.condition))}
@@ -161,7 +161,7 @@ def _find_absent(
                 "index-absent",
                 f"{kind} runs over {index.name}, which does not occur in what it is taken of",
                 find_marks(equation, expr, index),
-                (f"{to_text(expr.body)} holds {_list(find_free(expr.body))}",),
+                (f"{to_text(expr.body)} holds {_list_names(find_free(expr.body))}",),
                 f"name an index of it, or leave {kind}[{index.name}] out",
             )
 
@@ -169,7 +169,7 @@ def _find_absent(
 def _find_matrix_mistakes(
     expr: ir.Reduce | ir.Along, indices: tuple[ir.Index, ...], equation: ir.Equation
 ) -> Iterator[Diagnostic]:
-    """A function of a matrix that is not square, or of some of its entries alone."""
+    """The errors for a function of a matrix that is not square or has a condition."""
     if not ROWS[expr.kind].is_matrix:
         return
     rows, columns = indices
@@ -190,7 +190,7 @@ def _find_matrix_mistakes(
         )
 
 
-def _list(indices: tuple[ir.Index, ...]) -> str:
+def _list_names(indices: tuple[ir.Index, ...]) -> str:
     names = [index.name for index in indices]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "none"
 
@@ -202,8 +202,8 @@ def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnos
         use = _find_free_use(equation.value, index)
         marks = find_free_marks(equation, use or index, index)
         others = [other for other in dangling if other is not index]
-        facts = [extents.say_extent(index, system)]
-        facts += [extents.say_extent(other, system) for other in others[:1]]
+        facts = [extents.describe_extent(index, system)]
+        facts += [extents.describe_extent(other, system) for other in others[:1]]
         facts += [
             f"{to_text(idle)} adds up what does not hold {', '.join(i.name for i in idle.bound)}"
             for idle in find_idle_sums(equation)
@@ -233,7 +233,7 @@ def _find_free_use(expr: ir.Expr, index: ir.Index) -> ir.Access | ir.Along | Non
 def _propose_end(
     index: ir.Index, use: ir.Access | ir.Along | None, others: list[ir.Index], equation: ir.Equation
 ) -> str:
-    """Another index of the same extent in this place, a sum, or a place on the left."""
+    """The advice for a free index: another index of its extent, a sum, or a place on the left."""
     name = index.name
     if isinstance(use, ir.Access):
         known = [(other, equation.value) for other in others]
@@ -253,7 +253,7 @@ def _propose_end(
 
 
 def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr], ...]:
-    """The indices bound around the first place where the access stands, and their scopes."""
+    """The indices bound around the first occurrence of an access, each with its scope."""
     bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, ir.Reduce) else ()
     for child in find_children(expr):
         if child is use:
@@ -264,7 +264,7 @@ def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr
 
 
 def find_idle_sums(equation: ir.Equation) -> tuple[ir.Reduce, ...]:
-    """The sums over an index that their body does not hold: they multiply by its extent."""
+    """The sums and products whose body lacks their indices: a multiple or a power of the body."""
     return tuple(
         here
         for here in walk(equation.value)
@@ -282,13 +282,13 @@ _INSTEAD = {
 
 
 def check_names(system: ir.System) -> None:
-    """Raise the first name that is unknown or has two roles."""
+    """Raise the first error in the names."""
     for mistake in find_name_mistakes(system):
         raise DeriveError(mistake)
 
 
 def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Names that are unknown, have two roles, or cannot be names in code."""
+    """The errors for names that are unknown, have two roles, or cannot be names in code."""
     roles = find_names(system)
     yield from _find_bad_names(roles)
     yield from _find_clashes(roles)
@@ -296,34 +296,34 @@ def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
         for here in walk(equation.value):
             match here:
                 case ir.Scalar(name) if ("scalar", "an argument") not in roles.get(name, ()):
-                    yield _unknown_name(here, equation, list(roles))
+                    yield _report_unknown_name(here, equation, list(roles))
                 case ir.Call(function, arguments):
                     yield from _find_bad_call(here, function, len(arguments), equation)
 
 
 def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
-    """name: its roles as (kind, how it came by it); a name with two roles is a mistake."""
+    """The roles of each name as pairs (kind, origin); a name with two kinds is an error."""
     found: dict[str, dict[tuple[str, str], None]] = {}
 
-    def note(name: str, kind: str, how: str) -> None:
-        found.setdefault(name, {})[kind, how] = None
+    def add_role(name: str, kind: str, origin: str) -> None:
+        found.setdefault(name, {})[kind, origin] = None
 
     for entry in system.inputs:
         if isinstance(entry, ir.ScalarInput):
-            note(entry.name, "scalar", "an argument")
+            add_role(entry.name, "scalar", "an argument")
             continue
-        note(entry.name, "tensor", "an argument")
+        add_role(entry.name, "tensor", "an argument")
         parts = (*entry.shape, entry.below, entry.lower, entry.upper)
         for size in find_size_names(*(part for part in parts if part is not None)):
-            note(size, "size", f"an extent of {entry.name}")
+            add_role(size, "size", f"an extent of {entry.name}")
     for keyword in system.sizes:
-        note(keyword.name, "size", "an argument")
+        add_role(keyword.name, "size", "an argument")
     for equation in system.equations:
-        note(equation.target.tensor.name, "tensor", "defined by an equation")
+        add_role(equation.target.tensor.name, "tensor", "defined by an equation")
     for index in find_all_indices(system):
-        note(index.name, "index", "an index")
+        add_role(index.name, "index", "an index")
         for size in find_size_names(index.extent):
-            note(size, "size", f"the extent of index {index.name}")
+            add_role(size, "size", f"the extent of index {index.name}")
     return {name: tuple(roles) for name, roles in found.items()}
 
 
@@ -368,7 +368,7 @@ def to_article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _unknown_name(here: ir.Scalar, equation: ir.Equation, known: list[str]) -> Diagnostic:
+def _report_unknown_name(here: ir.Scalar, equation: ir.Equation, known: list[str]) -> Diagnostic:
     return Diagnostic(
         "unknown-name",
         f"{here.name} is not declared",
@@ -401,10 +401,10 @@ def _find_bad_call(
 
 
 def find_order_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Tensors used before they are defined, defined twice, or by themselves."""
+    """The errors for tensors used before their definition or defined twice."""
     given = {entry.name for entry in system.inputs}
     places = {equation.target.tensor.name: k for k, equation in enumerate(system.equations)}
-    plain: dict[str, ir.Equation] = {}  # of each tensor, the first equation for all its places
+    plain: dict[str, ir.Equation] = {}  # the last equation of each tensor over plain indices
     for number, equation in enumerate(system.equations):
         target, name = equation.target, equation.target.tensor.name
         if name in given:
@@ -428,13 +428,13 @@ def find_order_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 def _find_early(
     access: ir.Access, equation: ir.Equation, places: dict[str, int], number: int, system: ir.System
 ) -> Iterator[Diagnostic]:
-    """Does an equation use a tensor that is not defined yet?"""
+    """The error for an access of a tensor that is defined later."""
     name = access.tensor.name
-    if places.get(name, -1) > number and not recurs(access.tensor, equation, system):
+    if places.get(name, -1) > number and not is_dependent(access.tensor, equation, system):
         later = system.equations[places[name]]
         reach, both = find_reach(system), (equation.target.tensor, later.target.tensor)
         if all(tensor in reach.get(tensor, ()) for tensor in both):
-            return  # recurrences stand in any order
+            return  # equations of recurrences may have any order
         yield Diagnostic(
             "used-before-defined",
             f"{name} is used before it is defined",
@@ -443,11 +443,8 @@ def _find_early(
         )
 
 
-# Numbers where numbers are asked for, conditions where conditions are asked for.
-
-
 def is_condition(expr: ir.Expr) -> bool:
-    """Is the expression true or false, and no number?"""
+    """Whether the value of an expression is a truth value, not a number."""
     match expr:
         case ir.Access(tensor, _):
             return tensor.kind == "bool"
@@ -457,23 +454,23 @@ def is_condition(expr: ir.Expr) -> bool:
 
 
 def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Truth values used as numbers, and numbers used as conditions."""
+    """The errors for truth values used as numbers and numbers used as conditions."""
     for equation in system.equations:
         wants_condition = equation.target.tensor.kind == "bool"
-        yield from _find_mistakes(equation.value, equation, wants_condition=wants_condition)
+        yield from _find_kind_mistakes(equation.value, equation, wants_condition=wants_condition)
         for place in equation.target.places:
-            yield from _find_mistakes(place, equation, wants_condition=False)
+            yield from _find_kind_mistakes(place, equation, wants_condition=False)
 
 
-def _find_mistakes(
+def _find_kind_mistakes(
     expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool
 ) -> Iterator[Diagnostic]:
     if wants_condition is not is_condition(expr):
-        yield _say_kind(expr, equation, wants_condition=wants_condition)
+        yield _report_kind(expr, equation, wants_condition=wants_condition)
     conditions = _find_conditions(expr)
     for child in find_children(expr):
         wanted = any(child is condition for condition in conditions)
-        yield from _find_mistakes(child, equation, wants_condition=wanted)
+        yield from _find_kind_mistakes(child, equation, wants_condition=wanted)
 
 
 def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
@@ -490,8 +487,8 @@ def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     return ()
 
 
-def _say_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) -> Diagnostic:
-    """A number stands where a condition is needed, or a truth value where a number is."""
+def _report_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) -> Diagnostic:
+    """The error for a number in place of a condition, or a truth value in place of a number."""
     written, declared = to_text(expr), "bool m[B, S]"
     facts: tuple[str, ...] = ()
     if isinstance(expr, ir.Access):
@@ -500,35 +497,35 @@ def _say_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) ->
         declared = f"bool {name}[{', '.join(map(write_extent, expr.tensor.shape))}]"
     marks = find_marks(equation, expr)
     if wants_condition:
-        says = "a number stands where a condition is needed"
+        message = "a number stands where a condition is needed"
         advice = f"compare it, {written} > 0, or declare a tensor of truth values: {declared}"
-        return Diagnostic("mask-not-boolean", says, marks, facts, advice)
-    says = "a truth value stands where a number is needed"
-    return Diagnostic("condition-as-number", says, marks, facts, f"write [{written}] for 1 or 0")
+        return Diagnostic("mask-not-boolean", message, marks, facts, advice)
+    message = "a truth value stands where a number is needed"
+    return Diagnostic("condition-as-number", message, marks, facts, f"write [{written}] for 1 or 0")
 
 
 _KINDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"}
-# The others ask which entry is larger, or for more.
+# reductions of complex numbers that have a meaning; the others compare entries
 _OF_COMPLEX = {"prod", *(row.name for row in REDUCTIONS if row.is_linear)}
 
 
 def find_complex_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Complex numbers where only real ones have a meaning, or a code so far."""
+    """The errors for complex numbers where only real ones have a meaning or generated code."""
     for equation in system.equations:
         for here in (part for side in (equation.value, equation.target) for part in walk(side)):
             match here:
                 case ir.Call("im", (part,)) if not is_complex(part):
-                    says, advice = "im of a real number is 0", "leave it out"
-                    yield Diagnostic("complex-number", says, find_marks(equation, here), (), advice)
-            for part, says, advice in _find_real_alone(here):
+                    message, marks = "im of a real number is 0", find_marks(equation, here)
+                    yield Diagnostic("complex-number", message, marks, (), "leave it out")
+            for part, message, advice in _find_real_parts(here):
                 if is_complex(part):
                     facts = (f"{to_text(part)} is complex",)
                     marks = find_marks(equation, here)
-                    yield Diagnostic("complex-number", says, marks, facts, advice)
+                    yield Diagnostic("complex-number", message, marks, facts, advice)
 
 
-def _find_real_alone(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
-    """The parts of a node that have to be real, what is wrong where one is not, and what to do."""
+def _find_real_parts(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
+    """The parts of a node that must be real, each with the message and advice if it is not."""
     parts = "take re(..), im(..) or abs(..) of it"
     match here:
         case ir.Call(function, arguments) if not FUNCTIONS[function].complex:
@@ -540,8 +537,8 @@ def _find_real_alone(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
         case ir.Pow(base, exponent):
             yield exponent, "an exponent is a real number", "write exp(log(a)*z) for a**z"
             if not isinstance(exponent, ir.Number) or exponent.value.denominator != 1:
-                says = "a power of a complex number that is not whole has several values"
-                yield base, says, "write the one that is meant: abs(z)**p * exp(I*p*arg(z))"
+                message = "a power of a complex number that is not whole has several values"
+                yield base, message, "write the one that is meant: abs(z)**p * exp(I*p*arg(z))"
         case ir.Reduce(kind, _, _, body) | ir.Along(kind, _, _, body) if kind not in _OF_COMPLEX:
             yield body, f"{kind} has no meaning, or no code yet, for complex numbers", parts
         case ir.Access(_, places):
@@ -549,13 +546,8 @@ def _find_real_alone(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
                 yield part, "a position is a whole number", parts
 
 
-# Every check of a formula, in the order in which a person would mend what they find.
-#
-# names, definitions, indices and places, kinds of values, extents, reads, sizes
-
-
 def find_unplanned(system: ir.System) -> Diagnostic | None:
-    """The refusal of a result that has a meaning but no code yet, or nothing."""
+    """The error for a tensor of truth values, for which there is no code yet, else None."""
     for equation in system.equations:
         if equation.target.tensor.kind == "bool":
             return Diagnostic(
@@ -568,13 +560,13 @@ def find_unplanned(system: ir.System) -> Diagnostic | None:
 
 
 def check_system(system: ir.System) -> None:
-    """Raise the first mistake of the formula, if it holds one."""
+    """Raise the first error of the formula."""
     for mistake in find_mistakes(system):
         raise DeriveError(mistake)
 
 
 def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The mistakes of the formula; those of a stage only if the stages before it found none."""
+    """The errors of the first check that finds any, in the order in which a user would fix them."""
     if not system.equations:
         yield Diagnostic(
             "formula-empty",

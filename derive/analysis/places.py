@@ -1,12 +1,12 @@
-"""The left sides of equations: every position of a tensor is filled once, by one or by several.
+"""The left sides of equations: every position of a tensor is filled exactly once.
 
-    y[h*D + d]                one place that meets every position: an index, merged indices, an
-                              index counted back
-    y[2*p], y[2*p + 1]        several equations: each meets its own positions once, no two of them
-    y[p], y[p + H]            meet in one, and together they are as many as there are; so they
-    y[0], y[i + 1]            fill the tensor
+    y[h*D + d]                one place that covers every position: an index, merged indices, a
+                              reversed index
+    y[2*p], y[2*p + 1]        several equations with disjoint positions, whose counts add up to
+    y[p], y[p + H]            the number of positions
+    y[0], y[i + 1]
 
-`join_parts` makes one equation of several: a choice by where a position is.
+`join_parts` merges several equations into one, with a choice by position.
 
     y[2*p] = a; y[2*p + 1] = b     y[2*p + i] = where(i <= 0, a, b)
     y[p] = a[p]; y[p + H] = b[p]   y[k] = where(k < H, a[k], b[k - H])
@@ -39,7 +39,7 @@ from derive.ir.walk import (
 
 
 def fills_once(place: ir.Expr, extent: ir.Expr) -> bool:
-    """Does a place of a left side meet every position once?"""
+    """Whether a place of a left side covers every position exactly once."""
     return bool(split_merged(place, extent)) or find_reversed(place, extent) is not None
 
 
@@ -56,12 +56,13 @@ def find_reversed(place: ir.Expr, extent: ir.Expr) -> ir.Index | None:
 def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
     """The indices of a merged place, slowest first, or () where it is no mixed-radix number.
 
-    `h*D + d` is one if d runs over D and the whole over H*D, so that every position is met once.
+    `h*D + d` is one if d has extent D and the whole has extent H*D, so that every position occurs
+    once.
     """
     parts: list[tuple[ir.Index, Polynomial]] = []
     rest = Polynomial.of(place)
     for index in find_free(place):
-        halves = rest.split(index)
+        halves = rest.split_linear(index)
         if halves is None or any(isinstance(a, ir.Index) for a in halves[0].atoms):
             return ()
         parts.append((index, halves[0]))
@@ -83,7 +84,7 @@ def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """The positions of one place: `low + apart * core`, where core meets 0, 1, .. once each."""
+    """The positions of one place: `low + apart * core`, where core covers 0, 1, .. once each."""
 
     low: Polynomial
     high: Polynomial
@@ -92,12 +93,12 @@ class Run:
 
     @property
     def count(self) -> Polynomial:
-        """How many positions it meets."""
+        """The number of positions."""
         return (self.high - self.low) * Polynomial.of(Fraction(1, self.apart)) + ONE
 
 
 def find_run(place: ir.Expr) -> Run | None:
-    """The positions of a place, or None where they are no such run."""
+    """The run of positions of a place; None where they are not recognised as a run."""
     value = Polynomial.of(place)
     inside = find_range(value)
     if inside.low is None or inside.high is None:
@@ -106,7 +107,7 @@ def find_run(place: ir.Expr) -> Run | None:
     numbers = above.terms.values()
     whole = all(number.denominator == 1 for number in numbers)
     apart = gcd(*(abs(int(number)) for number in numbers)) if whole and above.terms else 1
-    # 2*(N - 1) - 2*n has the content 2, and so has an extent of 2*N that nothing steps over
+    # the terms of 2*(N - 1) - 2*n are multiples of 2; a step of 1 covers merged places
     for step in (apart, 1):
         core = (above * Polynomial.of(Fraction(1, step))).to_expr()
         run = Run(inside.low, inside.high, step, core)
@@ -116,7 +117,7 @@ def find_run(place: ir.Expr) -> Run | None:
 
 
 def is_apart(one: Run, other: Run, facts: Facts) -> bool:
-    """Have they no position in common, for all sizes for which the facts are >= 0?"""
+    """Whether two runs are shown to be disjoint, for all sizes for which the facts are >= 0."""
     if is_positive(other.low - one.high, facts) or is_positive(one.low - other.high, facts):
         return True
     shared, gap = gcd(one.apart, other.apart), other.low - one.low
@@ -133,19 +134,19 @@ def group_parts(system: ir.System) -> dict[ir.Tensor, list[ir.Equation]]:
 
 
 def find_cover_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Tensors that several equations, or a fixed place, do not fill once."""
+    """The errors for tensors that their equations do not fill exactly once."""
     for tensor, each in group_parts(system).items():
         parts = [part for part in each if not find_start(part.target)]
         if not parts:
-            yield _say_unfilled(tensor, parts, system)
+            yield _report_unfilled(tensor, parts, system)
             continue
         is_fixed = any(not find_free(p) for part in parts for p in part.target.places)
         if (len(parts) > 1 or is_fixed) and not _is_filled_once(tensor, parts):
-            yield _say_unfilled(tensor, parts, system)
+            yield _report_unfilled(tensor, parts, system)
 
 
 def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
-    """Are the parts apart, each within the tensor, and together as many as its positions?"""
+    """Whether the parts are disjoint, in range, and as many as the positions of the tensor."""
     runs: list[tuple[Run, ...]] = []
     facts, left = _find_facts(parts), Polynomial.of(ir.product_of(tensor.shape))
     for part in parts:
@@ -168,16 +169,18 @@ def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
 
 
 def _find_facts(parts: Sequence[ir.Equation]) -> Facts:
-    """What is >= 0: the extents of the indices, at all sizes for which there is a formula."""
+    """The facts that the extents of the indices are >= 0."""
     indices = (i for part in parts for i in find_free(part.target))
     return tuple(dict.fromkeys(Polynomial.of(index.extent) for index in indices))
 
 
-MOST_TRIED = 4096  # positions of a tensor at sizes at which a place is looked for
+MOST_TRIED = 4096  # positions of a tensor that are enumerated for an example
 
 
-def _say_unfilled(tensor: ir.Tensor, parts: Sequence[ir.Equation], system: ir.System) -> Diagnostic:
-    """The first position that no equation fills, or that two fill, at small sizes."""
+def _report_unfilled(
+    tensor: ir.Tensor, parts: Sequence[ir.Equation], system: ir.System
+) -> Diagnostic:
+    """The error with the first position that is not filled exactly once, at small sizes."""
     names = find_sizes(system)
     marks = tuple(mark for part in parts for mark in find_marks(part, part.target))
     for start in range(1, 6):
@@ -217,7 +220,7 @@ def _say_unfilled(tensor: ir.Tensor, parts: Sequence[ir.Equation], system: ir.Sy
 def _find_unfilled(
     tensor: ir.Tensor, parts: Sequence[ir.Equation], sizes: dict[str, int]
 ) -> tuple[tuple[int, ...], int] | None:
-    """A position and how often it is filled, where that is not once."""
+    """The first position that is not filled exactly once, and the number of its equations."""
     shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
     filled: dict[tuple[int, ...], int] = {}
     for part in parts:
@@ -233,11 +236,8 @@ def _find_unfilled(
     return next(((p, filled.get(p, 0)) for p in every if filled.get(p, 0) != 1), None)
 
 
-# Several equations of one tensor as one.
-
-
 def join_parts(system: ir.System) -> ir.System:
-    """The system with one equation for each tensor; what was written is kept beside it."""
+    """The system with one equation for each tensor; `written` keeps the user's equations."""
     groups = group_parts(system)
     if all(len(parts) == 1 and not _is_fixed(parts[0]) for parts in groups.values()):
         return system
@@ -248,11 +248,12 @@ def join_parts(system: ir.System) -> ir.System:
         if len(parts) == 1 and not _is_fixed(parts[0]):
             equations += parts
         else:
-            equations += _Joiner(tensor, names, indices, {*groups}).join(parts)
-    order = {part.target.tensor: k for k, part in enumerate(system.equations)}  # its last part
+            equations += _Joiner(tensor, names, indices, {*groups}).join_equations(parts)
+    # a joined equation takes the position of its last part, a split-off part that of its reader
+    order = {part.target.tensor: k for k, part in enumerate(system.equations)}
     ranks = [order.get(e.target.tensor, -1) for e in equations]
     for k in reversed(range(len(equations) - 1)):
-        ranks[k] = ranks[k + 1] if ranks[k] < 0 else ranks[k]  # a part stands before its whole
+        ranks[k] = ranks[k + 1] if ranks[k] < 0 else ranks[k]
     written = system.written or system.equations
     ordered = sorted(zip(ranks, range(len(ranks)), equations, strict=True), key=lambda t: t[:2])
     return replace(system, equations=tuple(e for _, _, e in ordered), written=written)
@@ -262,11 +263,12 @@ def _is_fixed(part: ir.Equation) -> bool:
     return any(not find_free(place) for place in part.target.places)
 
 
-Leaf = tuple[dict[int, Run], "ir.Expr"]  # where a part is, and its value at the places of the whole
+# a part: its runs by axis, and its value over the indices of the joined equation
+Leaf = tuple[dict[int, Run], "ir.Expr"]
 
 
 class _Joiner:
-    """One equation out of those that fill one tensor."""
+    """The merging of the equations that fill one tensor into one equation."""
 
     def __init__(
         self,
@@ -278,26 +280,25 @@ class _Joiner:
         self.tensor = tensor
         self.alike = {each for each in defined if each.shape == tensor.shape}
         self.names = names
-        self.indices = indices  # shared by tensors that are joined alike: they may recur together
-        self.made: list[ir.Equation] = []
+        self.indices = indices  # shared between tensors, which may be defined by one another
+        self.made: list[ir.Equation] = []  # equations of parts that cannot be inlined
         self.axes: list[ir.Expr] = []  # the places of the joined left side
         self.facts: Facts = ()
-        # The places in which the parts differ, and their index.
-        self.split: dict[int, ir.Index] = {}
+        self.split: dict[int, ir.Index] = {}  # the new index of each axis in which parts differ
 
-    def join(self, parts: Sequence[ir.Equation]) -> list[ir.Equation]:
-        """The joined equation, behind those of parts that have to stand alone."""
+    def join_equations(self, parts: Sequence[ir.Equation]) -> list[ir.Equation]:
+        """The joined equation, after the equations of parts that cannot be inlined."""
         self.facts = _find_facts(parts)
         targets = [[*part.target.places] for part in parts]
         shape = [*self.tensor.shape]
-        woven = {k: self._weave(targets, shape, k) for k in range(len(shape))}
+        woven = {k: self._interleave(targets, shape, k) for k in range(len(shape))}
         for number, extent in enumerate(shape):
             column = [target[number] for target in targets]
             if all(_is_alike(column[0], other) for other in column):
                 self.axes.append(column[0])
                 continue
             name = next((i.name for place in column for i in find_free(place)), "i")
-            self.split[number] = self._name(name, extent)
+            self.split[number] = self._name_axis(name, extent)
             self.axes.append(self.split[number])
         leaves = [
             self._find_leaf(target, part.value) for target, part in zip(targets, parts, strict=True)
@@ -306,9 +307,10 @@ class _Joiner:
             place if turn is None else ir.Add((ir.Mul((shape[turn], place)), self.axes[turn]))
             for place, turn in zip(self.axes, woven.values(), strict=False)
         ]
-        return [*self.made, ir.Equation(ir.Access(self.tensor, tuple(places)), self._cut(leaves))]
+        value = self._choose_part(leaves)
+        return [*self.made, ir.Equation(ir.Access(self.tensor, tuple(places)), value)]
 
-    def _name(self, name: str, extent: ir.Expr) -> ir.Index:
+    def _name_axis(self, name: str, extent: ir.Expr) -> ir.Index:
         named = self.indices.get((name, extent))
         if named is None or named in self.split.values():
             named = rename_apart(ir.Index(name, extent), self.names)
@@ -316,8 +318,14 @@ class _Joiner:
             self.indices[name, extent] = named
         return named
 
-    def _weave(self, targets: list[list[ir.Expr]], shape: list[ir.Expr], number: int) -> int | None:
-        """Parts that take turns in a place, 2*p and 2*p + 1: p, and a place more for the turn."""
+    def _interleave(
+        self, targets: list[list[ir.Expr]], shape: list[ir.Expr], number: int
+    ) -> int | None:
+        """Split an axis of interleaved parts, 2*p and 2*p + 1, into p and a new axis of 2.
+
+        Return the new axis, or None where the parts do not interleave. `targets` and `shape` are
+        updated in place.
+        """
         runs = [run for target in targets if (run := find_run(target[number])) is not None]
         count = len({run.low for run in runs})
         turns = {run.low.constant for run in runs} == set(range(count))
@@ -332,14 +340,13 @@ class _Joiner:
         return len(shape) - 1
 
     def _find_leaf(self, target: Sequence[ir.Expr], value: ir.Expr) -> Leaf:
-        """Where a part is, and its value at the places of the whole.
+        """The runs of a part, and its value over the indices of the joined equation.
 
-        What holds a reduction is an equation of its own, which the whole reads.
+        A part with a reduction becomes an equation of its own, read by the joined equation.
         """
         runs: dict[int, Run] = {}
         new: dict[ir.Expr, ir.Expr] = {}
-        # The places of an equation of its own, and their extents.
-        own: list[tuple[ir.Expr, ir.Expr]] = []
+        own: list[tuple[ir.Expr, ir.Expr]] = []  # places and extents of an equation of its own
         reads: list[ir.Expr] = []
         is_plain = not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(value))
         for number, place in enumerate(target):
@@ -366,13 +373,13 @@ class _Joiner:
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
 
             def simplify(expr: ir.Expr) -> ir.Expr:
-                """A read in simple places; in a part of one position, counted from the index."""
+                """The read with simplified places; a part of one position counts from the index."""
                 if not isinstance(expr, ir.Access):
                     return expr
                 places = [*map(simplify_place, expr.places)]
                 for number, run in runs.items() if expr.tensor in self.alike else ():
-                    is_turn = number >= len(places)  # it has no place of its own
-                    gap = None if is_turn else (Polynomial.of(places[number]) - run.low).constant
+                    is_new = number >= len(places)  # the axis of an interleaving
+                    gap = None if is_new else (Polynomial.of(places[number]) - run.low).constant
                     if run.count == ONE and gap is not None and gap.denominator == 1:
                         here = Polynomial.of(self.axes[number]) + Polynomial.of(gap)
                         places[number] = here.to_expr()
@@ -380,7 +387,7 @@ class _Joiner:
 
             try:
                 return runs, rewrite_bottom_up(substitute(value, new), simplify)
-            except ValueError:  # what goes along the index that is replaced
+            except ValueError:  # an Along over the replaced index
                 raise refuse(
                     "not-yet",
                     f"a part of {self.tensor.name} goes along its index and recurs",
@@ -393,12 +400,12 @@ class _Joiner:
         self.made.append(ir.Equation(ir.Access(alone, tuple(place for place, _ in own)), value))
         return runs, ir.Access(alone, tuple(reads))
 
-    def _cut(self, leaves: Sequence[Leaf]) -> ir.Expr:
-        """A choice between what is on either side of a position, or by the turn of a position."""
+    def _choose_part(self, leaves: Sequence[Leaf]) -> ir.Expr:
+        """The value of the part at a position, as nested choices by comparison with an edge."""
         if len(leaves) == 1:
             return leaves[0][1]
         for number, index in self.split.items():
-            ordered = self._order(leaves, number)
+            ordered = self._order_parts(leaves, number)
             for k in range(1, len(ordered)):
                 before, after = ordered[:k], ordered[k:]
                 edge = after[0][0][number].low
@@ -406,7 +413,7 @@ class _Joiner:
                 above = (runs[number].low - edge for runs, _ in after)
                 if all(is_never_negative(gap, self.facts) for gap in (*below, *above)):
                     condition = ir.Compare("<", index, edge.to_expr())
-                    return ir.Where(condition, self._cut(before), self._cut(after))
+                    return ir.Where(condition, self._choose_part(before), self._choose_part(after))
             apart = gcd(*(runs[number].apart for runs, _ in leaves))
             turns: dict[ir.Expr, list[Leaf]] = {}
             for leaf in leaves:
@@ -417,15 +424,15 @@ class _Joiner:
                 turn, *others = turns
                 met = ir.Compare("==", ir.Call("mod", (index, ir.Number(Fraction(apart)))), turn)
                 left = [leaf for each in others for leaf in turns[each]]
-                return ir.Where(met, self._cut(turns[turn]), self._cut(left))
+                return ir.Where(met, self._choose_part(turns[turn]), self._choose_part(left))
         raise refuse(
             "not-yet",
             f"the equations of {self.tensor.name} fill it in a way that cannot be cut apart yet",
             help="write one equation for all places, with where(..)",
         )
 
-    def _order(self, leaves: Sequence[Leaf], number: int) -> list[Leaf]:
-        """The parts by where they begin, as far as that is told."""
+    def _order_parts(self, leaves: Sequence[Leaf], number: int) -> list[Leaf]:
+        """The parts in ascending order of position, as far as it is shown."""
         ordered: list[Leaf] = []
         for leaf in leaves:
             high = leaf[0][number].high
@@ -436,7 +443,7 @@ class _Joiner:
 
 
 def _is_alike(one: ir.Expr, other: ir.Expr) -> bool:
-    """Are the places the same but for the names of their indices?"""
+    """Whether two places are equal up to the names of their indices."""
     names, others = find_free(one), find_free(other)
     if len(names) != len(others) or not names:
         return False

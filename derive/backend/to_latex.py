@@ -17,7 +17,7 @@ from derive.backend.to_data import find_changes
 from derive.ir import functions, walk
 from derive.ir import nodes as ir
 from derive.ir.pieces import find_divisor
-from derive.ir.text import tell_rows
+from derive.ir.text import write_empty_row
 from derive.plan.plan import Entry
 from derive.rewrite.rules.products import is_bracket
 
@@ -239,7 +239,7 @@ END = " \\\\\n"
 def to_rows(system: ir.System) -> str:
     """The equations as they were written, each on a line of an environment."""
     system = walk.as_written(system)
-    rows = [rf"& \text{{{line}}}" for line in tell_rows(system)]
+    rows = [rf"& \text{{{line}}}" for line in write_empty_row(system)]
     if any(map(has_count, (side for e in system.equations for side in (e.target, e.value)))):
         rows.append(r"& \text{indices count from 0}")
     return END.join([*map(to_latex, system.equations), *rows])

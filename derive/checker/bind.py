@@ -599,7 +599,7 @@ def _solve(
     unknown, extent, number = min(open_ones, key=lambda one: len(one[0]))
     name = unknown[0]
     choices: Sequence[int] = pool
-    linear = extent.split(ir.Size(name)) if len(unknown) == 1 else None
+    linear = extent.split_linear(ir.Size(name)) if len(unknown) == 1 else None
     if linear is not None:
         factor, rest = (p.at(sizes) for p in linear)
         value = (number - rest) / factor if factor else 0

@@ -94,8 +94,8 @@ def from_sympy(formula: Formula) -> ir.System:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
         check_names(system)
         return system
-    told = {index.name for index in text.find_untold(system)}  # the text has their lines anyway
-    winning = text.find_winning(system, declarations.indices)
+    told = {index.name for index in text.find_undeduced(system)}  # the text has their lines anyway
+    winning = text.find_contradicted(system, declarations.indices)
     system = replace(system, declared=tuple(name for name in winning if name not in told))
     check_names(system)
     for mistake in find_missing(system, declarations.indices):
@@ -397,7 +397,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         system = mark_integers(from_sympy(formula))
         for mistake in names.find_mistakes(system):
             raise _refuse(mistake, system)
-        system = places.join_parts(recurrences.open_starts(recurrences.lift_alongs(system)))
+        system = places.join_parts(recurrences.inline_starts(recurrences.lift_alongs(system)))
         system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)

@@ -32,7 +32,7 @@ from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, read, unfold
+from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, read_definition, unfold
 from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups
@@ -359,7 +359,7 @@ class _Reverse:
         if row is not None and not any(map(self.is_active, arguments[len(slopes) :])) and slopes:
             values = bind(row, arguments, PLAIN)
             for slope, argument in zip(slopes, arguments, strict=False):
-                self.carry(argument, flow.times(read(slope.strip(), values, PLAIN)))
+                self.carry(argument, flow.times(read_definition(slope.strip(), values, PLAIN)))
             return
         opened = unfold(call)
         if opened is None:

@@ -1,13 +1,14 @@
-"""Every function of the notation, one row each: all that any room knows of it stands here.
+"""Every function of the notation, one row each: the only source of its properties.
 
     Function     elementwise: `silu(x) = x*sigmoid(x)`
     Reduction    over indices that it binds, `mean[j](x)`, or along one, `softmax[j](x)`
 
-A row without a definition is a primitive: the prover and the exact fields know it. All others are
-unfolded to primitives where meaning counts, and called by name where code is printed. Definitions,
-values and derivatives are texts over other rows, in the notation; `unfold` reads them.
+A row without a definition is a primitive, implemented by the prover and the exact fields. All other
+functions are unfolded to primitives in proofs and evaluations, and called by name in generated
+code. Definitions, values and derivatives are texts in the notation over other rows; `unfold` parses
+them.
 
-A new function is a new row. Its examples are what the tests of every room take it from.
+A new function is a new row. Tests of every package run its examples.
 """
 
 import ast
@@ -24,7 +25,7 @@ from derive.ir.walk import find_children, walk
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """A call of torch's: its path, the parameters that it takes in order, what else it is told."""
+    """A torch function: its path, the names of its positional parameters, fixed keywords."""
 
     path: str
     parameters: tuple[str, ...]
@@ -36,103 +37,103 @@ class Function:
     """An elementwise function."""
 
     name: str
-    parameters: str = "x"  # those with a default are numbers; `*rest`: two or more alike
+    parameters: str = "x"  # a parameter with a default is a number; `*rest`: two or more elements
     definition: str = ""
-    value: str = ""  # how floats keep its digits; its own name where Python's math does
-    derivative: str = ""  # by the first parameter, where the definition's would lose digits
-    torch: str = ""  # the call that is printed; none: the definition is
-    spellings: str = ""  # names of torch's functions, methods and operations
-    backward: str = ""  # torch's operation for its gradient, of the arguments of the function
-    least: Mapping[str, float] = field(default_factory=dict)  # torch's arguments without a meaning
-    sympy: str = ""  # SymPy's own class; none: one of ours, under this name
-    latex: str = ""  # the command, or a template of its arguments; none: \operatorname
-    domain: str = ""  # where it is defined
-    complex: str = ""  # what it means of complex arguments; none: it is of real ones alone
-    is_real: bool = False  # of complex arguments too
+    value: str = ""  # a text that is accurate in floats; the own name: Python's math function
+    derivative: str = ""  # by the first parameter, if differentiating the definition loses digits
+    torch: str = ""  # the call in generated code; none: the definition is printed
+    spellings: str = ""  # names of torch functions, methods and operations
+    backward: str = ""  # the torch operation of its gradient, with the function's arguments
+    least: Mapping[str, float] = field(default_factory=dict)  # least values of ignored arguments
+    sympy: str = ""  # the class in SymPy; none: a class of derive, under this name
+    latex: str = ""  # the command, or a template over the arguments; none: \operatorname
+    domain: str = ""  # the condition under which it is defined
+    complex: str = ""  # the definition for complex arguments; none: real arguments only
+    is_real: bool = False  # real values for complex arguments too
     range: tuple[float | None, float | None] = (None, None)
     parity: str = ""  # odd | even
-    is_partial: bool = False  # not finite for all finite arguments: undefined there, or too large
-    inside: str = "1"  # an argument at which it is finite, and its derivative too
-    is_smooth: bool = False  # an argument that rounding moves past 0 does no harm
-    is_slow: bool = True  # takes as long as an exponential
-    is_rational: bool = False  # fractions to fractions, of a primitive
-    is_kept: bool = True  # no: another way to write its definition, and written so as it is read
-    confused: str = ""  # functions that people take it for
+    is_partial: bool = False  # undefined or overflowing at some finite arguments
+    inside: str = "1"  # an argument with a finite value and a finite derivative
+    is_smooth: bool = False  # an argument rounded past 0 changes the value little
+    is_slow: bool = True  # costs about as much as an exponential
+    is_rational: bool = False  # a primitive that maps fractions to fractions
+    is_kept: bool = True  # False: replaced by its definition when a text is parsed
+    confused: str = ""  # functions that people mistake it for
     examples: tuple[str, ...] = ()  # torch code: `x[S]: x.exp()`
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The parameters that stand for elements."""
-        return tuple(name for name, default in _split(self.parameters) if default is None)
+        """The names of the parameters that are elements of tensors."""
+        return tuple(n for n, default in _split_parameters(self.parameters) if default is None)
 
     @property
     def defaults(self) -> dict[str, str]:
-        """The parameters that are numbers, and the text of what they are if not given."""
-        return {name: default for name, default in _split(self.parameters) if default is not None}
+        """The parameters that are numbers, each with the text of its default."""
+        return {n: default for n, default in _split_parameters(self.parameters) if default}
 
     @property
     def is_variadic(self) -> bool:
-        """Does it take two or more alike?"""
+        """Whether it takes any number of elements."""
         return self.parameters.startswith("*")
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The fewest and the most arguments."""
+        """The least and the largest number of arguments."""
         if self.is_variadic:
             return 1, 64
         return len(self.tensors), len(self.tensors) + len(self.defaults)
 
     @property
     def is_never_negative(self) -> bool:
-        """Is its value >= 0 for all arguments?"""
+        """Whether the value is >= 0 for all arguments."""
         return self.range[0] is not None and self.range[0] >= 0
 
     @property
     def text(self) -> str:
-        """How the value is worked out: none where it is the machine's."""
+        """The text that is evaluated in floats; empty for a function of Python's math."""
         return "" if self.value == self.name else self.value or self.definition
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A function of the entries of a row: over indices that it binds, or along one."""
+    """A function of the entries of a row: over indices that it binds, or along a free one."""
 
     name: str
-    definition: str = ""  # of x over j
-    keeps: bool = False  # does its index stay free
-    is_matrix: bool = False  # of a matrix: over two indices, its rows and its columns
-    left_out: str = ""  # the entry that counts for nothing; none: entries are counted
-    nothing: str = "nan"  # what it is of no entry
+    definition: str = ""  # as a text over the entries x and the index j
+    keeps: bool = False  # whether the index stays free
+    is_matrix: bool = False  # a function of a matrix, over the indices of its rows and columns
+    left_out: str = ""  # the neutral entry; none: the number of entries matters
+    nothing: str = "nan"  # the value for a row without entries
     range: tuple[float | None, float | None] = (None, None)
-    keeps_sign: bool = False  # >= 0 where no entry is below, > 0 where all are above
+    keeps_sign: bool = False  # >= 0 if all entries are >= 0, > 0 if all are > 0
     is_linear: bool = False  # in its entries
-    normalizes: bool = False  # entries add up to 1; of no entry they are what the formula says
+    normalizes: bool = False  # entries sum to 1; `empty rows are` sets the value without entries
     logarithm: str = ""  # the row that is its logarithm
-    passes: str = ""  # how parts may be joined that it is taken of before: + is max_j(a_i + b_j)
-    sympy: str = ""  # the class under another name
-    torch: str = ""  # the method under another name
-    keywords: str = ""  # that the method is told
-    spellings: str = ""  # names of torch's functions and methods that are no more than it
+    passes: str = ""  # operations it distributes over: + for max_j(a + b_j) = a + max_j(b_j)
+    sympy: str = ""  # the class, if its name differs
+    torch: str = ""  # the method, if its name differs
+    keywords: str = ""  # keyword arguments of the method
+    spellings: str = ""  # names of torch functions and methods equal to it
     latex: str = ""
-    operations: int = 1  # for each entry
-    is_slow: bool = False  # takes the exponential of each, less the largest
+    operations: int = 1  # arithmetic operations per entry
+    is_slow: bool = False  # takes the exponential of each entry minus the largest
     is_kept: bool = True
-    says: str = ""
+    says: str = ""  # the meaning, for messages
     examples: tuple[str, ...] = ()
 
     @property
     def ignores_shift(self) -> bool:
-        """Is it along a row, whose exponentials are taken less the largest?"""
+        """Whether adding a number to all entries changes nothing, as in a softmax."""
         return self.keeps and self.is_slow
 
     @property
     def is_fold(self) -> bool:
-        """Is it made of one entry after the other, and of nothing what leaves it as it is?"""
+        """Whether it is a fold whose value for no entries is the neutral entry."""
         return not self.keeps and self.left_out == self.nothing
 
 
-def _split(parameters: str) -> tuple[tuple[str, str | None], ...]:
-    """The parameters, each with its default."""
+def _split_parameters(parameters: str) -> tuple[tuple[str, str | None], ...]:
+    """The parameters, each with its default or None."""
     found = []
     for each in filter(None, map(str.strip, parameters.split(","))):
         name, sign, default = each.partition("=")
@@ -427,17 +428,17 @@ REDUCTIONS: tuple[Reduction, ...] = (
 # fmt: on
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
-# Those above 0 for all arguments and, in floats, 0 for some, as exp(-1000) is.
+# Functions with positive values that underflow to 0 in floats, as exp(-1000) does.
 VANISHING = tuple(
     row.name for row in FUNCTIONS.values() if row.range[0] == 0 and row.is_slow and row.is_smooth
 )
 ROWS: dict[str, Reduction] = {row.name: row for row in REDUCTIONS}
 FOLDS = tuple(row.name for row in REDUCTIONS if row.is_fold)
-# Those that an index can be counted by: what does not hold it is only multiplied, or raised.
+# Folds over an index that the body lacks become a multiple (sum) or a power (prod) of the body.
 COUNTING = tuple(kind for kind in FOLDS if kind not in FUNCTIONS)
-# The rows that are the exponentials of others, by these.
+# Each logarithmic row with the row whose logarithm it is.
 EXPONENTIALS = {row.logarithm: row.name for row in REDUCTIONS if row.logarithm}
-# What a person imports beside SymPy's own.
+# The names that `derive` exports beside SymPy's own.
 PUBLIC: tuple[str, ...] = tuple(
     dict.fromkeys(
         [
@@ -450,7 +451,7 @@ PUBLIC: tuple[str, ...] = tuple(
 
 @cache
 def find_call(name: str) -> Torch | None:
-    """The call of torch's that gives the function; None where its definition is printed."""
+    """The torch call of a function; None where generated code contains the definition."""
     row = FUNCTIONS[name]
     if not row.torch:
         return None
@@ -458,8 +459,8 @@ def find_call(name: str) -> Torch | None:
     if not isinstance(tree, ast.Call):
         return Torch(row.torch, (*row.tensors, *row.defaults), {})
     taken = tuple(part.id for part in tree.args if isinstance(part, ast.Name))
-    told = {part.arg or "": ast.literal_eval(part.value) for part in tree.keywords}
-    return Torch(ast.unparse(tree.func), taken, told)
+    keywords = {part.arg or "": ast.literal_eval(part.value) for part in tree.keywords}
+    return Torch(ast.unparse(tree.func), taken, keywords)
 
 
 @cache
@@ -472,7 +473,7 @@ def find_inner(text: str) -> tuple[str, ...]:
 
 @cache
 def is_rational(name: str) -> bool:
-    """Does the function give a fraction for fractions? A root of a square does."""
+    """Whether the function maps fractions to fractions; sqrt counts, for squares."""
     row = FUNCTIONS[name]
     if row.is_rational or name == "sqrt":
         return True
@@ -481,7 +482,7 @@ def is_rational(name: str) -> bool:
 
 
 def find_confused(name: str) -> tuple[str, ...]:
-    """The functions that people take it for, either way round."""
+    """The functions that people mistake for this one, or this one for."""
     own = FUNCTIONS[name].confused.split()
     others = (row.name for row in FUNCTIONS.values() if name in row.confused.split())
     return tuple(other for other in dict.fromkeys((*own, *others)) if other != name)
@@ -496,23 +497,23 @@ def _list_spellings() -> dict[str, tuple[Function, ...]]:
     return {name: tuple(rows) for name, rows in found.items()}
 
 
-def find_spelt(name: str, told: Mapping[str, Any]) -> Function | None:
-    """The function that torch has under a name, with the words that it is told, if any."""
+def find_spelt(name: str, keywords: Mapping[str, Any]) -> Function | None:
+    """The function with a torch name; the keywords choose between rows that share the name."""
     rows = _list_spellings().get(name, ())
     for row in rows:
         call = find_call(row.name)
         words = {k: v for k, v in call.keywords.items() if isinstance(v, str)} if call else {}
-        if words and all(told.get(key) == word for key, word in words.items()):
+        if words and all(keywords.get(key) == word for key, word in words.items()):
             return row
     return rows[0] if rows else None
 
 
-# The definitions, read: as expressions of the language, or as whatever a room makes.
+# The parser of definitions: into expressions of the language, or into any other values.
 #
 #     text = number | name | -text | text (+ - * / **) text | function(text, ...)
 #          | where(text < text, text, text) | word[j](text)
 #
-# `read` knows the grammar, a `Maker` says what comes of each part; `unfold` puts arguments in.
+# `read_definition` knows the grammar, a `Maker` constructs the value of each part.
 
 RELATIONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -525,7 +526,7 @@ def _no_rows(word: str, body: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """What the parts of a definition become."""
+    """The constructors of the values of a definition's parts."""
 
     number: Callable[[Fraction], Any]
     add: Callable[..., Any]
@@ -537,10 +538,10 @@ class Maker:
     reduce: Callable[[str, Any], Any] = _no_rows
 
 
-def read(text: str, values: Mapping[str, Any], make: Maker) -> Any:
-    """The definition with values for its parameters."""
+def read_definition(text: str, values: Mapping[str, Any], make: Maker) -> Any:
+    """The value of a definition, given the values of its parameters."""
 
-    def go(node: ast.expr) -> Any:
+    def convert(node: ast.expr) -> Any:
         match node:
             case ast.Name(name):
                 return values[name] if name in values else make.call(name, ())
@@ -549,62 +550,66 @@ def read(text: str, values: Mapping[str, Any], make: Maker) -> Any:
             case ast.UnaryOp(ast.USub(), ast.Constant(number)):
                 return make.number(-Fraction(str(number)))
             case ast.UnaryOp(ast.USub(), part):
-                return make.multiply(make.number(Fraction(-1)), go(part))
+                return make.multiply(make.number(Fraction(-1)), convert(part))
             case ast.BinOp(left, ast.Add(), right):
-                return make.add(go(left), go(right))
+                return make.add(convert(left), convert(right))
             case ast.BinOp(left, ast.Sub(), ast.Constant(number)):
-                return make.add(go(left), make.number(-Fraction(str(number))))
+                return make.add(convert(left), make.number(-Fraction(str(number))))
             case ast.BinOp(left, ast.Sub(), right):
-                return make.add(go(left), make.multiply(make.number(Fraction(-1)), go(right)))
+                return make.add(
+                    convert(left), make.multiply(make.number(Fraction(-1)), convert(right))
+                )
             case ast.BinOp(left, ast.Mult(), right):
-                return make.multiply(go(left), go(right))
+                return make.multiply(convert(left), convert(right))
             case ast.BinOp(ast.Constant(over), ast.Div(), ast.Constant(under)):
                 return make.number(Fraction(str(over)) / Fraction(str(under)))
             case ast.BinOp(ast.Constant(1), ast.Div(), right):
-                return make.power(go(right), make.number(Fraction(-1)))
+                return make.power(convert(right), make.number(Fraction(-1)))
             case ast.BinOp(left, ast.Div(), ast.Constant(under)):
-                return make.multiply(make.number(1 / Fraction(str(under))), go(left))
+                return make.multiply(make.number(1 / Fraction(str(under))), convert(left))
             case ast.BinOp(left, ast.Div(), right):
-                return make.multiply(go(left), make.power(go(right), make.number(Fraction(-1))))
+                return make.multiply(
+                    convert(left), make.power(convert(right), make.number(Fraction(-1)))
+                )
             case ast.BinOp(left, ast.Pow(), right):
-                return make.power(go(left), go(right))
+                return make.power(convert(left), convert(right))
             case ast.Compare(left, [relation], [right]):
-                return make.compare(RELATIONS[type(relation)], go(left), go(right))
+                return make.compare(RELATIONS[type(relation)], convert(left), convert(right))
             case ast.Call(ast.Name("where"), parts):
-                return make.choose(*map(go, parts))
+                return make.choose(*map(convert, parts))
             case ast.Call(ast.Name(name), parts):
-                return make.call(name, tuple(map(go, parts)))
+                return make.call(name, tuple(map(convert, parts)))
             case ast.Call(ast.Subscript(ast.Name(word)), [body]):
-                return make.reduce(word, go(body))
+                return make.reduce(word, convert(body))
         raise TypeError(f"no part of a definition: {ast.unparse(node)}")
 
-    return go(_parse(text))
+    return convert(_parse_text(text))
 
 
 @cache
-def _parse(text: str) -> ast.expr:
+def _parse_text(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
 def bind(row: Function, arguments: Sequence[Any], make: Maker) -> dict[str, Any]:
-    """The parameters and what is given for them, or their defaults."""
-    defaults = {name: read(text, {}, make) for name, text in row.defaults.items()}
+    """The value of each parameter: its argument or its default."""
+    defaults = {name: read_definition(text, {}, make) for name, text in row.defaults.items()}
     return defaults | dict(zip((*row.tensors, *row.defaults), arguments, strict=False))
 
 
 def open_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
-    """The definition of a function at arguments."""
+    """The definition of a function at arguments, in the values of a maker."""
     row = FUNCTIONS[name]
-    return read(row.definition, bind(row, arguments, make), make)
+    return read_definition(row.definition, bind(row, arguments, make), make)
 
 
-def _add(*terms: ir.Expr) -> ir.Expr:
+def _add_flat(*terms: ir.Expr) -> ir.Expr:
     flat = [part for term in terms for part in ir.split_sum(term)]
     return ir.Add(tuple(flat))
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:
-    """The product; numbers are multiplied and go first, a factor 1 is let go."""
+    """The flat product with all numbers multiplied into one leading factor, omitted if 1."""
     flat = [p for f in factors for p in ir.split_product(f)]
     number = prod((f.value for f in flat if isinstance(f, ir.Number)), start=Fraction(1))
     others: list[ir.Expr] = [factor for factor in flat if not isinstance(factor, ir.Number)]
@@ -620,18 +625,18 @@ def _power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
 
 
 def make_call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
-    """A call as the language keeps it: a function by its name, another way to write as it means."""
+    """The call of a function; the definition, if the function is only another way to write it."""
     if FUNCTIONS[name].is_kept:
         return ir.Call(name, arguments)
     return unfold_call(name, arguments)
 
 
-PLAIN = Maker(ir.Number, _add, multiply, _power, ir.Compare, ir.Where, make_call)
+PLAIN = Maker(ir.Number, _add_flat, multiply, _power, ir.Compare, ir.Where, make_call)
 
 
 @lru_cache(maxsize=1 << 14)
 def is_complex(expr: ir.Expr) -> bool:
-    """May its value have an imaginary part, by what it is made of?"""
+    """Whether the value may have an imaginary part, judged by its tensors and functions."""
     match expr:
         case ir.Access(tensor, _):
             return tensor.kind == "complex"
@@ -645,29 +650,29 @@ def is_complex(expr: ir.Expr) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def holds_complex(expr: ir.Expr) -> bool:
-    """Is a part of it complex? What is said of squares and sizes is said of real numbers."""
+    """Whether any subexpression is complex; facts on squares and absolute values then fail."""
     return is_complex(expr) or any(map(holds_complex, find_children(expr)))
 
 
 def kind_of(expr: ir.Expr) -> str:
-    """What a tensor holds that is made of numbers by this expression."""
+    """The kind of a tensor that holds the values of a numeric expression."""
     return "complex" if is_complex(expr) else "real"
 
 
 def unfold(call: ir.Call) -> ir.Expr | None:
-    """What a call means by its definition, one level deep; None of a primitive."""
+    """The definition of a call at its arguments, one level deep; None for a primitive."""
     row = FUNCTIONS.get(call.function)
     if row is None or not row.definition:
         return None
     return unfold_call(call.function, call.arguments)
 
 
-_STEPS = {"sign", "floor", "max", "min", "floordiv", "mod"}  # of the primitives
+_STEPS = {"sign", "floor", "max", "min", "floordiv", "mod"}  # primitives with flat pieces
 
 
 @cache
 def is_flat(name: str) -> bool:
-    """May a function be one number over an interval, as a choice may, or the larger of two?"""
+    """Whether a function may be constant on an interval, as relu is below 0."""
     row = FUNCTIONS.get(name)
     if row is None or not row.definition:
         return name in _STEPS

@@ -4,10 +4,10 @@
           | Access(tensor, places)                 A[i, h*D + d]
           | Add(terms) | Mul(factors) | Pow(base, exponent)
           | Call(function, arguments)              exp(x), floordiv(i, r), mod(i, n), clip(x, a, b)
-          | Where(condition, then, other)          lazy: the branch not taken has no say
+          | Where(condition, then, other)          lazy: the other branch is not evaluated
           | Reduce(kind, bound, condition, body)   kind: a row of `functions`, sum or det
-          | Along(kind, index, condition, body)    kind: cumsum and others that keep their index
-          | Along(kind, rows, TRUE, body, columns) kind: inverse cholesky; keeps both
+          | Along(kind, index, condition, body)    kind: cumsum, softmax, ..; the index stays free
+          | Along(kind, rows, TRUE, body, columns) kind: inverse, cholesky; both stay free
     cond  = Truth(value) | Compare(relation, left, right) | Access(Boolean tensor, places)
           | And(parts) | Or(parts) | Not(part)
 
@@ -15,12 +15,12 @@
     System: the inputs and the equations of one formula, in order.
 
 Laws:
-- Nodes are values: immutable, and interned, so that equal nodes are the same object and comparing
-  or hashing one is free however large it is.
-- Nothing is simplified while a node is built; `terms` and `factors` stay as they were written.
+- Nodes are values: immutable and interned. Equal nodes are the same object, so comparison and
+  hashing take constant time.
+- Constructors simplify nothing; `terms` and `factors` stay as they were written.
 - The order of a tensor's axes is no property of an expression; it is chosen when code is planned.
 - A place of an Access is an expression over indices and sizes; a plain place is an Index.
-- An Index stands for its value, 0 <= value < extent; extents are expressions over sizes.
+- As an expression an Index is its value, 0 <= value < extent; extents are expressions over sizes.
 - A Where whose `other` is 0 is a guard: where it is false nothing inside is read.
 """
 
@@ -42,7 +42,7 @@ _interned: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 def node(cls: Class) -> Class:
     """A frozen dataclass whose equal instances are one object.
 
-    The fields are set where an object is new and never again, hence no `__init__`.
+    `__new__` sets the fields of a new object, so there is no `__init__`.
     """
     make: Any = dataclass(init=False, frozen=True, eq=False, slots=True, weakref_slot=True)
     made = make(cls)
@@ -93,17 +93,17 @@ class Infinity:
 
 @node
 class Size:
-    """A size symbol: an exact integer that a shape (or a keyword argument) tells."""
+    """A size symbol: an exact integer, taken from a shape or a keyword argument."""
 
     name: str
 
 
 @node
 class Scalar:
-    """A number argument of the formula, and what is known of its value."""
+    """A number argument of the formula, with the bounds of its value."""
 
     name: str
-    lower: Expr | None = None  # as of a tensor
+    lower: Expr | None = None  # bounds: as in Tensor
     upper: Expr | None = None
     strict: tuple[bool, bool] = (False, False)
 
@@ -118,15 +118,15 @@ class Index:
 
 @node
 class Tensor:
-    """A named tensor: its extents, what it holds, and what is known of its values."""
+    """A named tensor: its extents, the kind of its elements and the bounds of their values."""
 
     name: str
     shape: tuple[Expr, ...]
     kind: str = "real"  # real | int | bool | complex
     below: Expr | None = None  # int: 0 <= value < below
-    lower: Expr | None = None  # real: a bound that samples keep
+    lower: Expr | None = None  # real: samples keep between the bounds
     upper: Expr | None = None
-    strict: tuple[bool, bool] = (False, False)  # is the lower, the upper bound excluded
+    strict: tuple[bool, bool] = (False, False)  # whether the lower, the upper bound is excluded
 
 
 @node
@@ -153,7 +153,7 @@ class Mul:
 
 @node
 class Pow:
-    """A power; a quotient is a product with a power of -1."""
+    """A power; a quotient is written as a product with a power of -1."""
 
     base: Expr
     exponent: Expr
@@ -187,15 +187,15 @@ class Reduce:
 
     @property
     def indices(self) -> tuple[Index, ...]:
-        """The indices that it runs over."""
+        """The indices reduced over."""
         return self.bound
 
 
 @node
 class Along:
-    """A function along an index that stays free; entries where the condition fails have no part.
+    """A function along an index that stays free; entries where the condition fails are left out.
 
-    One of a matrix has its rows along the index, its columns along another that stays free too.
+    A function of a matrix has its rows along `index` and its columns along `columns`.
     """
 
     kind: str
@@ -206,7 +206,7 @@ class Along:
 
     @property
     def indices(self) -> tuple[Index, ...]:
-        """The indices that it runs along."""
+        """The index of the rows, and of the columns if there is one."""
         return (self.index,) if self.columns is None else (self.index, self.columns)
 
 
@@ -242,7 +242,7 @@ class Or:
 
 @node
 class Not:
-    """The contrary."""
+    """True where the part is false."""
 
     part: Expr
 
@@ -271,7 +271,7 @@ Expr: TypeAlias = (
 
 @node
 class Equation:
-    """The target's elements are the values; the target's places say how indices fill it."""
+    """An assignment: the target's element at its places is the value, for all free indices."""
 
     target: Access
     value: Expr
@@ -279,7 +279,7 @@ class Equation:
 
 @node
 class ScalarInput:
-    """A number argument: its name, its default, if it has one, and the bounds of its value."""
+    """The declaration of a number argument: its name, optional default and bounds."""
 
     name: str
     default: Expr | None = None
@@ -290,7 +290,7 @@ class ScalarInput:
 
 @node
 class SizeInput:
-    """A size that no shape tells: a keyword argument."""
+    """A size given by a keyword argument, because no shape contains it."""
 
     name: str
     default: int | None = None
@@ -306,21 +306,21 @@ class System:
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
     empty_row: str = "nan"  # nan | zeros: a normalized row with nothing left in it
-    declared: tuple[str, ...] = ()  # indices whose extent their line alone tells
-    written: tuple[Equation, ...] = ()  # by the user, where `equations` put some together
-    # Tensors, by name, that are shown to be finite where one needs their values, or not to be.
+    declared: tuple[str, ...] = ()  # indices with an `index` line of their own
+    written: tuple[Equation, ...] = ()  # the user's equations, where `equations` merged some
+    # names of tensors proved to be finite wherever they are read, and of those that may not be
     finite: tuple[str, ...] = ()
     infinite: tuple[str, ...] = ()
-    varying: tuple[str, ...] = ()  # of which each turn of a loop has others
+    varying: tuple[str, ...] = ()  # names of tensors that change from turn to turn of a loop
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors that it is given."""
+        """The input tensors."""
         return tuple(entry for entry in self.inputs if isinstance(entry, Tensor))
 
     @property
     def scalars(self) -> tuple[ScalarInput, ...]:
-        """The scalars that it is given."""
+        """The input scalars."""
         return tuple(entry for entry in self.inputs if isinstance(entry, ScalarInput))
 
 
@@ -331,44 +331,44 @@ TRUE = Truth(True)
 FALSE = Truth(False)
 MINUS_INFINITY = Infinity(True)
 
-# The relation that holds between two numbers where the other does not.
+# The negation of each relation.
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
-# What decides a relation between two numbers.
+# The comparison function of each relation.
 DECIDING = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
-# The relation between two numbers in the other order.
+# Each relation with its sides exchanged.
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def name_axes(
     name: str, axes: Sequence[Index], kind: str = "real", below: Expr | None = None
 ) -> Access:
-    """A tensor over these indices, read at them."""
+    """The access of a new tensor over these indices at these indices."""
     return Access(Tensor(name, tuple(i.extent for i in axes), kind, below), tuple(axes))
 
 
 def negate(condition: Expr) -> Expr:
-    """The contrary; of an equation the one that says so."""
+    """The negated condition; == becomes != and the reverse, all others get a Not."""
     match condition:
         case Compare("==" | "!=" as relation, left, right):
             return Compare(NEGATED[relation], left, right)
     return Not(condition)
 
 
-def turn(value: Expr) -> Expr:
-    """The number with the contrary sign, by its terms and factors as they are written."""
+def change_sign(value: Expr) -> Expr:
+    """The negated value, with the minus inside the terms or factors where it fits."""
     match value:
         case Add(terms):
-            return Add(tuple(map(turn, terms)))
+            return Add(tuple(map(change_sign, terms)))
         case Number(number):
             return Number(-number)
         case Reduce("sum" | "mean" as kind, bound, condition, body):
-            return Reduce(kind, bound, condition, turn(body))
+            return Reduce(kind, bound, condition, change_sign(body))
         case Mul(factors):
             signs = (k for k, f in enumerate(factors) if isinstance(f, Number) and f.value < 0)
             sums = (k for k, f in enumerate(factors) if isinstance(f, (Add, Reduce)))
             k = next(signs, next(sums, None))
             if k is not None:
-                return Mul((*factors[:k], turn(factors[k]), *factors[k + 1 :]))
+                return Mul((*factors[:k], change_sign(factors[k]), *factors[k + 1 :]))
     return Mul((MINUS_ONE, value))
 
 
@@ -383,24 +383,24 @@ def product_of(factors: Sequence[Expr]) -> Expr:
 
 
 def sum_over(bound: tuple[Index, ...], body: Expr, condition: Expr = TRUE) -> Expr:
-    """The sum over indices where a condition holds; over none, the body there, and else 0."""
+    """The sum of the body where a condition holds; without indices, the body there and else 0."""
     if bound:
         return Reduce("sum", bound, condition, body)
     return body if condition is TRUE else Where(condition, body, ZERO)
 
 
 def split_sum(expr: Expr) -> tuple[Expr, ...]:
-    """The terms of a sum; anything else is one by itself."""
+    """The terms of a sum; any other expression as a single term."""
     return expr.terms if isinstance(expr, Add) else (expr,)
 
 
 def split_product(expr: Expr) -> tuple[Expr, ...]:
-    """The factors of a product; anything else is one by itself."""
+    """The factors of a product; any other expression as a single factor."""
     return expr.factors if isinstance(expr, Mul) else (expr,)
 
 
 def all_of(*conditions: Expr) -> Expr:
-    """Their conjunction: each once, nested ones opened, without what is always true."""
+    """The conjunction, flattened, without repetitions and constants."""
     kept = dict.fromkeys(part for each in conditions for part in split_and(each))
     kept.pop(TRUE, None)
     if FALSE in kept:
@@ -409,7 +409,7 @@ def all_of(*conditions: Expr) -> Expr:
 
 
 def any_of(*conditions: Expr) -> Expr:
-    """Their disjunction: each once, nested ones opened, without what is never true."""
+    """The disjunction, flattened, without repetitions and constants."""
     opened = (each.parts if isinstance(each, Or) else (each,) for each in conditions)
     kept = dict.fromkeys(part for parts in opened for part in parts)
     kept.pop(FALSE, None)
@@ -419,7 +419,7 @@ def any_of(*conditions: Expr) -> Expr:
 
 
 def split_and(condition: Expr) -> tuple[Expr, ...]:
-    """The conditions whose conjunction it is."""
+    """The parts of a conjunction at any depth; any other condition as a single part."""
     if not isinstance(condition, And):
         return (condition,)
     return tuple(part for each in condition.parts for part in split_and(each))

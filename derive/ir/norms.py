@@ -1,6 +1,6 @@
-"""Roots of sums of powers: norms, and standard deviations, by what they vanish like; squares.
+"""Norms and standard deviations, recognised by the order of their zeros; multiplied-out squares.
 
-At 0 a root has no slope, and a norm has 0, as torch takes it.
+At 0 a root has no derivative. The derivative of a norm at 0 is 0, as in torch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +10,16 @@ from math import isqrt
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 
-_SUMS = {"sum": None, "mean": None, "var": Fraction(2), "sample_var": Fraction(2)}  # own powers
+# reductions whose value is a sum, with the power that the reduction itself applies to its entries
+_SUMS = {"sum": None, "mean": None, "var": Fraction(2), "sample_var": Fraction(2)}
 
 
 def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
-    """Is it a root of a sum of powers, so that its slope at 0 is 0, as that of torch's norms is?
+    """Whether the expression is a root of a sum of powers, with slope 0 at 0 like torch's norms.
 
-    They may be weighted, left out or read elsewhere, and it may be a mean or a variance of them;
-    each vanishes so fast that the root of it alone has a bounded slope. Nor does it matter that
-    what rounds below 0 is cut off there. What names stand for may be `known`.
+    The powers may be weighted, masked or read from another tensor, and the sum may be a mean or a
+    variance. Each power must vanish so fast that its own root has a bounded slope. A clamp at 0
+    around the sum is ignored. `known` holds the values of tensors by name.
     """
     match expr:
         case ir.Pow(base, ir.Number(root)) if 0 < root < 1:
@@ -28,7 +29,7 @@ def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
 
 
 def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, bool]:
-    """(the least power that a sum of powers is made of, is one of it a sum over an index)."""
+    """The pair (least order of the terms at 0, whether one of the terms is a sum over an index)."""
     match expr:
         case ir.Reduce(kind, _, _, body) if kind in _SUMS:
             return _SUMS[kind] or _find_order(body, known)[0], True
@@ -48,7 +49,7 @@ def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, 
 
 
 def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:
-    """The factors of a product, each with its power; those of what is guarded by a number too."""
+    """The factors of a product with their powers, also inside guards and clamps at 0."""
     match expr:
         case ir.Access(tensor) if tensor.name in known:
             yield from _list_powers(known[tensor.name], known)
@@ -66,7 +67,7 @@ def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[
 
 
 def is_square(terms: Sequence[ir.Expr]) -> bool:
-    """Are they the sum of a square that is multiplied out, each term over the same range?"""
+    """Whether the terms are a multiplied-out square, summed term by term over one range."""
     whole, ranges = Polynomial.of(0), set[ir.Expr]()
     for term in terms:
         factors = ir.split_product(term)

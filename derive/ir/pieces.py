@@ -1,11 +1,11 @@
-"""The text of one node, in pieces that remember which node they write.
+"""The text of one node, as pieces that mark the columns of every node inside.
 
-What holds less tightly than its place asks for gets parentheses:
+An expression gets parentheses where it binds less tightly than its position requires:
 
     or < and < not < comparison < sum < product < sign < power < atom
 
-A number is a decimal where it ends soon, 1e-5 where it begins late, else a quotient. What would
-take too many digits is no number of the notation.
+A number is written as a short decimal (0.25), in exponent form (1e-5), or as a quotient (1 / 3).
+A number with more than 300 digits is an error.
 """
 
 from fractions import Fraction
@@ -14,11 +14,11 @@ from functools import lru_cache
 from derive.errors import refuse
 from derive.ir import nodes as ir
 
-LONGEST = 300  # digits, and powers of ten; exact numbers are kept in full
+LONGEST = 300  # most digits of a number, and the largest power of ten
 TOO_LONG = f"numbers are kept exactly, so they end at {LONGEST} digits"
 MAKE_SCALAR = "make it a scalar: scalar c"
-_FEW = 20  # digits in a row that read at a glance
-_MOST_BITS = 4 * 2 * LONGEST  # of a number of the longest digits at the smallest power of ten
+_FEW = 20  # most digits in a row before a number gets an exponent
+_MOST_BITS = 4 * 2 * LONGEST  # a bound on the bits of LONGEST digits times 10**LONGEST
 
 
 def write_number(value: Fraction) -> str:
@@ -59,7 +59,7 @@ def _is_writable(value: Fraction) -> bool:
 
 
 def is_readable(text: str) -> bool:
-    """Is a whole number or a decimal short enough, as it is written, to be read?"""
+    """Whether the text of an integer or a decimal keeps within LONGEST."""
     mantissa, _, exponent = text.lower().replace("_", "").partition("e")
     whole, _, rest = mantissa.partition(".")
     if len(whole) + len(rest) > LONGEST or len(exponent) > len(f"-{LONGEST}"):
@@ -70,7 +70,7 @@ def is_readable(text: str) -> bool:
 
 
 def _split_decimal(value: Fraction) -> tuple[str, int] | None:
-    """(digits, power of ten) of a decimal that ends: 0.025 is ("25", -3)."""
+    """The pair (digits, power of ten) of a finite decimal: 0.025 is ("25", -3); else None."""
     twos, rest = _divide_out(value.denominator, 2)
     fives, rest = _divide_out(rest, 5)
     if rest != 1:
@@ -82,7 +82,7 @@ def _split_decimal(value: Fraction) -> tuple[str, int] | None:
 
 
 def _divide_out(number: int, prime: int) -> tuple[int, int]:
-    """(how often the prime divides it, what is left)."""
+    """The pair (multiplicity of the prime, cofactor)."""
     times = 0
     while number % prime == 0:
         number //= prime
@@ -94,8 +94,8 @@ OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
 
 _INFIX = {"floordiv": "//", "mod": "%"}
 
-# Pieces are (text, node): a node is written as an empty piece, its text, and an empty piece again,
-# so that joining the texts gives the line and the empty ones tell where each node starts and ends.
+# Pieces are (text, node). An empty piece with the node precedes and follows the text of each node:
+# the joined texts are the line, and the empty pieces mark the start and the end of each node.
 Pieces = list[tuple[str, "ir.Expr | None"]]
 
 
@@ -105,12 +105,12 @@ def to_text(expr: ir.Expr | ir.Equation) -> str:
 
 
 def find_span(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[int, int] | None:
-    """The columns (start, end) of the first place where `part` stands in the text of `whole`."""
+    """The columns (start, end) of the first occurrence of `part` in the text of `whole`."""
     return next(iter(find_spans(whole, part)), None)
 
 
 def find_spans(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[tuple[int, int], ...]:
-    """The columns (start, end) of every place where `part` stands in the text of `whole`."""
+    """The columns (start, end) of every occurrence of `part` in the text of `whole`."""
     column = 0
     starts: list[int] = []
     spans: dict[tuple[int, int], None] = {}
@@ -130,14 +130,14 @@ def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
         if expr.target.tensor.kind == "bool" and isinstance(expr.value, truth):
             value = [("[", None), *value, ("]", None)]
         return [*_pieces(expr.target), (" = ", None), *value]
-    inner, tightness = _write(expr)
+    inner, tightness = _write_node(expr)
     if tightness < holds:
         inner = [("(", None), *inner, (")", None)]
     return [("", expr), *inner, ("", expr)]
 
 
-@lru_cache(maxsize=1 << 12)  # a product that begins with two signs is looked at twice
-def _write(expr: ir.Expr) -> tuple[Pieces, int]:
+@lru_cache(maxsize=1 << 12)  # a product that begins with two signs is written twice
+def _write_node(expr: ir.Expr) -> tuple[Pieces, int]:
     match expr:
         case ir.Number(value):
             return [(write_number(value), None)], _number_holds(value)
@@ -172,7 +172,8 @@ def _write(expr: ir.Expr) -> tuple[Pieces, int]:
         case ir.Reduce("sum", bound, condition, body) if (
             condition is not ir.TRUE and body is ir.ONE
         ):
-            return _write(ir.Reduce("sum", bound, ir.TRUE, ir.Where(condition, ir.ONE, ir.ZERO)))
+            counted = ir.Where(condition, ir.ONE, ir.ZERO)
+            return _write_node(ir.Reduce("sum", bound, ir.TRUE, counted))
         case ir.Reduce(kind, bound, condition, body):
             word, inside = kind, _parens((body,))
             if kind == "sample_var":
@@ -185,7 +186,7 @@ def _write(expr: ir.Expr) -> tuple[Pieces, int]:
 
 def _write_whole_quotient(left: ir.Expr, infix: str, right: ir.Expr) -> Pieces:
     over = _pieces(left, PRODUCT)
-    if "".join(text for text, _ in over).startswith("-"):  # the sign is of `left` alone
+    if "".join(text for text, _ in over).startswith("-"):  # -(a // b) differs from (-a) // b
         over = [("(", None), *over, (")", None)]
     return [*over, (infix, None), *_pieces(right, SIGN)]
 
@@ -198,7 +199,7 @@ def _write_condition(expr: ir.Expr) -> tuple[Pieces, int]:
             return [*_pieces(left, SUM), (f" {relation} ", None), *_pieces(right, SUM)], COMPARE
         case ir.And(parts):
             found: Pieces = []
-            links = 0  # the relations of a chain, `0 <= i < S`
+            links = 0  # the number of relations chained to the one before, `0 <= i < S`
             for before, part in zip((None, *parts), parts, strict=False):
                 match before, part:
                     case ir.Compare(first, _, middle), ir.Compare(relation, left, right) if (
@@ -210,7 +211,7 @@ def _write_condition(expr: ir.Expr) -> tuple[Pieces, int]:
                         found += [(" and ", None)] * bool(found) + _pieces(part, NOT)
             return found, COMPARE if links == len(parts) - 1 else AND
         case ir.Or(parts):
-            return join(parts, " or ", AND), OR
+            return join_texts(parts, " or ", AND), OR
         case ir.Not(part):
             holds = ATOM if isinstance(part, ir.Compare) else NOT
             return [("not ", None), *_pieces(part, holds)], NOT
@@ -227,7 +228,7 @@ def _number_holds(value: Fraction) -> int:
 def _write_sum(terms: tuple[ir.Expr, ...]) -> Pieces:
     out: Pieces = []
     for k, term in enumerate(terms):
-        pieces, holds = _write(term)
+        pieces, holds = _write_node(term)
         pieces = [("", term), *pieces, ("", term)]
         first = next((j for j, (text, _) in enumerate(pieces) if text), 0)
         is_sum = isinstance(term, ir.Add)
@@ -241,9 +242,9 @@ def _write_sum(terms: tuple[ir.Expr, ...]) -> Pieces:
 
 
 def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) -> tuple[Pieces, int]:
-    """Factors joined by `*`, or by `/` before a power of -1; a leading -1 is a sign.
+    """Factors joined by `*`, or by `/` before a negative power; a leading -1 is a sign.
 
-    A sign holds tighter than `//`, so that -(a // b) keeps its parentheses.
+    A sign binds tighter than `//`, so that -(a // b) keeps its parentheses.
     """
     match factors:
         case (ir.Number(value), *_) if (
@@ -251,7 +252,7 @@ def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) ->
         ):
             rest, _ = _write_product(factors[1:], is_negated=True)
             start = next(text for text, _ in rest if text)
-            if start != "0" and not start.startswith("-"):  # -0 and --1 would be read as 0 and 1
+            if start != "0" and not start.startswith("-"):  # a reader would fold -0 and --1
                 return [("-", None), *rest], SUM
     out: Pieces = []
     for k, factor in enumerate(factors):
@@ -268,14 +269,14 @@ def _write_product(factors: tuple[ir.Expr, ...], *, is_negated: bool = False) ->
 
 
 def _is_whole_quotient(factor: ir.Expr) -> bool:
-    """Does its text begin with `a // b` or `a % b`?"""
+    """Whether the text of a factor begins with `a // b` or `a % b`."""
     while isinstance(factor, ir.Mul):
         factor = factor.factors[0]
     return isinstance(factor, ir.Call) and factor.function in _INFIX
 
 
 def find_divisor(factor: ir.Expr) -> ir.Expr | None:
-    """What a factor divides by, if its power is negative."""
+    """The divisor of a factor with a negative power, else None."""
     match factor:
         case ir.Pow(base, ir.Number(value)) if value < 0:
             return base if value == -1 else ir.Pow(base, ir.Number(-value))
@@ -288,26 +289,26 @@ def _over(bound: tuple[ir.Index, ...], condition: ir.Expr) -> Pieces:
 
 
 def _bracket(parts: tuple[ir.Expr, ...], comma: str) -> Pieces:
-    return [("[", None), *join(parts, comma, OR), ("]", None)]
+    return [("[", None), *join_texts(parts, comma, OR), ("]", None)]
 
 
 def to_compact(*exprs: ir.Expr) -> str:
     """The text of extents, positions or costs, without blanks around products."""
-    return "".join(piece for piece, _ in tighten(join(exprs, ", ", OR)))
+    return "".join(piece for piece, _ in tighten(join_texts(exprs, ", ", OR)))
 
 
 def tighten(pieces: Pieces) -> Pieces:
-    """Products and divisions without blanks, as they are written in places and shapes."""
+    """The pieces without blanks around products and divisions, as in places and shapes."""
     close = {" * ": "*", " / ": "/", " // ": "//", " % ": "%"}
     return [(close.get(text, text), here) for text, here in pieces]
 
 
 def _parens(parts: tuple[ir.Expr, ...]) -> Pieces:
-    return [("(", None), *join(parts, ", ", OR), (")", None)]
+    return [("(", None), *join_texts(parts, ", ", OR), (")", None)]
 
 
-def join(parts: tuple[ir.Expr, ...], between: str, holds: int) -> Pieces:
-    """The parts with something between them, each in parentheses where it holds less."""
+def join_texts(parts: tuple[ir.Expr, ...], between: str, holds: int) -> Pieces:
+    """The pieces of the parts with a separator, each in parentheses where it binds less tightly."""
     out: Pieces = []
     for k, part in enumerate(parts):
         if k:

@@ -2,9 +2,9 @@
 
     polynomial = {monomial: rational}        monomial = ((atom, power), ...) in order of the text
 
-An atom is a Size, an a Scalar, or anything that is not a polynomial (`S // 2`), kept whole.
-Powers are whole and never 0; a negative one is a divisor, so that `E/H * H` is E. The atoms of a
-monomial stand in an order that tells any two of them apart.
+An atom is a Size, an Index, a Scalar, or any expression that is not a polynomial (`S // 2`).
+Powers are integers other than 0; a negative power divides, so that `E/H * H` is E. The atoms of a
+monomial are sorted by a total order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Polynomial:
 
     @staticmethod
     def of(value: ir.Expr | int | Fraction) -> Polynomial:
-        """The polynomial of an expression; what is no polynomial becomes an atom."""
-        return _read(value)
+        """The polynomial of an expression; a part that is no polynomial becomes an atom."""
+        return _convert_cached(value)
 
     @staticmethod
     def _of(value: ir.Expr | int | Fraction) -> Polynomial:
@@ -83,7 +83,7 @@ class Polynomial:
 
     @property
     def constant(self) -> Fraction | None:
-        """The value, if nothing symbolic is in it."""
+        """The value of a constant polynomial, None of any other."""
         return self.terms.get((), Fraction(0)) if set(self.terms) <= {()} else None
 
     @property
@@ -91,10 +91,10 @@ class Polynomial:
         """The atoms, each once, in the order of the terms."""
         return tuple(dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial))
 
-    def split(self, atom: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
-        """The pair (a, b) with self = a * atom + b, or None where it is not linear in the atom."""
+    def split_linear(self, atom: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
+        """The pair (a, b) with self = a * atom + b, None where it is not linear in it."""
         if any(atom in walk(other) for other in self.atoms if other is not atom):
-            return None  # it hides in an atom, S in S // 2
+            return None  # another atom contains this one, as S // 2 contains S
         coefficient: dict[Monomial, Fraction] = {}
         rest: dict[Monomial, Fraction] = {}
         for monomial, value in self.terms.items():
@@ -109,7 +109,7 @@ class Polynomial:
 
     @staticmethod
     def atom(value: ir.Expr, power: int = 1) -> Polynomial:
-        """A value that is taken as it is, to a power."""
+        """The power of a value that is kept as an atom."""
         return Polynomial({((value, power),) if power else (): Fraction(1)})
 
     def evaluate(self, value_of: Callable[[ir.Expr], Fraction]) -> Fraction:
@@ -122,12 +122,12 @@ class Polynomial:
         return total
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The number at given sizes; KeyError names what has none."""
+        """The number at given sizes; KeyError names a size without a value."""
         return self.evaluate(lambda atom: evaluate_atom(atom, sizes))
 
     def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
-        ordered = sorted(self.terms.items(), key=lambda term: _order_term(term[0]))
+        ordered = sorted(self.terms.items(), key=lambda term: _term_key(term[0]))
         terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
         match terms:
             case ():
@@ -138,17 +138,17 @@ class Polynomial:
 
 
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:
-    """The sum of them all."""
+    """The sum of the polynomials."""
     return reduce(Polynomial.__add__, parts, Polynomial({}))
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(value: ir.Expr | int | Fraction) -> Polynomial:
+def _convert_cached(value: ir.Expr | int | Fraction) -> Polynomial:
     return Polynomial._of(value)
 
 
 def is_same_extent(one: ir.Expr, other: ir.Expr) -> bool:
-    """Are two extents equal for all sizes?"""
+    """Whether two extents are equal for all sizes."""
     return one is other or Polynomial.of(one) == Polynomial.of(other)
 
 
@@ -173,7 +173,7 @@ def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
 
 
 def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
-    """The value of one atom of an extent; KeyError names what has none."""
+    """The value of one atom of an extent; KeyError names an atom without a value."""
     match atom:
         case ir.Size(name):
             return Fraction(sizes[name])
@@ -192,7 +192,7 @@ def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
 
 
 def _invert(base: Polynomial, power: int) -> Polynomial | None:
-    """A negative power of a single term; None for a sum, which has no inverse here, and for 0."""
+    """A negative power of a single term; None for 0 and for a sum of several terms."""
     if len(base.terms) != 1:
         return None
     ((monomial, value),) = base.terms.items()
@@ -203,17 +203,18 @@ def _times(one: Monomial, other: Monomial) -> Monomial:
     powers = dict(one)
     for atom, power in other:
         powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda p: _order(p[0])))
+    kept = ((atom, power) for atom, power in powers.items() if power)
+    return tuple(sorted(kept, key=lambda pair: _atom_key(pair[0])))
 
 
-def _order_term(monomial: Monomial) -> tuple[object, ...]:
-    """By degree, the highest first, then by its atoms."""
+def _term_key(monomial: Monomial) -> tuple[object, ...]:
+    """The sort key of terms: descending degree, then the atoms."""
     degree = sum(power for _, power in monomial)
-    return -degree, tuple((*_order(atom), power) for atom, power in monomial)
+    return -degree, tuple((*_atom_key(atom), power) for atom, power in monomial)
 
 
-def _order(atom: ir.Expr) -> tuple[bool, str, str]:
-    """By name, those without one last; of two that share a name, by all that they are."""
+def _atom_key(atom: ir.Expr) -> tuple[bool, str, str]:
+    """The sort key of atoms: the name, nameless ones last; for equal names the whole node."""
     name = getattr(atom, "name", "")
     return not name, name, "" if isinstance(atom, ir.Size) else repr(atom)
 
@@ -227,13 +228,13 @@ def _to_product(monomial: Monomial, value: Fraction) -> ir.Expr:
 
 NOTHING = Polynomial({})
 ONE = Polynomial.of(1)
-_MOST_STEPS = 24  # of a division; one that takes more is left as it is
-_MOST_DIVISOR = 64  # numbers up to this one are tried as divisors
+_MOST_STEPS = 24  # steps of a long division; the rest remains undivided
+_MOST_DIVISOR = 64  # the largest number tried as a divisor
 
 
 @lru_cache(maxsize=20000)
 def divide_sizes(value: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """The pair (q, r) with value = q * under + r, q whole, and r as small as is seen."""
+    """The pair (q, r) with value = q * under + r: integral q, and r as small as is found."""
     if under.constant is not None:
         number = under.constant
         whole = {
@@ -270,13 +271,13 @@ def _find_step(rest: Polynomial, lead: Monomial, scale: Fraction) -> Polynomial 
 
 
 def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
-    """Value / under where nothing is left over."""
+    """The quotient of a division without remainder, else None."""
     quotient, rest = divide_sizes(value, under)
     return None if rest.terms else quotient
 
 
 def clear_divisors(value: Polynomial) -> Polynomial:
-    """The value times the sizes that it is divided by, which are positive."""
+    """The value times its size divisors, which are positive; its sign stays the same."""
     least: dict[ir.Expr, int] = {}
     for monomial in value.terms:
         for atom, power in monomial:
@@ -289,7 +290,7 @@ def clear_divisors(value: Polynomial) -> Polynomial:
 
 @lru_cache(maxsize=4000)
 def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
-    """The divisors that are seen: numbers and sizes in every term, larger ones first, without 1."""
+    """The common divisors of all terms that are found, larger ones first, without 1 and value."""
     common = dict(next(iter(value.terms), ()))
     number = 0
     for monomial, each in value.terms.items():
@@ -303,9 +304,9 @@ def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
         steps = [Polynomial.atom(atom, k) for k in range(1, power + 1)]
         found = [one * other for one in found for other in [ONE, *steps]]
     found = [each for each in found if each not in (ONE, value)]
-    return tuple(sorted(found, key=_weigh, reverse=True))
+    return tuple(sorted(found, key=_divisor_key, reverse=True))
 
 
-def _weigh(value: Polynomial) -> tuple[int, Fraction, str]:
+def _divisor_key(value: Polynomial) -> tuple[int, Fraction, str]:
     ((monomial, number),) = value.terms.items()
     return sum(power for _, power in monomial), number, repr(monomial)

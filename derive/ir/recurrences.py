@@ -1,14 +1,14 @@
-"""Recurrences: equations that read, at the places before, what they define.
+"""Recurrences: equations that read earlier elements of the tensor that they define.
 
-    h[-1,i] = h0[i]                                what stands before the first place
+    h[-1,i] = h0[i]                                the initial value, at place -1
     h[t,i] = a[t] * h[t - 1,i] + x[t,i]            one equation, or several that read one another
 
-`open_starts` puts what stands before the first place where it is read:
+`inline_starts` inlines the initial values into the reads:
 
     h[t,i] = a[t] * where(t - 1 < 0, h0[i], h[t - 1,i]) + x[t,i]
 
-`find_recurrence` tells which index equations that recur together run over: for each of its values
-in turn, from the first or from the last one on, they are evaluated in their order.
+`find_recurrence` finds the index of the loop that evaluates mutually recursive equations: a turn is
+one value of the index, ascending or descending, and evaluates all equations in their order.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from derive.ir.walk import (
     walk,
 )
 
-MOST_BACK = 16  # places before the first one, where a read does not tell how many
-COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # what conditions on places are made of
+MOST_BACK = 16  # initial places assumed to be read where the distance of a read is not fixed
+COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # the nodes of polynomial places
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """Equations that are evaluated together, in their order, for each value of an index in turn."""
+    """A loop over an index; each turn evaluates all equations in their order."""
 
     index: ir.Index
     equations: tuple[ir.Equation, ...]
-    is_downward: bool = False  # from the last place to the first
-    inner: Recurrence | None = None  # the loop inside, where one index alone is not enough
+    is_downward: bool = False  # from the last value of the index to the first
+    inner: Recurrence | None = None  # the nested loop, where one index is not enough
 
     @property
     def loops(self) -> tuple[Recurrence, ...]:
-        """It and those inside, outermost first."""
+        """The nested loops, outermost first, this one included."""
         return (self, *(self.inner.loops if self.inner is not None else ()))
 
     @property
@@ -59,21 +59,21 @@ class Recurrence:
         return {equation.target.tensor: equation.target for equation in self.equations}
 
     def find_reads(self, *values: ir.Expr) -> list[ir.Access]:
-        """The reads of what recurs in values, each once."""
+        """The accesses in values of tensors that the recurrence defines, each once."""
         own = self.targets
         every = (access for value in values for access in find_accesses(value))
         return list(dict.fromkeys(access for access in every if access.tensor in own))
 
     def reads(self, expr: ir.Expr) -> bool:
-        """Does an expression read what recurs?"""
+        """Whether an expression reads a tensor that the recurrence defines."""
         return bool(self.find_reads(expr))
 
     def find_axis(self, tensor: ir.Tensor) -> int:
-        """The place of the index in a tensor that recurs."""
+        """The axis of the index in a tensor that the recurrence defines."""
         return self.targets[tensor].places.index(self.index)
 
     def find_lag(self, access: ir.Access) -> int | None:
-        """How many turns before that of the index an access of what recurs reads."""
+        """The number of turns between an element and its read; None if it is not fixed."""
         place = access.places[self.find_axis(access.tensor)]
         lag = (Polynomial.of(self.index) - Polynomial.of(place)).constant
         if lag is None or lag.denominator != 1:
@@ -82,7 +82,7 @@ class Recurrence:
 
 
 def find_start(target: ir.Access) -> dict[int, int]:
-    """The places of a left side that are before the first one, and which: h[-1,i]."""
+    """The negative places of an initial value's left side, by axis: {0: -1} of h[-1,i]."""
     return {
         number: int(place.value)
         for number, place in enumerate(target.places)
@@ -91,7 +91,7 @@ def find_start(target: ir.Access) -> dict[int, int]:
 
 
 def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
-    """The first place of each tensor along each of its places, where it is below 0."""
+    """The lowest initial place by (tensor, axis), for axes that have one."""
     lowest: dict[tuple[ir.Tensor, int], int] = {}
     for equation in system.equations:
         for number, at in find_start(equation.target).items():
@@ -102,7 +102,7 @@ def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
 
 @lru_cache(maxsize=64)
 def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
-    """The tensors that each one is made of, at any remove; what is before its first place aside."""
+    """The tensors that each tensor depends on, transitively; initial values are not counted."""
     reach: dict[ir.Tensor, set[ir.Tensor]] = {}
     for each in system.equations:
         if not find_start(each.target):
@@ -114,14 +114,14 @@ def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
     return reach
 
 
-def recurs(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
-    """Is what an equation reads made of what it defines?"""
+def is_dependent(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
+    """Whether a tensor depends on the tensor that the equation defines, initial values aside."""
     reached = {tensor, *find_reach(system).get(tensor, ())}
     return equation.target.tensor in reached and not find_start(equation.target)
 
 
 def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Starts that are not over plain indices, come twice, or leave out a place that is read."""
+    """The errors in initial values: places that are no plain indices, repeated or missing."""
     met: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
     for equation in system.equations:
         start = find_start(equation.target)
@@ -169,7 +169,7 @@ def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
-    """How many places before the first one an access may read, at most."""
+    """The largest number of initial places along an axis that an access may reach back to."""
     place, target = access.places[number], equation.target
     here = target.places[number] if target.tensor is access.tensor else ir.ZERO
     if isinstance(place, ir.Index):
@@ -179,7 +179,7 @@ def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
 
 
 def lift_alongs(system: ir.System) -> ir.System:
-    """The system in which no recurrence holds what goes along an index of it and does not recur.
+    """The system with non-recurrent scans and softmaxes moved from recurrences to new equations.
 
     h[t] = h[t - 1] * cumsum[t](x[t])    becomes    h_cumsum[t] = cumsum[t](x[t])
                                                     h[t] = h[t - 1] * h_cumsum[t]
@@ -188,19 +188,19 @@ def lift_alongs(system: ir.System) -> ir.System:
     made: list[ir.Equation] = []
 
     def lift(expr: ir.Expr) -> ir.Expr:
-        """An access of an equation of its own."""
+        """The access of a new equation for a non-recurrent Along, else the expression."""
         if not isinstance(expr, ir.Along) or expr.index not in find_free(equation.target):
             return expr
-        if not recurs_in(equation.value) or recurs_in(expr):
+        if not is_recurrent(equation.value) or is_recurrent(expr):
             return expr
         name = names.take(f"{equation.target.tensor.name}_{expr.kind}")
         whole = ir.name_axes(name, find_free(expr), kind_of(expr))
         made.append(ir.Equation(whole, expr))
         return whole
 
-    def recurs_in(expr: ir.Expr) -> bool:
-        """Does what is read in it lead back to the equation?"""
-        return any(recurs(access.tensor, equation, system) for access in find_accesses(expr))
+    def is_recurrent(expr: ir.Expr) -> bool:
+        """Whether an expression depends on the tensor that the equation defines."""
+        return any(is_dependent(access.tensor, equation, system) for access in find_accesses(expr))
 
     for equation in system.equations:
         value = rewrite_bottom_up(equation.value, lift)
@@ -210,8 +210,8 @@ def lift_alongs(system: ir.System) -> ir.System:
     return replace(system, equations=tuple(made), written=system.written or system.equations)
 
 
-def open_starts(system: ir.System) -> ir.System:
-    """The system with what stands before the first place put where it is read."""
+def inline_starts(system: ir.System) -> ir.System:
+    """The system with initial values inlined into the reads, or read from tensors of their own."""
     starts: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
     for equation in system.equations:
         if found := find_start(equation.target):
@@ -231,12 +231,15 @@ def open_starts(system: ir.System) -> ir.System:
     def choose(
         access: ir.Access, numbers: Sequence[int], fixed: tuple[tuple[int, int], ...]
     ) -> ir.Expr | None:
-        """What an access reads, by which of these places are before the first one."""
+        """The value of an access, with a choice per axis in `numbers` that may be negative.
+
+        `fixed` holds the negative places that earlier choices decided on. None: never read.
+        """
         if not numbers and not fixed:
             return access
         if not numbers:
             start = starts[access.tensor].get(fixed)
-            if start is None:  # it is never read
+            if start is None:
                 return None
             first = alone[start]
             others = tuple(p for k, p in enumerate(access.places) if k not in dict(fixed))
@@ -259,7 +262,7 @@ def open_starts(system: ir.System) -> ir.System:
             return value or inside
         return ir.Where(ir.Compare("<", place, ir.ZERO), value, inside)
 
-    def settle(expr: ir.Expr) -> ir.Expr:
+    def inline_start(expr: ir.Expr) -> ir.Expr:
         if not isinstance(expr, ir.Access) or expr.tensor not in starts:
             return expr
         before = [
@@ -274,7 +277,8 @@ def open_starts(system: ir.System) -> ir.System:
     equations = []
     for written in system.equations:
         new_one = alone.get(written, written)
-        equations.append(ir.Equation(new_one.target, rewrite_bottom_up(new_one.value, settle)))
+        value = rewrite_bottom_up(new_one.value, inline_start)
+        equations.append(ir.Equation(new_one.target, value))
     read = {a.tensor for e in equations for a in find_accesses(e.value)}
     kept = tuple(
         new
@@ -285,12 +289,12 @@ def open_starts(system: ir.System) -> ir.System:
 
 
 def find_recurrences(system: ir.System) -> list[Recurrence]:
-    """What recurs together in a system, as far as it goes on place after place."""
+    """The recurrences of a system, without groups that no loop order can evaluate."""
     return [found for found in map(find_recurrence, find_groups(system)) if found is not None]
 
 
 def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
-    """The equations that read what they define, those that read one another together."""
+    """The strongly connected components of equations that depend on themselves."""
     reach = find_reach(system)
     groups: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
@@ -302,9 +306,9 @@ def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
 
 
 def find_recurrence(group: Sequence[ir.Equation]) -> Recurrence | None:
-    """The group with the index that it runs over, or None where it is none.
+    """The loop that evaluates a group of equations; None where no loop can.
 
-    Where no index alone does, loops over others stand inside: D[i,j] of D[i - 1,j] and D[i,j - 1].
+    Where no single index suffices the loops are nested, as in D[i,j] of D[i - 1,j] and D[i,j - 1].
     """
     order = {equation.target.tensor: k for k, equation in enumerate(group)}
     reads = [
@@ -321,7 +325,10 @@ def _find_loops(
     reads: Sequence[tuple[ir.Access, bool]],
     outer: tuple[ir.Index, ...],
 ) -> Recurrence | None:
-    """The loops that make what these reads are of before it is read; `outer` are those around."""
+    """The nest of loops that computes each element before it is read, inside the `outer` loops.
+
+    A read comes with a flag: whether its tensor is computed earlier in the same turn.
+    """
     own = {equation.target.tensor for equation in group}
     alongs = [p for e in group for p in walk(e.value) if isinstance(p, ir.Along)]
     barred = {a.index for a in alongs if own & {read.tensor for read in find_accesses(a)}}
@@ -334,7 +341,7 @@ def _find_loops(
         for is_downward in (False, True):
             made = Recurrence(index, tuple(group), is_downward)
             lags = [(made.find_lag(access), there) for access, there in reads]
-            # What is read is of a turn before, or of this one and there already.
+            # Each read is of an earlier turn, or of this turn and already computed.
             if all(lag is not None and (lag > 0 or (lag == 0 and there)) for lag, there in lags):
                 return made
             if all(lag is not None and lag >= 0 for lag, _ in lags) and any(lag for lag, _ in lags):
@@ -348,13 +355,13 @@ def _find_loops(
 
 
 def _find_lags(recurrence: Recurrence) -> dict[ir.Access, list[int | None]]:
-    """How many turns before each read is, by loop."""
+    """The lag of each read, loop by loop."""
     reads = recurrence.find_reads(*(equation.value for equation in recurrence.equations))
     return {access: [loop.find_lag(access) for loop in recurrence.loops] for access in reads}
 
 
 def find_weights(recurrence: Recurrence) -> list[int] | None:
-    """By how many waves a step along each index goes on; None where a read has no fixed lag."""
+    """The number of waves per step along each index; None where a read has no fixed lag."""
     loops, lags = recurrence.loops, _find_lags(recurrence)
     weights = [1]
     for k in reversed(range(len(loops) - 1)):
@@ -369,8 +376,8 @@ def find_weights(recurrence: Recurrence) -> list[int] | None:
     return weights
 
 
-def skew(system: ir.System, recurrence: Recurrence) -> ir.System:
-    """What recurs over several indices as what recurs over their sum: diagonal after diagonal.
+def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
+    """The system with nested loops skewed into one loop over the wavefronts, the diagonals.
 
     D[i,j] = min(D[i - 1,j], D[i,j - 1])    becomes    D_wave[s,i] = where(0 <= s - i < J,
                                                            min(D_wave[s - 1,i - 1], ..), 0)
@@ -398,7 +405,7 @@ def skew(system: ir.System, recurrence: Recurrence) -> ir.System:
     own = {tensor: names.take(f"{tensor.name}_wave") for tensor in targets}
 
     def skew(access: ir.Access, at: ir.Expr) -> ir.Access:
-        """The same element, on its diagonal."""
+        """The access of the same element in the tensor of wavefronts."""
         tensor, axis = access.tensor, inner.find_axis(access.tensor)
         shape, others = (
             (*each[:axis], *each[axis + 1 :]) for each in (tensor.shape, access.places)
@@ -420,8 +427,8 @@ def skew(system: ir.System, recurrence: Recurrence) -> ir.System:
     return exchange_equations(system, recurrence, made)
 
 
-def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
-    """The system with what recurs from the last place of an index on as from the first."""
+def reverse_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
+    """The system with a downward loop replaced by an upward one over reversed tensors."""
     index, names = recurrence.index, Names.of(system)
     own = {
         t: ir.Tensor(names.take(f"{t.name}_back"), t.shape, t.kind, t.below)
@@ -430,8 +437,8 @@ def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
     last = Polynomial.of(index.extent) - Polynomial.of(1)
     back: dict[ir.Expr, ir.Expr] = {index: (last - Polynomial.of(index)).to_expr()}
 
-    def turn(expr: ir.Expr) -> ir.Expr:
-        """A read of what recurs from the other end; places and conditions in a simple form."""
+    def reverse_read(expr: ir.Expr) -> ir.Expr:
+        """The read of a reversed tensor; polynomial places and conditions in normal form."""
         parts = (*walk(expr.left), *walk(expr.right)) if isinstance(expr, ir.Compare) else ()
         if isinstance(expr, ir.Compare) and all(isinstance(part, COUNTED) for part in parts):
             gap = Polynomial.of(expr.left) - Polynomial.of(expr.right)
@@ -447,26 +454,29 @@ def turn_back(system: ir.System, recurrence: Recurrence) -> ir.System:
                 found[k] = Polynomial.of(place).to_expr()
         return ir.Access(own.get(expr.tensor, expr.tensor), tuple(found))
 
-    turned: list[ir.Equation] = []
+    upward: list[ir.Equation] = []
     flipped: list[ir.Equation] = []
     for equation in recurrence.equations:
         target = ir.Access(own[equation.target.tensor], equation.target.places)
-        value = rewrite_bottom_up(substitute(equation.value, back), turn)
-        turned.append(ir.Equation(target, value))
+        value = rewrite_bottom_up(substitute(equation.value, back), reverse_read)
+        upward.append(ir.Equation(target, value))
         flipped.append(ir.Equation(equation.target, substitute(target, back)))
 
-    def read(expr: ir.Expr) -> ir.Expr:
-        """A value at a fixed place as one from the other end: V[0] as V_back[T - 1]."""
+    def reverse_fixed(expr: ir.Expr) -> ir.Expr:
+        """The read of a fixed place in the reversed tensor: V[0] is V_back[T - 1]."""
         if not isinstance(expr, ir.Access) or expr.tensor not in own:
             return expr
-        return expr if find_free(expr.places[recurrence.find_axis(expr.tensor)]) else turn(expr)
+        place = expr.places[recurrence.find_axis(expr.tensor)]
+        return expr if find_free(place) else reverse_read(expr)
 
     rest = [
-        e if e in recurrence.equations else ir.Equation(e.target, rewrite_bottom_up(e.value, read))
+        e
+        if e in recurrence.equations
+        else ir.Equation(e.target, rewrite_bottom_up(e.value, reverse_fixed))
         for e in system.equations
     ]
     system = replace(system, equations=tuple(rest))
-    return exchange_equations(system, recurrence, [*turned, *flipped])
+    return exchange_equations(system, recurrence, [*upward, *flipped])
 
 
 def exchange_equations(
@@ -475,7 +485,7 @@ def exchange_equations(
     new: Sequence[ir.Equation],
     loop: Sequence[ir.Equation] = (),
 ) -> ir.System:
-    """The system with other equations in place of those that recur, as far as they are read."""
+    """The system with a recurrence replaced by `loop`, and by those of `new` that are read."""
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
     read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
@@ -485,7 +495,7 @@ def exchange_equations(
 
 
 def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """Equations that read what they define in another way than place after place."""
+    """The errors for recursive equations that no order of evaluation can compute."""
     for group in find_groups(system):
         if find_recurrence(group) is None:
             names = ", ".join(equation.target.tensor.name for equation in group)
@@ -508,7 +518,7 @@ def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def widen_turns(system: ir.System) -> ir.System:
-    """The system in which all that recurs together has as many turns as the longest of it.
+    """The system with each recurrence over indices of unequal extents extended to the longest.
 
     g[t] = b[t] * h[t + 1]              becomes    g_wide[u] = where(u < T, b[u] * h[u + 1], 0)
     h[u] = where(u < T, g[u], h0)                  h[u] = where(u < T, g_wide[u], h0)
@@ -532,7 +542,7 @@ def widen_turns(system: ir.System) -> ir.System:
 def _widen(
     group: Sequence[ir.Equation], index: ir.Index, names: Names
 ) -> tuple[ir.Equation, ...] | None:
-    """The group over an index in place of shorter ones, if each equation has one of the two."""
+    """The group with shorter indices replaced by `index`; None if an equation has neither."""
     made: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for each in group:
@@ -557,12 +567,12 @@ def _widen(
 
 
 def order_recurrences(system: ir.System) -> ir.System:
-    """Those that recur together stand together, and behind what they read."""
+    """The system in which the equations of a recurrence are adjacent and follow their reads."""
     return order_blocks(system, [_sort_turn(group) for group in find_groups(system)])
 
 
 def order_blocks(system: ir.System, blocks: Sequence[tuple[ir.Equation, ...]]) -> ir.System:
-    """The system in which the equations of a block stand together, and behind what they read."""
+    """The system in which the equations of each block are adjacent and follow their reads."""
     if not blocks:
         return system
     together = {equation: block for block in blocks for equation in block}
@@ -584,7 +594,7 @@ def order_blocks(system: ir.System, blocks: Sequence[tuple[ir.Equation, ...]]) -
 
 
 def _sort_turn(group: tuple[ir.Equation, ...]) -> tuple[ir.Equation, ...]:
-    """The group in an order in which a turn has made what it reads of itself, if there is one."""
+    """The group in an order that computes values of a turn before they are read, if one exists."""
     for index in group[0].target.places if find_recurrence(group) is None else ():
         if any(list(e.target.places).count(index) != 1 for e in group):
             continue

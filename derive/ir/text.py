@@ -1,8 +1,8 @@
 """The text of the index language: the notation that all stages print and `derive.parse` reads back.
 
-`to_text` gives a line; `find_span` tells where in it a given node stands, for the carets of an
-error; `to_lines` gives a whole system: declarations, sizes, index lines, what an empty row
-is, equations, results.
+`to_text` returns a line, `find_span` the columns of a node in it, for the carets of an error.
+`to_lines` returns a whole system: declarations, sizes, index lines, the value of empty rows,
+equations, results.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,14 +20,14 @@ __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
 
 def to_lines(system: ir.System) -> tuple[str, ...]:
-    """The declarations and equations of a system as they were written, a line each."""
+    """The lines of a system: its declarations, and its equations as they were written."""
     system = as_written(system)
     declarations = "; ".join(_declare(system))
     lines = [declarations] if declarations else []
     for size in system.sizes:
         lines.append(f"size {size.name}" + (f" = {size.default}" if size.default else ""))
-    lines += _tell_extents(system)
-    lines += tell_rows(system)
+    lines += _write_index_lines(system)
+    lines += write_empty_row(system)
     lines += [to_text(equation) for equation in system.equations]
     last = system.equations[-1].target.tensor if system.equations else None
     if system.results != (last,):
@@ -41,7 +41,7 @@ def to_declaration(tensor: ir.Tensor) -> str:
 
 
 def _declare(system: ir.System) -> Iterator[str]:
-    """The inputs in order of declaration, neighbours that are alike in one statement."""
+    """The declarations of the inputs in order, like neighbours in one statement."""
     for _, alike in groupby(system.inputs, key=_find_alike):
         group = tuple(alike)
         tensors = tuple(entry for entry in group if isinstance(entry, ir.Tensor))
@@ -52,31 +52,32 @@ def _declare(system: ir.System) -> Iterator[str]:
 
 
 def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
-    """What inputs have in common that one statement declares."""
+    """The properties that the inputs of one statement share."""
     match entry:
         case ir.Tensor(_, shape, kind, below, _, _, strict):
             return (shape, kind, below, *_find_bounds(entry), strict)
-        case ir.ScalarInput():  # a bound stands for one name
+        case ir.ScalarInput():  # a scalar with a bound has a statement of its own
             return (entry if entry.lower or entry.upper else None,)
 
 
 def _find_bounds(tensor: ir.Tensor | ir.ScalarInput) -> tuple[ir.Expr | None, ...]:
-    """The numbers that its values keep between; that it may be infinite the notation cannot say."""
+    """The lower and the upper bound; None in place of infinities, which the notation lacks."""
     ends = tensor.lower, tensor.upper
     return tuple(None if isinstance(end, ir.Infinity) else end for end in ends)
 
 
-def _tell_extents(system: ir.System) -> Iterator[str]:
-    """The index lines, indices of one extent together."""
-    every = [index.name for index in find_all_indices(system)]  # two places may tell two extents
-    told = replace(system, declared=(*system.declared, *find_winning(system, every)))
-    for extent, group in groupby(find_untold(told), key=lambda index: index.extent):
+def _write_index_lines(system: ir.System) -> Iterator[str]:
+    """The index lines, neighbours with equal extents in one line."""
+    every = [index.name for index in find_all_indices(system)]
+    declared = (*system.declared, *find_contradicted(system, every))
+    undeduced = find_undeduced(replace(system, declared=declared))
+    for extent, group in groupby(undeduced, key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
         yield f"index {names} < {write_extent(_order_terms(extent))}"
 
 
-def tell_rows(system: ir.System) -> Iterator[str]:
-    """What a normalized row of nothing is, where one is taken and it is not nan."""
+def write_empty_row(system: ir.System) -> Iterator[str]:
+    """The line with the value of empty rows, if the system normalizes rows and it is not nan."""
     parts = (part for equation in system.equations for part in walk(equation.value))
     kinds = {part.kind for part in parts if isinstance(part, ir.Along)}
     if system.empty_row != "nan" and any(ROWS[kind].normalizes for kind in kinds):
@@ -84,15 +85,15 @@ def tell_rows(system: ir.System) -> Iterator[str]:
 
 
 def _order_terms(extent: ir.Expr) -> ir.Expr:
-    """The extent with what is taken off behind what is there, and numbers last."""
+    """The extent with subtracted terms after added ones, and numbers last."""
     if not isinstance(extent, ir.Add):
         return extent
     return ir.Add(
-        tuple(sorted(extent.terms, key=lambda t: (isinstance(t, ir.Number), _is_less(t))))
+        tuple(sorted(extent.terms, key=lambda t: (isinstance(t, ir.Number), _is_negative(t))))
     )
 
 
-def _is_less(term: ir.Expr) -> bool:
+def _is_negative(term: ir.Expr) -> bool:
     match term:
         case ir.Mul((ir.Number(value), *_)) | ir.Number(value):
             return value < 0
@@ -109,7 +110,7 @@ def _declaration(group: tuple[ir.Tensor, ...]) -> str:
 
 
 def _bound(entry: ir.Tensor | ir.ScalarInput, named: str) -> str:
-    """What is declared between its bounds."""
+    """The declared name and shape between its bounds."""
     excluded = entry.strict
     low = high = ""
     under, over = _find_bounds(entry)
@@ -122,35 +123,34 @@ def _bound(entry: ir.Tensor | ir.ScalarInput, named: str) -> str:
     return f"{low}{named}{high}"
 
 
-# Which indices of a system need a line that says their extent.
+# The indices that need an `index` line.
 #
-# A reader of the text takes the extent of an index from its first plain use, alone in a place of a
-# tensor whose extent there is known, declared tensors before defined ones; where that gives another
-# extent, or none, an `index` line must tell it. The reading is repeated here, so that the text has
-# the lines that it needs and no others.
-# An index that stands on a left side only has such a line in any case: a reader could think that it
-# was forgotten on the right.
+# The parser deduces the extent of an index from its first plain use: the index alone in a place of
+# a tensor whose extent there is known, declared tensors before defined ones. An index needs an
+# `index` line where the deduction finds another extent or none. `find_undeduced` repeats the
+# parser's deduction, so that the text has the necessary lines and no others.
+# An index that occurs on the left side only always has a line: without it a reader could think that
+# the index was forgotten on the right.
 
 
-def find_untold(system: ir.System) -> tuple[ir.Index, ...]:
-    """The indices whose extent no plain use tells, in order of appearance."""
+def find_undeduced(system: ir.System) -> tuple[ir.Index, ...]:
+    """The indices that need an `index` line, in order of appearance."""
     uses = tuple(_find_uses(system))
     indices = {index.name: index for index in reversed(find_all_indices(system))}
     ordered = dict.fromkeys(index.name for index in find_all_indices(system))
-    untold = {index.name: index for e in system.equations for index in _find_left_only(e)}
-    untold |= {name: indices[name] for name in system.declared if name in indices}
+    lines = {index.name: index for e in system.equations for index in _find_left_only(e)}
+    lines |= {name: indices[name] for name in system.declared if name in indices}
     while True:
-        told = _read_extents(system, uses, {n: i.extent for n, i in untold.items()})
-        is_told = {n: is_same_extent(indices[n].extent, told[n]) for n in ordered if n in told}
-        missing = (n for n in ordered if not is_told.get(n))
-        name = next((n for n in missing if n not in untold), None)
+        extents = _deduce_extents(system, uses, {n: i.extent for n, i in lines.items()})
+        right = {n for n, e in extents.items() if is_same_extent(indices[n].extent, e)}
+        name = next((n for n in ordered if n not in right and n not in lines), None)
         if name is None:
-            return tuple(indices[n] for n in ordered if n in untold)
-        untold[name] = indices[name]
+            return tuple(indices[n] for n in ordered if n in lines)
+        lines[name] = indices[name]
 
 
-def find_winning(system: ir.System, declared: Collection[str]) -> tuple[str, ...]:
-    """The declared indices whose line wins: a place that one reads has another extent."""
+def find_contradicted(system: ir.System, declared: Collection[str]) -> tuple[str, ...]:
+    """The declared indices that are used in a place with another extent than their own."""
     reads = (
         (place, access.tensor.shape[number])
         for access in _find_uses(system)
@@ -158,12 +158,12 @@ def find_winning(system: ir.System, declared: Collection[str]) -> tuple[str, ...
         if isinstance(place, ir.Index) and number < len(access.tensor.shape)
     )
     known = ((i, extent) for i, extent in reads if i.name in declared)
-    winning = (i.name for i, extent in known if not is_same_extent(i.extent, extent))
-    return tuple(dict.fromkeys(winning))
+    found = (i.name for i, extent in known if not is_same_extent(i.extent, extent))
+    return tuple(dict.fromkeys(found))
 
 
 def _find_left_only(equation: ir.Equation) -> Iterator[ir.Index]:
-    """The indices of the left side that the right side does not hold; a start has no need to."""
+    """The indices of the left side that the right side lacks; none of an initial value h[-1,i]."""
     if any(isinstance(place, ir.Number) and place.value < 0 for place in equation.target.places):
         return
     free = find_free(equation.value)
@@ -172,27 +172,27 @@ def _find_left_only(equation: ir.Equation) -> Iterator[ir.Index]:
 
 
 def _find_uses(system: ir.System) -> Iterator[ir.Access]:
-    """The accesses in the order of the text, the left side behind the value."""
+    """The accesses of each equation: those of the value, then the left side."""
     for equation in system.equations:
         yield from find_accesses(equation.value)
         yield equation.target
 
 
-def _read_extents(
+def _deduce_extents(
     system: ir.System, uses: tuple[ir.Access, ...], given: Mapping[str, ir.Expr]
 ) -> dict[str, ir.Expr]:
-    """What plain uses tell of each index, in rounds until nothing more is told."""
-    told = dict(given)
+    """The extents of indices by their plain uses, in rounds until a fixed point."""
+    extents = dict(given)
     left: dict[str, list[ir.Access]] = {}
     for equation in system.equations:
         left.setdefault(equation.target.tensor.name, []).append(equation.target)
 
     def is_known(tensor: ir.Tensor, number: int) -> bool:
-        """Whether a place has an extent that is declared, or told by the indices on the left."""
+        """Whether the extent of a place is declared or follows from indices on left sides."""
         sides = [side.places for side in left.get(tensor.name, ())]
         if any(number >= len(each) for each in (tensor.shape, *sides)):
             return False
-        return all(index.name in told for side in sides for index in find_free(side[number]))
+        return all(index.name in extents for side in sides for index in find_free(side[number]))
 
     plain = [
         (place.name, access.tensor, number)
@@ -201,18 +201,15 @@ def _read_extents(
         if isinstance(place, ir.Index)
     ]
     before = -1
-    while before < (before := len(told)):
+    while before < (before := len(extents)):
         for name, tensor, number in plain:
-            if name not in told and is_known(tensor, number):
-                told[name] = tensor.shape[number]
-    return told
-
-
-# Where in an equation's text a node stands, for the carets of a message.
+            if name not in extents and is_known(tensor, number):
+                extents[name] = tensor.shape[number]
+    return extents
 
 
 def find_marks(equation: ir.Equation, *path: ir.Expr) -> tuple[Mark, ...]:
-    """The mark under the last node of a path that leads to it: an access, then its place."""
+    """The mark under the last node of a path in an equation's text: an access, then its place."""
     whole: ir.Equation | ir.Expr = equation
     column, end = 0, 0
     for part in path:
@@ -225,7 +222,7 @@ def find_marks(equation: ir.Equation, *path: ir.Expr) -> tuple[Mark, ...]:
 
 
 def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tuple[Mark, ...]:
-    """The mark under the index in its first use that stands outside of what binds it."""
+    """The mark under the index in its first use outside all reductions that bind it."""
     binders = (
         here
         for here in walk(equation.value)
@@ -240,7 +237,7 @@ def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tup
 
 
 def write_extent(*extents: ir.Expr | Polynomial) -> str:
-    """Extents or positions as declarations write them; the terms of a polynomial in their order."""
+    """The text of extents or positions as in declarations; polynomials with ordered terms."""
     exprs = (_order_terms(e.to_expr()) if isinstance(e, Polynomial) else e for e in extents)
     return to_compact(*exprs)
 

@@ -1,7 +1,7 @@
 """Walking the index language: children, rebuilding, free indices, substitution.
 
-A node's children are the expressions in it. The extent of an index and the shape of a tensor are no
-children: they say what an index or a tensor is, and never hold indices.
+A node's children are its direct subexpressions. The extent of an index and the shape of a tensor
+are attributes, not children, and contain no indices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from derive.ir import nodes as ir
 
 
 def find_children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The expressions directly inside, in reading order; bound indices are not among them."""
+    """The direct subexpressions in reading order, without bound indices."""
     match expr:
         case ir.Access(_, places):
             return places
@@ -38,7 +38,7 @@ def find_children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
 
 
 def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    """The same node over changed children."""
+    """The node with each child replaced by `act(child)`."""
     match expr:
         case ir.Access(tensor, places):
             return ir.Access(tensor, tuple(map(act, places)))
@@ -63,7 +63,7 @@ def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
 
 
 def walk(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The expression and all inside it, outermost first, each shared node once."""
+    """The expression and all its subexpressions, outermost first, each shared node once."""
     seen: set[ir.Expr] = set()
     stack = [expr]
     while stack:
@@ -75,19 +75,19 @@ def walk(expr: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    """`act` applied to every node, inner ones first, each shared node once."""
+    """The result of `act` on every node, inner ones first, each shared node once."""
     done: dict[ir.Expr, ir.Expr] = {}
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def rewrite(here: ir.Expr) -> ir.Expr:
         if here not in done:
-            done[here] = act(map_children(here, visit))
+            done[here] = act(map_children(here, rewrite))
         return done[here]
 
-    return visit(expr)
+    return rewrite(expr)
 
 
 def rewrite_top_down(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    """`act` on every node, outer ones first; what it changed is not looked into."""
+    """The result of `act` on every node, outer ones first, without the inside of changed nodes."""
     new = act(expr)
     return map_children(expr, lambda part: rewrite_top_down(part, act)) if new is expr else new
 
@@ -98,23 +98,23 @@ def exchange(
     new: ir.Expr,
     inside: Callable[[ir.Expr], tuple[ir.Expr, ...]] = find_children,
 ) -> ir.Expr:
-    """The expression with `new` wherever the site stands, or stands among what is `inside`."""
+    """The expression with `new` in place of the site, in those children that `inside` returns."""
     done: dict[ir.Expr, ir.Expr] = {site: new}
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def replace_site(here: ir.Expr) -> ir.Expr:
         if here not in done:
             parts = inside(here)
-            done[here] = map_children(here, lambda part: visit(part) if part in parts else part)
+            done[here] = map_children(here, lambda p: replace_site(p) if p in parts else p)
         return done[here]
 
-    return visit(expr)
+    return replace_site(expr)
 
 
-INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}  # of integers, as they are
+INTEGRAL = {"floordiv", "mod", "abs", "sign", "min", "max", "clip"}  # integers for integers
 
 
 def is_whole(expr: ir.Expr) -> bool:
-    """Is it made of indices, sizes, integers and integer tensors alone, without fractions?"""
+    """Whether the value is an integer by construction, from indices, sizes and integers alone."""
     match expr:
         case ir.Index() | ir.Size():
             return True
@@ -155,36 +155,39 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
 
 
 def find_accesses(expr: ir.Expr) -> tuple[ir.Access, ...]:
-    """Every access inside, in reading order, each once."""
+    """The accesses of an expression in reading order, each once."""
     return tuple(here for here in walk(expr) if isinstance(here, ir.Access))
 
 
 def is_reading(expr: ir.Expr, tensor: ir.Tensor) -> bool:
-    """Does it read the tensor?"""
+    """Whether an expression reads the tensor."""
     return any(access.tensor is tensor for access in find_accesses(expr))
 
 
 def exchange_tensors(
     equations: Sequence[ir.Equation], new: Mapping[ir.Tensor, ir.Tensor]
 ) -> tuple[ir.Equation, ...]:
-    """The equations with other tensors in place of some, on both sides."""
+    """The equations with tensors replaced on both sides."""
 
-    def put(access: ir.Access) -> ir.Access:
+    def retarget(access: ir.Access) -> ir.Access:
         return ir.Access(new.get(access.tensor, access.tensor), access.places)
 
     def act(expr: ir.Expr) -> ir.Expr:
-        return put(expr) if isinstance(expr, ir.Access) else expr
+        return retarget(expr) if isinstance(expr, ir.Access) else expr
 
-    return tuple(ir.Equation(put(e.target), rewrite_bottom_up(e.value, act)) for e in equations)
+    return tuple(
+        ir.Equation(retarget(e.target), rewrite_bottom_up(e.value, act)) for e in equations
+    )
 
 
 def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
-    """The expression with free nodes exchanged, all at once; bound indices give way to new ones.
+    """The expression after a simultaneous, capture-avoiding substitution of free nodes.
 
-    A key is left alone where one of its indices is bound. The index of an Along stands for itself
-    inside and outside: it may become another index, which must not occur in the body already.
+    Bound indices are renamed where a new value would be captured. A key is not replaced where one
+    of its indices is bound. The index of an Along is free: it may become another index that does
+    not occur in the body.
 
-    Raises ValueError where the index of an Along would capture, or would become no index.
+    Raises ValueError where the index of an Along would capture another or become no index.
     """
     return _substitute(expr, new, {}) if new else expr
 
@@ -192,7 +195,7 @@ def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
 def _substitute(
     expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr], done: dict[ir.Expr, ir.Expr]
 ) -> ir.Expr:
-    """`done` holds what is known under this very mapping, so that shared nodes are met once."""
+    """Substitute with a cache for this mapping, so that shared nodes are visited once."""
     if expr in new:
         return new[expr]
     if expr not in done:
@@ -254,7 +257,7 @@ def _substitute_along(expr: ir.Along, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr
 def _find_relevant(
     expr: ir.Reduce | ir.Along, new: Mapping[ir.Expr, ir.Expr]
 ) -> dict[ir.Expr, ir.Expr]:
-    """What of a substitution reaches into a binder: free there, and none of its indices bound."""
+    """The entries of a substitution that apply inside a binder: free there, without its indices."""
     bound = expr.indices
     free = {*find_free(expr.condition), *find_free(expr.body)}
     inside = {*walk(expr.condition), *walk(expr.body)}
@@ -267,7 +270,7 @@ def _find_relevant(
 
 
 def find_names(expr: ir.Expr) -> set[str]:
-    """Every name inside, bound ones and those in extents too, since all share one namespace."""
+    """The names of sizes, scalars, indices and tensors in an expression, extents included."""
     named = (ir.Size, ir.Scalar, ir.Index)
     parts = tuple(_walk_extents(expr))
     names = {here.name for here in parts if isinstance(here, named)}
@@ -275,7 +278,7 @@ def find_names(expr: ir.Expr) -> set[str]:
 
 
 def _walk_extents(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The expression and all inside it, bound indices too, and all in the extents of indices."""
+    """The expression, its subexpressions, its bound indices and the extents of all indices."""
     for here in walk(expr):
         yield here
         match here:
@@ -287,7 +290,7 @@ def _walk_extents(expr: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
-    """The same extent under an index not taken: its own, the next free one, else a numbered one."""
+    """The index under a free name: its own, else the next free letter, else a numbered name."""
     if index.name not in taken:
         return index
     first = ord(index.name[0].lower()) - ord("a")
@@ -297,48 +300,45 @@ def rename_apart(index: ir.Index, taken: set[str]) -> ir.Index:
 
 
 def find_entry_names(system: ir.System) -> set[str]:
-    """The names of its arguments, sizes and tensors."""
+    """The names of the system's arguments, sizes and tensors."""
     named = (*system.inputs, *system.sizes, *(each.target.tensor for each in system.equations))
     return {each.name for each in named} | {*find_sizes(system)}
 
 
 class Names(set[str]):
-    """The names that are taken in a system, and new ones beside them."""
+    """The set of names used in a system, from which fresh names are chosen."""
 
     @classmethod
     def of(cls, system: ir.System) -> Names:
-        """Those of its arguments, sizes, tensors and indices."""
+        """The names of the system's arguments, sizes, tensors and indices."""
         return cls(find_entry_names(system) | {i.name for i in find_all_indices(system)})
 
     def propose(self, wanted: str) -> str:
-        """The name, or one like it that nothing has."""
+        """The name if it is free, else a numbered one; the set is unchanged."""
         numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self) + 3)))
         return next(name for name in numbered if name not in self)
 
     def take(self, wanted: str) -> str:
-        """The same, which is taken from now on."""
+        """The proposed name, added to the set."""
         found = self.propose(wanted)
         self.add(found)
         return found
 
     def take_index(self, wanted: ir.Index) -> ir.Index:
-        """The index, or one of another name that nothing has."""
+        """The index, renamed if its name is used; the name is added to the set."""
         found = rename_apart(wanted, self)
         self.add(found.name)
         return found
 
 
-# The sizes of a system, in order of appearance.
-
-
 def find_size_names(*exprs: ir.Expr) -> tuple[str, ...]:
-    """The names of the sizes in expressions, not of those in the extents of their indices."""
+    """The names of the sizes in expressions in order, without the extents of indices."""
     parts = (part for expr in exprs for part in walk(expr))
     return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)))
 
 
 def find_all_indices(system: ir.System) -> tuple[ir.Index, ...]:
-    """Every index of the system, in order of appearance; an index with two extents comes twice."""
+    """The indices of the system in order of appearance; an index with two extents comes twice."""
     found: dict[ir.Index, None] = {}
     for equation in (*system.equations, *system.written):
         for place in equation.target.places:
@@ -348,17 +348,17 @@ def find_all_indices(system: ir.System) -> tuple[ir.Index, ...]:
 
 
 def as_written(system: ir.System) -> ir.System:
-    """The system with the equations that the user wrote, where several fill one tensor."""
+    """The system with the equations as the user wrote them, before any were merged."""
     return replace(system, equations=system.written, written=()) if system.written else system
 
 
 def find_indices(expr: ir.Expr) -> tuple[ir.Index, ...]:
-    """The indices of one expression, bound ones with them; some more than once."""
+    """The free and the bound indices of an expression, some more than once."""
     return tuple(here for here in _walk_extents(expr) if isinstance(here, ir.Index))
 
 
 def find_sizes(system: ir.System) -> tuple[str, ...]:
-    """The names of all sizes: of arguments' shapes, of indices, and those in expressions."""
+    """The names of the sizes in order: in input shapes, keyword sizes, equations and extents."""
     shapes = (extent for tensor in system.tensors for extent in tensor.shape)
     equations = (side for e in system.equations for side in (e.target, e.value))
     parts = (*shapes, *(ir.Size(entry.name) for entry in system.sizes), *equations)
@@ -372,52 +372,52 @@ def resize_system(
     names: Mapping[str, str] = MappingProxyType({}),
     simplify: Callable[[ir.Expr], ir.Expr] = lambda extent: extent,
 ) -> ir.System:
-    """The system with others for its sizes, and for the names of its tensors and numbers.
+    """The system with sizes replaced by expressions, and tensors and scalars renamed.
 
-    The extents of tensors are simplified.
+    `simplify` is applied to the extents of tensors.
     """
 
     def resize(expr: ir.Expr) -> ir.Expr:
         return rewrite_bottom_up(expr, lambda part: sizes.get(part, part))
 
-    def tensor(old: ir.Tensor) -> ir.Tensor:
+    def resize_tensor(old: ir.Tensor) -> ir.Tensor:
         shape = tuple(simplify(resize(extent)) for extent in old.shape)
         below = resize(old.below) if old.below is not None else None
         return replace(old, name=names.get(old.name, old.name), shape=shape, below=below)
 
-    def visit(expr: ir.Expr) -> ir.Expr:
+    def resize_node(expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Index(name, extent):
                 return ir.Index(name, resize(extent))
             case ir.Access(old, places):
-                return ir.Access(tensor(old), tuple(map(visit, places)))
+                return ir.Access(resize_tensor(old), tuple(map(resize_node, places)))
             case ir.Scalar(name):
                 return replace(expr, name=names.get(name, name))
             case ir.Reduce(kind, bound, condition, body):
                 inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
-                return ir.Reduce(kind, inner, visit(condition), visit(body))
+                return ir.Reduce(kind, inner, resize_node(condition), resize_node(body))
             case ir.Along(kind, _, condition, body):
                 own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
-                return ir.Along(kind, own, visit(condition), visit(body), *more)
-        return sizes.get(expr) or map_children(expr, visit)
+                return ir.Along(kind, own, resize_node(condition), resize_node(body), *more)
+        return sizes.get(expr) or map_children(expr, resize_node)
 
     equations = []
     for equation in system.equations:
-        target = visit(equation.target)
+        target = resize_node(equation.target)
         assert isinstance(target, ir.Access)
-        equations.append(ir.Equation(target, visit(equation.value)))
+        equations.append(ir.Equation(target, resize_node(equation.value)))
     inputs = tuple(
-        tensor(entry)
+        resize_tensor(entry)
         if isinstance(entry, ir.Tensor)
         else replace(entry, name=names.get(entry.name, entry.name))
         for entry in system.inputs
     )
-    results = tuple(map(tensor, system.results))
+    results = tuple(map(resize_tensor, system.results))
     return replace(system, inputs=inputs, equations=tuple(equations), results=results)
 
 
 def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
-    """The conditions of a product's Iverson brackets at any depth, and its other factors."""
+    """The conditions of the Iverson brackets in nested products, and the other factors."""
     guards: list[ir.Expr] = []
     others: list[ir.Expr] = []
     for factor in factors:
@@ -434,7 +434,7 @@ def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tup
 
 
 def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
-    """The Iverson brackets that a factor multiplies by: itself, or in nested products."""
+    """The Iverson brackets in a factor: itself, in nested products and in positive powers."""
     match factor:
         case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
             return (factor,)

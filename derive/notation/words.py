@@ -43,7 +43,7 @@ from sympy.logic.boolalg import Boolean
 
 from derive.errors import refuse
 from derive.ir.functions import FUNCTIONS as TABLE
-from derive.ir.functions import ROWS, Maker, bind, open_call, read
+from derive.ir.functions import ROWS, Maker, bind, open_call, read_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,7 +243,7 @@ class Elementwise(Function):  # type: ignore[misc]
         row = TABLE[type(self).__name__]
         texts = row.derivative.split(";")
         if row.derivative and argindex <= min(len(texts), len(row.tensors)):
-            return read(texts[argindex - 1].strip(), bind(row, self.args, SYMPY), SYMPY)
+            return read_definition(texts[argindex - 1].strip(), bind(row, self.args, SYMPY), SYMPY)
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         places = [sympy.Dummy(real=True) for _ in self.args]
@@ -293,7 +293,7 @@ def reduce_over(word: str, body: Any, bound: tuple[Any, ...], condition: Any = N
 
 def open_row(word: str, body: Any, make: Maker, reduce: Callable[[str, Any], Any]) -> Any:
     """A reduction that is another way to write its definition."""
-    return read(ROWS[word].definition, {"x": body}, replace(make, reduce=reduce))
+    return read_definition(ROWS[word].definition, {"x": body}, replace(make, reduce=reduce))
 
 
 def _spell_function(name: str) -> Callable[..., Any]:

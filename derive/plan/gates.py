@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, permutations, product
 
 from derive.ir import nodes as ir
-from derive.ir.functions import PLAIN, multiply, read
+from derive.ir.functions import PLAIN, multiply, read_definition
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (
@@ -235,7 +235,7 @@ class _Match:
         given = {name: ir.Scalar(name) for name in scalars}
         for each in product(*(self.find_choices(gate, calls) for gate in wanted)):
             gates = {gate: by for gate, (by, _) in zip(wanted, each, strict=True)}
-            if is_equal(read(text, {**given, **gates}, PLAIN), value):
+            if is_equal(read_definition(text, {**given, **gates}, PLAIN), value):
                 return {gate: inside for gate, (_, inside) in zip(wanted, each, strict=True)}
         return None
 

@@ -28,8 +28,8 @@ from derive.ir.recurrences import (
     exchange_equations,
     find_recurrences,
     find_weights,
-    skew,
-    turn_back,
+    reverse_recurrence,
+    skew_recurrence,
 )
 from derive.ir.walk import (
     Names,
@@ -65,11 +65,11 @@ def turn_upward(system: ir.System) -> ir.System:
     system = scale_states(system)
     for recurrence in find_recurrences(system):
         if recurrence.inner is None:
-            system = turn_back(system, recurrence) if recurrence.is_downward else system
+            system = reverse_recurrence(system, recurrence) if recurrence.is_downward else system
             continue
         table = _Table(system, recurrence) if len(recurrence.loops) == 2 else None
         made = table.skew() if table is not None else None
-        system = skew(system, recurrence) if made is None else made
+        system = skew_recurrence(system, recurrence) if made is None else made
     return system
 
 

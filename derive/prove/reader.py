@@ -14,8 +14,7 @@ from derive.analysis.facts import is_integer
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir import polynomial
-from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, is_complex, unfold
-from derive.ir.functions import read as read_text
+from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, is_complex, read_definition, unfold
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
@@ -286,7 +285,9 @@ class Reader:
         if not row.complex:
             raise nf.GivesUp(f"{row.name} of complex numbers")
         if row.complex != f"{row.name}(x)":
-            return self.read_value(read_text(row.complex, {"x": expr.arguments[0]}, PLAIN), env)
+            return self.read_value(
+                read_definition(row.complex, {"x": expr.arguments[0]}, PLAIN), env
+            )
         (argument,) = (self.read_value(each, env) for each in expr.arguments)
         cond.refuse_infinite(argument)
         if row.name == "conj":

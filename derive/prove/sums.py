@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, permutations
 
-from derive.analysis.affine import Affine, put, to_affine
+from derive.analysis.affine import Affine, substitute_indices, to_affine
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
@@ -425,7 +425,7 @@ def replace_literal(
     """The literal with indices replaced."""
     subject = literal.subject
     if isinstance(subject, Affine):
-        return nf.Literal(literal.kind, put(subject, dict(new)), literal.positive)
+        return nf.Literal(literal.kind, substitute_indices(subject, dict(new)), literal.positive)
     if isinstance(subject, nf.Read):
         return nf.Literal(literal.kind, _replace_places(subject, new), literal.positive)
     inner = algebra.finish(algebra.replace(subject.terms, new))
@@ -433,7 +433,9 @@ def replace_literal(
 
 
 def _replace_places(read: nf.Read, new: Mapping[ir.Index, Affine]) -> nf.Read:
-    return nf.Read(read.tensor, tuple(put(place, dict(new)) for place in read.places))
+    return nf.Read(
+        read.tensor, tuple(substitute_indices(place, dict(new)) for place in read.places)
+    )
 
 
 def _replace_factor(
@@ -442,7 +444,9 @@ def _replace_factor(
     atom: nf.Atom = factor.atom
     match atom:
         case nf.Value(affine):
-            return power(algebra, to_number(algebra, put(affine, dict(new))), factor.exponent)
+            return power(
+                algebra, to_number(algebra, substitute_indices(affine, dict(new))), factor.exponent
+            )
         case nf.Base(normal):
             inner = algebra.finish(algebra.replace(normal.terms, new))
             if inner.terms and _is_like(inner.terms, normal.terms):

@@ -23,7 +23,7 @@ from derive.ir.functions import (
     find_call,
     find_confused,
     open_call,
-    read,
+    read_definition,
     unfold,
 )
 from derive.ir.text import to_lines
@@ -135,7 +135,7 @@ def evaluate(row, point):
         lambda condition, one, other: one if condition else other,
         call,
     )
-    assert read("x", {"x": 1}, make) == 1
+    assert read_definition("x", {"x": 1}, make) == 1
     return open_call(row.name, point, make)
 
 
@@ -206,7 +206,9 @@ def test_the_derivative_is_that_of_torch(row):
         told = dict(zip(row.tensors, plain, strict=True))
         texts = dict(zip(row.tensors, row.derivative.split(";"), strict=False))
         if row.sympy and row.derivative:
-            found = read(texts[row.tensors[plain.index(place)]].strip(), told, notation.SYMPY)
+            found = read_definition(
+                texts[row.tensors[plain.index(place)]].strip(), told, notation.SYMPY
+            )
         else:
             found = sympy.diff(notation.ELEMENTWISE[row.name](*plain), place)
         elements = {each: sympy.IndexedBase(each.name, (i.upper + 1,))[i] for each in plain}

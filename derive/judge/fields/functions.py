@@ -17,7 +17,15 @@ from typing import Any
 
 import torch
 
-from derive.ir.functions import FUNCTIONS, Maker, bind, find_call, find_spelt, open_call, read
+from derive.ir.functions import (
+    FUNCTIONS,
+    Maker,
+    bind,
+    find_call,
+    find_spelt,
+    open_call,
+    read_definition,
+)
 from derive.judge.fields import algebra
 from derive.judge.fields import tower as modular
 from derive.judge.fields.tensor import Handler, Run
@@ -376,7 +384,7 @@ def _row(spelling: str, *, is_slope: bool = False) -> Handler:
         numbers = [_to_number(each) for each in given[count : len(names)]]
         values = bind(row, [*elements, *numbers], make)
         values |= {name: _to_number(named[name]) for name in row.defaults if name in named}
-        found = read(row.derivative if is_slope else row.definition, values, make)
+        found = read_definition(row.derivative if is_slope else row.definition, values, make)
         return run.parts(grad) * found if is_slope else found
 
     return act

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING
 from derive.analysis.facts import is_finite, is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, Maker, bind, find_call, holds_complex
-from derive.ir.functions import read as read_definition
+from derive.ir.functions import (
+    FUNCTIONS,
+    PLAIN,
+    ROWS,
+    Maker,
+    bind,
+    find_call,
+    holds_complex,
+    read_definition,
+)
 from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
@@ -412,7 +420,7 @@ def _is_turned(body: ir.Expr) -> bool:
 
 def _find_least(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """The place of the first of the least entries: of the contrary that of the largest."""
-    contrary = ir.turn(reduce.body)
+    contrary = ir.change_sign(reduce.body)
     factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
     arg = context.lower(ir.product_of(factors), order)
     arg = spread(arg, reduce.bound, order)

@@ -126,7 +126,7 @@ def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ..
             whole = put[own[0]] if len(own) == 1 else kind(tuple(put[part] for part in own))
             found = _find_call(whole)
             if found is not None:
-                found = exchange(found, ir.Mul((ir.MINUS_ONE, _ARGUMENT)), ir.turn(argument))
+                found = exchange(found, ir.Mul((ir.MINUS_ONE, _ARGUMENT)), ir.change_sign(argument))
                 found = exchange(found, _ARGUMENT, argument)
                 rest = (part for part in parts if part not in own)
                 return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
@@ -289,15 +289,15 @@ def _restrict(expr: ir.Expr, *, above: bool) -> ir.Expr:
     def act(here: ir.Expr) -> ir.Expr:
         match here:
             case ir.Call("max" | "min" as name, (one, other)):
-                if side := _find_side(ir.Add((one, ir.turn(other)))):
+                if side := _find_side(ir.Add((one, ir.change_sign(other)))):
                     return one if ((side > 0) is above) is (name == "max") else other
             case ir.Call("abs", (value,)):
                 if side := _find_side(value):
-                    return value if (side > 0) is above else ir.turn(value)
+                    return value if (side > 0) is above else ir.change_sign(value)
             case ir.Mul(factors) if ir.ZERO in factors:
                 return ir.ZERO
             case ir.Where(ir.Compare(relation, left, right), then, other) if relation[0] in "<>":
-                if side := _find_side(ir.Add((left, ir.turn(right)))):
+                if side := _find_side(ir.Add((left, ir.change_sign(right)))):
                     return then if ((side > 0) is above) is (relation[0] == ">") else other
             case ir.Call():
                 opened = unfold(here)

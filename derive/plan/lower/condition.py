@@ -7,7 +7,7 @@ from functools import partial, reduce
 from math import lcm
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.extents import is_always, is_told
+from derive.analysis.extents import is_always, is_implied_by_facts
 from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative, read_bound
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors, is_same_extent
@@ -182,9 +182,9 @@ def find_triangle(
     if len(indices) != 2 or relation in {"==", "!="}:
         return None
     rows, columns = sorted(indices, key=lambda i: order.index(i) if i in order else -1)
-    if (halves := difference.split(columns)) is None or halves[0].constant not in (1, -1):
+    if (halves := difference.split_linear(columns)) is None or halves[0].constant not in (1, -1):
         return None
-    rest = halves[1].split(rows)
+    rest = halves[1].split_linear(rows)
     if rest is None or rest[0].constant != -(halves[0].constant or 0):
         return None
     if halves[0].constant == -1:
@@ -212,7 +212,7 @@ def lower_choice(
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
     common, terms = ir.split_sum(other), ir.split_sum(then)
-    if is_told(condition) and {*common} < {*terms} and not ops.is_number(other):
+    if is_implied_by_facts(condition) and {*common} < {*terms} and not ops.is_number(other):
         rest = ir.sum_of([term for term in terms if term not in common])
         return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
     joined = _lower_padded(condition, then, other, context, order)
@@ -267,7 +267,7 @@ def _lower_padded(
     if not isinstance(then, ir.Access) or not isinstance(other, (ir.Number, ir.Infinity)):
         return None
     moved = [place for place in then.places if not isinstance(place, ir.Index)]
-    if len(moved) != 1 or not is_told(condition) or then.tensor.kind != "real":
+    if len(moved) != 1 or not is_implied_by_facts(condition) or then.tensor.kind != "real":
         return None
     (place,) = map(Polynomial.of, moved)
     if [*find_facts(condition)] != [place] or place.constant is not None:
@@ -422,7 +422,7 @@ def _find_interval(
 
     Known are facts, and by how much the end may be before the start.
     """
-    if not is_told(condition):
+    if not is_implied_by_facts(condition):
         return None
     (low, high), (facts, slack) = ends, told
     for bound in (read_bound(fact, index) for fact in find_facts(condition)):

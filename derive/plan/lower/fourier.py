@@ -145,9 +145,9 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
         case ir.Call("cos" | "sin" as function, (angle,)):
             return Polynomial.of(angle), NOTHING, "re" if function == "cos" else "im"
         case ir.Call("exp", (exponent,)):
-            found = Polynomial.of(exponent).split(UNIT)
+            found = Polynomial.of(exponent).split_linear(UNIT)
         case ir.Pow(ir.Call("exp", (exponent,)), power):
-            found = (Polynomial.of(exponent) * Polynomial.of(power)).split(UNIT)
+            found = (Polynomial.of(exponent) * Polynomial.of(power)).split_linear(UNIT)
         case _:
             found = None
     return (*found, "") if found else (Polynomial({}), Polynomial({}), "")
@@ -167,7 +167,7 @@ def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
     match wave:
         case ir.Call("tan" as part, (value,)):
             angle = Polynomial.of(value)
-    turns, rest = angle.split(PI) or (NOTHING, angle)
+    turns, rest = angle.split_linear(PI) or (NOTHING, angle)
     quotients: dict[Polynomial, Polynomial] = {}
     for monomial, number in turns.terms.items():
         under, over = ONE, Polynomial.of(number)
@@ -207,7 +207,7 @@ def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
         return None
     turns, length = whole.to_expr(), period.to_expr()
     for atom in whole.atoms:
-        slope, rest = whole.split(atom) or (ONE, ONE)
+        slope, rest = whole.split_linear(atom) or (ONE, ONE)
         turns = turns if rest.terms else ir.product_of([atom, *find_factors(slope.to_expr())])
     for read in whole.atoms:  # so that no product of integers is too long
         if isinstance(read, ir.Access) and turns is not read:
@@ -218,9 +218,9 @@ def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
 
 def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
     for index in bound:
-        halves = angle.split(index)
+        halves = angle.split_linear(index)
         for frequency in halves[0].atoms if halves else ():
-            parts = halves[0].split(frequency) if halves else None
+            parts = halves[0].split_linear(frequency) if halves else None
             if not isinstance(frequency, ir.Index) or parts is None or len(parts[0].terms) != 1:
                 continue
             inverse = Polynomial.of(ir.Pow(parts[0].to_expr(), ir.MINUS_ONE)) * TURN

@@ -312,7 +312,7 @@ def _is_inside(axis: ir.Index, form: _Form) -> bool:
     """Is each position there that is read? Of max(n, 0) positions none is read unless n is."""
     rest = Polynomial.of(axis.extent) - form.low - form.length
     for atom in rest.atoms:
-        match atom, rest.split(atom):
+        match atom, rest.split_linear(atom):
             case ir.Call("max", (count, ir.ZERO)), (slope, other) if slope == -ONE:
                 rest = other - Polynomial.of(count)
     return is_never_negative(form.low) and is_never_negative(rest)

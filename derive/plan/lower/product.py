@@ -278,7 +278,7 @@ def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | Non
             return None
     negative, number = split_sign(product.number)
     numbers = ir.split_product(number)
-    terms = tuple(map(ir.turn, terms)) if negative else terms
+    terms = tuple(map(ir.change_sign, terms)) if negative else terms
     scaled = [_scale_inside(term, numbers, size, context) for term in terms]
     return None if None in scaled else tuple(term for term in scaled if term is not None)
 

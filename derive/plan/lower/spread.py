@@ -82,7 +82,7 @@ def _read_tie(condition: ir.Expr, bound: Sequence[ir.Index]) -> Tie | None:
         return None
     steps: dict[ir.Index, Polynomial] = {}
     for index in indices:
-        halves = value.split(index)
+        halves = value.split_linear(index)
         if halves is None or find_free(halves[0].to_expr()):
             return None
         steps[index], value = halves

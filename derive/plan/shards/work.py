@@ -296,7 +296,7 @@ def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
 def _is_leading(access: ir.Access, number: int, index: ir.Index) -> bool:
     """Do the positions of the index lie together at the place, one after the other, to its end?"""
     place, extent = access.places[number], access.tensor.shape[number]
-    split = Polynomial.of(place).split(index)
+    split = Polynomial.of(place).split_linear(index)
     if split is None or any(
         index in find_free(p) for k, p in enumerate(access.places) if k != number
     ):
@@ -315,7 +315,7 @@ def _fits(rest: Polynomial, unit: Polynomial) -> bool:
     if number is not None:
         return whole is not None and 0 <= number < whole
     for index in rest.atoms:
-        split = rest.split(index) if isinstance(index, ir.Index) else None
+        split = rest.split_linear(index) if isinstance(index, ir.Index) else None
         if split is not None and isinstance(index, ir.Index):
             inner, left = split
             if inner * Polynomial.of(index.extent) == unit:
@@ -515,7 +515,7 @@ def _scale(shape: ir.Expr, extent: ir.Expr, share: ir.Size) -> ir.Expr:
     if is_same_extent(shape, extent):
         return share
     whole = Polynomial.of(shape)
-    split = whole.split(extent) if isinstance(extent, ir.Size) else None
+    split = whole.split_linear(extent) if isinstance(extent, ir.Size) else None
     if split is not None and not split[1].terms:
         return (split[0] * Polynomial.of(share)).to_expr()
     return (whole * Polynomial.of(share) * Polynomial.of(ir.Pow(extent, ir.MINUS_ONE))).to_expr()

@@ -14,7 +14,7 @@ from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
 
 from derive.analysis.affine import simplify_place, simplify_places
-from derive.analysis.extents import is_told
+from derive.analysis.extents import is_implied_by_facts
 from derive.analysis.facts import (
     Facts,
     find_facts,
@@ -31,7 +31,7 @@ from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.norms import is_norm
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
-from derive.ir.recurrences import find_groups, recurs
+from derive.ir.recurrences import find_groups, is_dependent
 from derive.ir.text import to_text
 from derive.rewrite.guards import find_nonfinite, is_natural, mark_tensors, unmark_tensors
 from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
@@ -143,7 +143,7 @@ def running_sum(system: ir.System) -> Iterator[ir.System]:
         for site in walk.walk(equation.value):
             for running, edge in _find_ends(mark_tensors(site, nonfinite)):
                 value = unmark_tensors(running, nonfinite)
-                if any(recurs(a.tensor, equation, system) for a in walk.find_accesses(value)):
+                if any(is_dependent(a.tensor, equation, system) for a in walk.find_accesses(value)):
                     continue
                 name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
                 rest = ir.Equation(ir.name_axes(name, walk.find_free(value)), value)
@@ -244,7 +244,7 @@ def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
 
 def _find_only_fact(condition: ir.Expr) -> Facts:
     """What a condition keeps >= 0, if that is all that it says."""
-    facts = find_facts(condition) if is_told(condition) else ()
+    facts = find_facts(condition) if is_implied_by_facts(condition) else ()
     return facts if len(facts) == 1 else ()
 
 

@@ -176,7 +176,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
         nonlocal lead, written
         if not isinstance(part, ir.Add) or index not in find_free(part):
             return part
-        halves = Polynomial.of(part).split(index)
+        halves = Polynomial.of(part).split_linear(index)
         if halves is None or not is_number(halves[0].to_expr()):
             return part
         slope, rest = halves
@@ -328,7 +328,7 @@ def _find_positive(expr: ir.Expr) -> Band:
             return _find_positive(base) if power % 2 else _find_band(base)
     value = Polynomial.of(expr)
     atoms = value.atoms
-    halves = value.split(atoms[0]) if len(atoms) == 1 else None
+    halves = value.split_linear(atoms[0]) if len(atoms) == 1 else None
     if halves is None:
         square = [(m, n) for m, n in value.terms.items() if m]
         if len(atoms) == 1 and len(square) == 1 and square[0][0] == ((GAP, 2),):
@@ -509,7 +509,7 @@ def _resolve(gap: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
     """The sign of what is linear in the gap; 0 where it has two, or none is known."""
-    halves = Polynomial.of(expr).split(gap)
+    halves = Polynomial.of(expr).split_linear(gap)
     if halves is None or halves[0].constant is None or halves[1].constant is None:
         return 0
     ends = halves[1].constant, halves[0].constant + halves[1].constant

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TypeAlias
 
-from derive.analysis.extents import is_told
+from derive.analysis.extents import is_implied_by_facts
 from derive.analysis.facts import find_facts, find_range, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, add_all
@@ -51,7 +51,7 @@ def _read_offsets(value: Polynomial) -> Iterator[Offset]:
     """Of a polynomial: the indices that are multiplied by the same up to a whole number."""
     alike: dict[Polynomial, dict[ir.Index, Fraction]] = {}
     for index in (atom for atom in value.atoms if isinstance(atom, ir.Index)):
-        halves = value.split(index)
+        halves = value.split_linear(index)
         if halves is not None and not any(isinstance(a, ir.Index) for a in halves[0].atoms):
             lead = next(iter(halves[0].terms.values()))
             alike.setdefault(halves[0] * Polynomial.of(1 / lead), {})[index] = lead
@@ -265,7 +265,7 @@ def find_run(
     if low is None or high is None:
         return None, None, held
     for guard in guards:
-        is_held = is_told(guard)
+        is_held = is_implied_by_facts(guard)
         for fact in find_facts(guard):
             above, below = value - fact, fact + value
             is_tight = False
@@ -341,13 +341,13 @@ def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None
             case _ if offset not in find_free(factor):
                 found.first.append(factor)
             case ir.Pow(base, exponent) if offset not in find_free(base):
-                halves = Polynomial.of(exponent).split(offset)
+                halves = Polynomial.of(exponent).split_linear(offset)
                 if halves is None or halves[0] != ONE:
                     return None
                 found.ratio.append(base)
                 found.first.extend([ir.Pow(base, halves[1].to_expr())] if halves[1].terms else [])
             case ir.Call("exp", (exponent,)):
-                halves = Polynomial.of(exponent).split(offset)
+                halves = Polynomial.of(exponent).split_linear(offset)
                 if halves is None:
                     return None
                 slope, rest = (ir.Call("exp", (half.to_expr(),)) for half in halves)
@@ -362,7 +362,7 @@ def _recur(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
     """A sum of powers up to an index, or from one on, as a read of what recurs."""
     conditions = ir.split_and(expr.condition)
     for part in conditions:
-        facts = find_facts(part) if is_told(part) else ()
+        facts = find_facts(part) if is_implied_by_facts(part) else ()
         for late, early in permutations([a for f in facts for a in f.atoms], 2):
             if not (isinstance(late, ir.Index) and isinstance(early, ir.Index)):
                 continue

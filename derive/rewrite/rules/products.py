@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import chain, combinations
 from typing import TypeAlias, TypeGuard
 
-from derive.analysis.extents import is_never_empty, is_told
+from derive.analysis.extents import is_implied_by_facts, is_never_empty
 from derive.analysis.facts import find_facts, is_never_negative, is_safe, read_bound
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
@@ -268,7 +268,7 @@ def count_interval(expr: ir.Expr) -> ir.Expr | None:
     parts = ir.split_and(expr.condition)
     for index in expr.bound:
         mine = [part for part in parts if index in find_free(part)]
-        if not mine or index in find_free(expr.body) or not all(map(is_told, mine)):
+        if not mine or index in find_free(expr.body) or not all(map(is_implied_by_facts, mine)):
             continue
         lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
         for fact in (fact for part in mine for fact in find_facts(part)):

@@ -38,7 +38,7 @@ def _is_key(place: ir.Expr) -> bool:
     if not is_affine(place):
         return True
     value = Polynomial.of(place)
-    halves = [value.split(index) for index in find_free(place)]
+    halves = [value.split_linear(index) for index in find_free(place)]
     return sorted(h[0].constant or 0 for h in halves if h is not None) == [-1, 1]
 
 
@@ -327,7 +327,7 @@ def _find_facts(told: Conditions) -> Facts:
     for fact in facts:
         for atom in fact.atoms:
             if isinstance(atom, ir.Call) and atom.function == "abs":
-                slope, rest = fact.split(atom) or (fact, fact)
+                slope, rest = fact.split_linear(atom) or (fact, fact)
                 value = slope * Polynomial.of(atom.arguments[0])
                 ways.append([(rest + value,), (rest - value,)])
     for way in ways:

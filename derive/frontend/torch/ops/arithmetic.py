@@ -16,7 +16,7 @@ from derive.frontend.torch.numbers import is_symbolic, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import functions
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, Maker, find_spelt, open_call, read
+from derive.ir.functions import FUNCTIONS, Maker, find_spelt, open_call, read_definition
 from derive.ir.polynomial import Polynomial
 
 _MOST_PARTS = 8  # sizes in a list that is written out
@@ -282,7 +282,7 @@ def _call_function(call: Call) -> Shadow:
     names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
     elements = [call.get(k, word if k else "input") for k, word in enumerate(names)]
     told = [call.get(len(names) + k, word) for k, word in enumerate(row.defaults)]
-    numbers = [read(text, {}, _EXPRS) for text in row.defaults.values()]
+    numbers = [read_definition(text, {}, _EXPRS) for text in row.defaults.values()]
     for k, (word, least) in enumerate(row.least.items(), len(names) + len(told)):
         if call.get(k, word, least) < least:
             says = f"{call.name} with a {word} below {least} is not known"
