@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Equation
-from derive.rewrite.rule import settle_indices
+from derive.rewrite.rule import rename_equation_indices
 
 LIBRARY = tuple(find_families())
 FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families
@@ -30,7 +30,7 @@ def built(name, **options):
 
 def settle(system):
     """The system in indices that the notation allows."""
-    equations = (Equation(e.target, settle_indices(e, system)) for e in system.equations)
+    equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
     return replace(system, equations=tuple(equations))
 
 

@@ -26,8 +26,8 @@ from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
 from derive.plan.scans import Linear
 from derive.plan.search import RECUR, STAGES, open_formula
-from derive.rewrite.recipes import Use, find_uses, prepare
-from derive.rewrite.rule import settle_indices
+from derive.rewrite.recipes import RENAMED, Use, find_uses, prepare
+from derive.rewrite.rule import rename_equation_indices
 from derive.rewrite.rules.offsets import find_recurrent
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
 
@@ -49,7 +49,7 @@ TRANSFORM = ("transform", "a sum over waves, or over offsets, takes N * log N op
 CALL = ("call_torch", "one call of torch does what these operations do")
 LOOP = "loop_over_blocks"
 # Rules that only tidy up brackets and indices after another rule.
-TIDY = (flatten_sum.name, flatten_product.name, settle_indices.__name__)
+TIDY = (flatten_sum.name, flatten_product.name, RENAMED[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
     for place, entry in enumerate(uses):
         assert entry.system is not None
         each = next(e for e in entry.system.equations if e.target.tensor.name == entry.equation)
-        before, after = shown.get(entry.equation), settle_indices(each, entry.system)
+        before, after = shown.get(entry.equation), rename_equation_indices(each, entry.system)
         uses[place] = replace(entry, before=before, after=after, target=each.target)
         shown[entry.equation] = after
     return uses

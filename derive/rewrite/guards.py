@@ -1,7 +1,7 @@
-"""Guards carried inward: what is read only where a condition holds is harmless elsewhere.
+"""Guards moved inward: a value that is used only under a condition is harmless elsewhere.
 
-where(c, 1/x, 0)  computes  1/where(c, x, 1)  before it chooses, so that neither the value nor the
-gradient of the branch that is not taken can be nan.
+where(c, 1/x, 0)  evaluates  1/where(c, x, 1)  instead of 1/x, so that neither the value nor the
+gradient of the other branch can be nan.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ from derive.ir.walk import (
     walk,
 )
 
-# Where a function may be infinite, 0 * inf is nan in its gradient: the argument that it gets there.
+# The harmless argument for each function that may be infinite: in its gradient, 0 * inf is nan.
 HARMLESS = {
     name: ir.Number(Fraction(row.inside))
     for name, row in functions.FUNCTIONS.items()
@@ -43,25 +43,25 @@ def protect(
     zeros: bool = False,
     needed: Collection[ir.Expr] = (),
 ) -> ir.Expr:
-    """The expression with whatever could harm where the condition is false made harmless there.
+    """The expression without an infinity or nan where the condition is false.
 
-    The arguments of partial functions become 1, or another at which they are finite. So does the
-    expression itself, with `whole`: it is a divisor then.
-    What may still be infinite, or nan as a row of nothing is, becomes 1 wherever a gradient
-    is multiplied by it. `zeros`: a row of nothing is 0. What is `needed` is computed anyhow.
+    The arguments of partial functions become 1 there, or another number at which they are finite.
+    So does the expression itself with `whole`, as a divisor. A part that may still be infinite, or
+    nan as an empty row is, becomes 1 wherever a gradient is multiplied by it. `zeros`: an empty row
+    is 0. Values in `needed` are computed unguarded in any case, and stay.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
     if condition is ir.TRUE or (facts.is_finite(asked, zeros=zeros) and not _may_overflow(expr)):
         return expr
     condition = find_need(condition, expr)
-    if condition is ir.TRUE or is_guarded(expr, condition) or not _is_told_of(asked, condition):
+    if condition is ir.TRUE or is_guarded(expr, condition) or not _depends_on(asked, condition):
         return expr
     if isinstance(expr, (ir.Call, ir.Pow)) and to_key(asked)[0] in needed:
         return expr
     if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
-        return expr  # truth values have no gradient, and stay the keys by which guards are found
+        return expr  # truth values have no gradient; guards are found by them
 
-    inner = _narrow(condition, expr)
+    inner = _drop_bound(condition, expr)
     inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros, needed=needed))
 
     def guard(part: ir.Expr, where: ir.Expr) -> ir.Expr:
@@ -85,9 +85,11 @@ def protect(
         case ir.Mul() | ir.Pow() | ir.Call():
             inside = map_children(inside, lambda child: guard(child, condition))
         case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
-            inside = ir.Reduce(kind, bound, rows, _guard(body, inner))  # of one entry, 0 / 0
+            inside = ir.Reduce(
+                kind, bound, rows, _guard(body, inner)
+            )  # 0 / 0 for a row of one entry
         case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
-            return expr  # a matrix is taken whole, and one of ones has no inverse
+            return expr  # a guard would change the matrix, and a matrix of ones has no inverse
         case ir.Reduce(kind, bound, rows, body) if not functions.ROWS[kind].is_linear:
             inside = ir.Reduce(kind, bound, rows, guard(body, inner))
         case ir.Along(kind, index, rows, body) if not functions.ROWS[kind].is_linear:
@@ -99,15 +101,15 @@ def protect(
 def guard_unless_finite(
     expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
 ) -> ir.Expr:
-    """A protected expression; it is 1 where the condition is false, if it may be infinite there."""
-    if condition is ir.TRUE or not _is_told_of(expr, condition):
+    """A protected expression, or 1 where the condition is false and it may be infinite."""
+    if condition is ir.TRUE or not _depends_on(expr, condition):
         return expr
     is_kept = is_harmless(expr, condition, zeros=zeros, needed=needed)
     return expr if is_kept else _guard(expr, condition)
 
 
-def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
-    """What of the condition holds inside: a row is read whole, also where its index is guarded."""
+def _drop_bound(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
+    """The parts of the condition without bound indices: a row is read at all of its entries."""
     match expr:
         case ir.Reduce(_, bound):
             indices = set(bound)
@@ -121,38 +123,38 @@ def _narrow(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
 def is_harmless(
     expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
 ) -> bool:
-    """Is a protected expression finite where the condition is false?"""
-    return facts.is_finite(_open_guards(expr, condition, needed=needed), zeros=zeros)
+    """Whether a protected expression is finite where the condition is false."""
+    return facts.is_finite(_simplify_outside(expr, condition, needed=needed), zeros=zeros)
 
 
-def _open_guards(
+def _simplify_outside(
     expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True, needed: Collection[ir.Expr] = ()
 ) -> ir.Expr:
-    """What a protected expression is where the condition is false, as far as that is known.
+    """A protected expression simplified under the assumption that the condition is false.
 
-    `is_finite`: what is needed all the same is a number there, whichever.
+    `is_finite`: parts that are computed in any case are finite numbers there.
     """
     if condition is ir.TRUE:
         return expr
     condition = find_need(condition, expr)
     if condition is ir.TRUE:
-        return _stand_in(expr) if is_finite and is_variable(expr) else expr
+        return _make_unknown(expr) if is_finite and is_variable(expr) else expr
     if isinstance(expr, ir.Where) and is_guarded(expr, condition):
         return ir.ONE
     if is_finite and is_variable(expr):
         is_read = isinstance(expr, (ir.Call, ir.Pow)) and bool(needed)
-        if not _is_told_of(expr, condition) or (is_read and to_key(expr)[0] in needed):
-            return _stand_in(expr)
+        if not _depends_on(expr, condition) or (is_read and to_key(expr)[0] in needed):
+            return _make_unknown(expr)
     if isinstance(expr, ir.Access):
         return expr
-    ask = partial(_open_guards, condition=condition, is_finite=is_finite, needed=needed)
+    ask = partial(_simplify_outside, condition=condition, is_finite=is_finite, needed=needed)
     return map_children(expr, ask)
 
 
 def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
-    """The number that a protected expression is where the condition is false, if it is known."""
+    """The constant value of a protected expression where the condition is false, if it has one."""
 
-    def settle(here: ir.Expr) -> ir.Expr:
+    def replace_known(here: ir.Expr) -> ir.Expr:
         match here:
             case ir.Pow(ir.Number(base), _) if base == 1:
                 return ir.ONE
@@ -162,11 +164,11 @@ def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
                 return other
         return here
 
-    return polynomial.Polynomial.of(rewrite_bottom_up(expr, settle)).constant
+    return polynomial.Polynomial.of(rewrite_bottom_up(expr, replace_known)).constant
 
 
-def _stand_in(expr: ir.Expr) -> ir.Expr:
-    """A finite number of which no more is known than the sign of an expression."""
+def _make_unknown(expr: ir.Expr) -> ir.Expr:
+    """An unknown finite number with the sign of the expression."""
     sign = facts.find_sign(expr)
     lower = ir.ZERO if sign is facts.Sign.NEVER_NEGATIVE else None
     number = ir.Access(ir.Tensor("#", (), lower=lower), ())
@@ -174,15 +176,16 @@ def _stand_in(expr: ir.Expr) -> ir.Expr:
 
 
 def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Is a protected expression a positive number where the condition is false?"""
-    opened = _open_guards(expr, condition, is_finite=False)
+    """Whether a protected expression is a positive number where the condition is false."""
+    opened = _simplify_outside(expr, condition, is_finite=False)
     return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
 def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
-    """Where an expression is needed: where the condition holds for some values of what it lacks.
+    """The condition under which an expression is needed, over the expression's indices.
 
-    So a guard stays outside of what lacks its indices.
+    It holds where the given condition holds for some values of all other indices. So no guard has
+    an index that the expression lacks.
     """
     free = {*find_free(expr)}
     parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
@@ -197,9 +200,9 @@ def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 
 def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
-    """What a condition on tensors says of scalars, if they are finite wherever that holds.
+    """The condition on scalars implied by one on tensors, if the expression is finite under it.
 
-    A quotient of scalars that the condition has itself is a number, or the condition is none.
+    A quotient of scalars that the condition itself contains is finite wherever the condition is.
     """
     parts = {*walk(condition)}
     if expr in parts or ir.Pow(expr, ir.MINUS_ONE) in parts:
@@ -221,10 +224,10 @@ def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
 
 @lru_cache(maxsize=1 << 12)
 def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
-    """Where a condition holds for some values of these indices.
+    """The condition that a condition holds for some values of these indices.
 
-    A relation does where it holds for the largest or the least of a side that alone has them. Of
-    others the values are counted for which they hold.
+    A relation with these indices on one side holds for the maximum or the minimum of that side. For
+    other conditions, the number of values for which they hold is above 0.
     """
     if len(rest) == 1 and _holds_somewhere(condition, *rest):
         return ir.TRUE
@@ -250,10 +253,10 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
 
 
 def _holds_somewhere(condition: ir.Expr, index: ir.Index) -> bool:
-    """Does it hold for some value of the index, whatever the others and all tensors are?
+    """Whether the condition holds for some value of the index, for all other indices and tensors.
 
-    Tried are the values of the other indices. An index is unequal to another at one of its values,
-    if it has several, and equal to integers below its extent at one.
+    The values of the other indices are tried. An index equals any integer below its extent at one
+    of its values.
     """
     match condition:
         case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if left is not right:
@@ -275,28 +278,29 @@ def _is_certain(condition: ir.Expr) -> bool:
 
 
 def find_segment(condition: ir.Expr) -> ir.Index | None:
-    """The index that a condition says is a given integer, one that is always in its range."""
+    """The index that a condition equates with an integer in the index's range."""
     match condition:
         case ir.Compare("==", ir.Index() as index, ir.Index() as other):
             is_alike = polynomial.is_same_extent(index.extent, other.extent)
             return index if is_alike and index is not other else None
-        case ir.Compare("==", ir.Access() as told, ir.Index() as index):
+        case ir.Compare("==", ir.Access() as position, ir.Index() as index):
             pass
-        case ir.Compare("==", ir.Index() as index, ir.Access() as told):
+        case ir.Compare("==", ir.Index() as index, ir.Access() as position):
             pass
         case _:
             return None
-    below = told.tensor.below
+    below = position.tensor.below
     is_whole = below is not None and polynomial.is_same_extent(below, index.extent)
-    return index if is_whole and index not in find_free(told) else None
+    return index if is_whole and index not in find_free(position) else None
 
 
 def find_needed(
     system: ir.System, conditions: Mapping[ir.Tensor, ir.Expr] | None = None
 ) -> frozenset[ir.Expr]:
-    """The values of functions and powers that are needed at all indices, by `to_key`.
+    """The keys of functions and powers that are needed at all indices, by `to_key`.
 
-    The conditions say where tensors are needed: everywhere, if none are given.
+    `conditions` are those under which tensors are needed; a tensor without one is needed
+    everywhere.
     """
     found: dict[ir.Expr, dict[ir.Expr, None]] = {}
     known = conditions or {}
@@ -321,22 +325,22 @@ def find_needed(
                 guards = [p.condition for p in parts if isinstance(p, ir.Where)]
                 inner = ir.all_of(around, *guards) if isinstance(here, ir.Mul) else around
                 stack.extend((part, inner) for part in parts)
-    return frozenset(key for key, where in found.items() if _join(where) is ir.TRUE)
+    return frozenset(key for key, where in found.items() if _unite_conditions(where) is ir.TRUE)
 
 
 def _may_overflow(expr: ir.Expr) -> bool:
-    """Is a power in it whose exponent grows?"""
+    """Whether a power with a variable exponent is inside."""
     powers = (part.exponent for part in walk(expr) if isinstance(part, ir.Pow))
     return not all(isinstance(exponent, ir.Number) for exponent in powers)
 
 
 def is_variable(expr: ir.Expr) -> bool:
-    """Does it read what may have a gradient?"""
+    """Whether the expression reads a tensor or a scalar, which may have a gradient."""
     return any(isinstance(part, (ir.Access, ir.Scalar)) for part in walk(expr))
 
 
 def is_count(expr: ir.Expr) -> bool:
-    """Does it read values in conditions alone?"""
+    """Whether the expression reads values in conditions alone."""
     match expr:
         case ir.Compare() | ir.And() | ir.Or() | ir.Not():
             return True
@@ -345,23 +349,24 @@ def is_count(expr: ir.Expr) -> bool:
     return not isinstance(expr, ir.Scalar) and all(map(is_count, find_children(expr)))
 
 
-def _is_told_of(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Does it read tensors, scalars that the condition is about, or whose indices are?
+def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
+    """Whether the expression may be nan or infinite just where the condition is false.
 
-    Other scalars are as harmless where the condition is false as where it holds, and so are numbers
-    of positions and sizes that are finite anyhow.
+    It reads tensors, scalars in the condition, or scalars at indices of the condition. Other
+    scalars do not depend on the condition, and neither do finite numbers made of positions and
+    sizes.
     """
     if find_accesses(expr):
         return True
     scalars = {part for part in walk(expr) if isinstance(part, ir.Scalar)}
-    told = scalars & set(walk(condition))
-    if told or (scalars and set(find_free(expr)) & set(find_free(condition))):
+    compared = scalars & set(walk(condition))
+    if compared or (scalars and set(find_free(expr)) & set(find_free(condition))):
         return True
     return not scalars and not facts.is_finite(expr)
 
 
 def is_natural(exponent: ir.Expr) -> bool:
-    """Is it a whole number from 0 on?"""
+    """Whether the exponent is an integer >= 0."""
     match exponent:
         case ir.Number(value):
             return value >= 0 and value.denominator == 1
@@ -378,7 +383,7 @@ def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.
 
 
 def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Does it stand in a guard of this condition already, at whatever layer?"""
+    """Whether nested guards around the expression include this condition."""
     asked = {*ir.split_and(condition)}
     while isinstance(expr, ir.Where) and expr.other in _GUARDS:
         if asked <= {*ir.split_and(expr.condition)}:
@@ -387,7 +392,7 @@ def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
     return False
 
 
-# Guards carried through definitions: a tensor that is read only where a condition holds.
+# Guards moved through definitions: a tensor that is read only where a condition holds.
 #
 #     r[i,j] = sqrt(s[i,j]); z = sum[i, j, i < j](1 / r[i,j])
 #
@@ -413,13 +418,13 @@ def carry_guards(system: ir.System) -> ir.System:
             is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
             value = unmark_tensors(value, nonfinite)
             if not is_harmful:
-                nonfinite.pop(tensor, None)  # what is needed of it is a number
+                nonfinite.pop(tensor, None)  # its needed entries are finite
         equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
 
 
 def _find_valued(system: ir.System) -> set[ir.Tensor]:
-    """The tensors that have a gradient: not those that are read in conditions alone."""
+    """The tensors that may have a gradient, so are not read in conditions alone."""
     values = {equation.target.tensor: equation.value for equation in system.equations}
     found, waiting = {*system.results}, [values[tensor] for tensor in system.results]
     while waiting:
@@ -433,13 +438,13 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
 
 
 def mark_harmful(system: ir.System) -> ir.System:
-    """The tensors marked as infinite that may be so, or nan, where no one needs their value."""
-    conditions, settle = find_conditions(system), partial(_bound_value, _find_compared(system))
+    """The system with tensors marked that may be infinite or nan at unneeded entries."""
+    conditions, bound = (find_conditions(system), partial(_bound_value, _find_compared(system)))
     harmful: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for equation in system.equations:
         value, tensor = mark_tensors(equation.value, harmful), equation.target.tensor
-        known = rewrite_bottom_up(value, settle)
+        known = rewrite_bottom_up(value, bound)
         if not is_harmless(known, conditions[tensor], zeros=system.empty_row == "zeros"):
             harmful[tensor] = replace(tensor, upper=ir.Infinity(False))
         equations.append(ir.Equation(equation.target, value))
@@ -447,9 +452,9 @@ def mark_harmful(system: ir.System) -> ir.System:
 
 
 def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
-    """Where each tensor that is defined is needed, over the indices of its definition.
+    """The condition under which each defined tensor is needed, over the indices of its definition.
 
-    A result is needed everywhere; another one where a later equation reads it and is itself needed.
+    A result is needed everywhere. Another tensor is needed where a needed equation reads it.
     """
     found: dict[ir.Tensor, ir.Expr] = dict.fromkeys(system.results, ir.TRUE)
     defined = {equation.target.tensor: k for k, equation in enumerate(system.equations)}
@@ -457,8 +462,11 @@ def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     for place, equation in reversed(list(enumerate(system.equations))):
         target = equation.target
         undefined = {tensor for tensor, k in defined.items() if k >= place}
-        where = [_rename(around, read, target, undefined) for read, around in reads[target.tensor]]
-        needed = found.setdefault(target.tensor, _join(dict.fromkeys(where)))
+        where = [
+            _transfer_guards(around, read, target, undefined)
+            for read, around in reads[target.tensor]
+        ]
+        needed = found.setdefault(target.tensor, _unite_conditions(dict.fromkeys(where)))
         own: dict[ir.Tensor, list[Read]] = {}
         outer = () if needed is ir.TRUE else (needed,)
         for access, around in facts.find_reads(equation.value, outer):
@@ -468,8 +476,8 @@ def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     return found
 
 
-def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
-    """Where one of these holds; of two that differ in what one asks for and one rules out, both."""
+def _unite_conditions(conditions: Collection[ir.Expr]) -> ir.Expr:
+    """The disjunction of conditions, where `a and c` or `a and not c` is `a`."""
     found = {each: {*ir.split_and(each)} for each in conditions or (ir.TRUE,)}
     before = 0
     while before < (before := len(found)):
@@ -489,7 +497,7 @@ def _join(conditions: Collection[ir.Expr]) -> ir.Expr:
 
 
 def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
-    """That two indices differ where a function of one differs from that of the other."""
+    """The inequality of two indices that f(i) != f(j) implies."""
     match condition:
         case ir.Compare("!=", left, right) if not isinstance(left, ir.Index):
             pairs = product(find_free(left), find_free(right))
@@ -502,10 +510,10 @@ def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
     return set()
 
 
-def _rename(
+def _transfer_guards(
     guards: facts.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
-    """The guards of one access as far as they can be told where the tensor is defined."""
+    """The guards of one access over the target's indices, without parts undefined there."""
     new: dict[ir.Expr, ir.Expr] = {}
     for here, there in zip(access.places, target.places, strict=True):
         if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:
@@ -527,23 +535,23 @@ def _rename(
 
 
 def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor, ir.Tensor]:
-    """The tensors that an equation does not make finite for sure, each with its marked likeness.
+    """The tensors that may be infinite or nan, each with a marked copy.
 
-    `signs`: those too that are never below 0, which their likenesses tell. What recurs is finite if
-    it begins so and each turn leaves it so: all are asked again until no more are found.
+    `signs`: nonnegative tensors are included, with a lower bound on the copy. Recurrences are
+    decided by a fixed point: all equations are tried again until no tensor is added.
     """
     inputs = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
-    found = {  # a loop leaves what it has made as inputs, which are marked already
+    found = {  # inputs that an earlier loop computed are marked already
         replace(tensor, lower=None, upper=None): tensor
         for tensor in inputs
         if isinstance(tensor.upper, ir.Infinity)
     }
-    recurs, settle = bool(find_groups(system)), partial(_bound_value, _find_compared(system))
+    recurs, bound = bool(find_groups(system)), partial(_bound_value, _find_compared(system))
     while True:
         known = dict(found)
         for equation in system.equations:
             value, tensor = mark_tensors(equation.value, found), equation.target.tensor
-            value = rewrite_bottom_up(value, settle)
+            value = rewrite_bottom_up(value, bound)
             is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
             if tensor.name in system.infinite:
                 is_bounded, is_known = False, False
@@ -559,7 +567,7 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
 
 
 def _find_compared(system: ir.System) -> set[ir.Expr]:
-    """The scalars that stand in conditions, elsewhere than in divisors."""
+    """The scalars in conditions, apart from those in divisors."""
     found: set[ir.Expr] = set()
     values = chain.from_iterable(walk(equation.value) for equation in system.equations)
     waiting: list[ir.Expr] = [part for part in values if isinstance(part, ir.Compare)]
@@ -572,42 +580,42 @@ def _find_compared(system: ir.System) -> set[ir.Expr]:
 
 
 def _bound_value(compared: set[ir.Expr], expr: ir.Expr) -> ir.Expr:
-    """What is as finite as a power, of which the value alone is read, not the slope.
+    """An expression that is finite wherever the power is; only its value counts, not its gradient.
 
-    Scalars are no divisors unless they are not 0.
+    A scalar in a divisor is assumed to be other than 0, unless a condition compares it.
     """
     match expr:
         case ir.Pow(base, ir.Number(power)) if power > 0 and facts.is_never_negative(base):
             return base
         case ir.Pow(base, ir.Number()) if is_variable(base) and not find_accesses(base):
-            return expr if compared & {*walk(base)} else _stand_in(expr)
+            return expr if compared & {*walk(base)} else _make_unknown(expr)
     return expr
 
 
-def mark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
-    """The expression with tensors exchanged."""
-    if not any(access.tensor in likeness for access in find_accesses(expr)):
+def mark_tensors(expr: ir.Expr, marks: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
+    """The expression with tensors replaced by their marked copies."""
+    if not any(access.tensor in marks for access in find_accesses(expr)):
         return expr
 
     def exchange(here: ir.Expr) -> ir.Expr:
-        if isinstance(here, ir.Access) and here.tensor in likeness:
-            return ir.Access(likeness[here.tensor], here.places)
+        if isinstance(here, ir.Access) and here.tensor in marks:
+            return ir.Access(marks[here.tensor], here.places)
         return here
 
     return rewrite_bottom_up(expr, exchange)
 
 
-def unmark_tensors(expr: ir.Expr, likeness: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
-    """The expression with the tensors back that `mark_tensors` exchanged."""
-    return mark_tensors(expr, {like: tensor for tensor, like in likeness.items()})
+def unmark_tensors(expr: ir.Expr, marks: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
+    """The expression with the tensors restored that `mark_tensors` replaced."""
+    return mark_tensors(expr, {like: tensor for tensor, like in marks.items()})
 
 
 def find_singular(system: ir.System, nonfinite: Collection[ir.Tensor]) -> set[str]:
-    """The names of what is infinite only where a divisor, or what has a logarithm, is 0."""
+    """The names of tensors that are infinite only where a divisor or the argument of a log is 0."""
     found: set[str] = set()
 
     def is_defined(part: ir.Expr) -> bool:
-        """Whether a value is finite, or a number but at zeros."""
+        """Whether a value is finite apart from zeros of divisors and logs."""
         match part:
             case ir.Infinity():
                 return False

@@ -1,23 +1,23 @@
-"""Recipes: rules in order. `prepare` brings a system into the form from which a plan is made.
+"""Recipes: lists of rules in order. `prepare` rewrites a system into the form that a plan needs.
 
-All rules of the families that are in no recipe a search may try, one use after the other:
+A search may try all other rules of the families, one use at a time:
 
-OPTIONS     lose nothing: a search may take them whenever they pay
-LOSSY       round worse, by the rounding of what is added up: not where a root, a logarithm or a
-            quotient reads the value, and nowhere where all digits are asked for
+OPTIONS     lose no digits: a search may use them whenever they pay
+LOSSY       round worse, by the rounding of their summands: not used where a root, a logarithm or a
+            quotient reads the value, and not with the option `exact`
 
-Such functions have no bounded slope at 0: a small difference that is rounded makes a large one, of
-another sign or nan. Through sums, products and names a value is made of others; exp and its like
-forgive what is small, and so does a quotient by 1 and more that is never negative, if rounding
-leaves it so. A rule that keeps the sign may stand anywhere where speed is asked for before digits.
+The slopes of these functions are unbounded at 0: rounding of a small difference may give a large
+error, another sign or nan. Sums, products and names pass that on; exp and similar functions do not,
+and neither does a quotient by a nonnegative value of 1 or more. With `fast_math`, a rule that keeps
+the sign may be used anywhere.
 
-A normalized row may have parts with names of their own:
+A normalized row may have named parts:
 
     e[i,j] = exp(s[i,j])     p[i,j] = e[i,j] / sum[k](e[i,k])
 
-An exponential overflows where such a row does not. Equations that hold exponentials, logarithms or
-the largest of a row are put where they are read, if there the rules then find a row, or a
-logsumexp: when all is done with fewer exponentials, logarithms and reductions than before.
+An exponential overflows where such a row does not. Equations with exponentials, logarithms or the
+maximum of a row are inlined if the rules then find a normalized row or a logsumexp, and the system
+has fewer exponentials, logarithms and reductions than before.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,16 +66,16 @@ from derive.rewrite.rules.products import is_negative
 
 Equations = tuple[ir.Equation, ...]
 Counts = tuple[int, int, int, int]
-MOST = 5  # names that one equation reads, and that are tried in every way
+MOST = 5  # names read by one equation of which every combination is tried
 BARE = ("exp", "log")
 
 
 def open_rows(
-    equations: Equations, results: Sequence[ir.Tensor], settle: Callable[[ir.Expr], ir.Expr]
+    equations: Equations, results: Sequence[ir.Tensor], rewrite: Callable[[ir.Expr], ir.Expr]
 ) -> Equations:
-    """The equations with the parts of each normalized row put where they are read."""
-    known = cache(settle)
-    count = cache(lambda value: _count(known(value)))
+    """The equations with the parts of each normalized row inlined."""
+    known = cache(rewrite)
+    count = cache(lambda value: _count_rows(known(value)))
     found: Equations | None = equations
     while found is not None:
         equations = found
@@ -86,37 +86,37 @@ def open_rows(
 def _find_better(
     equations: Equations,
     results: Sequence[ir.Tensor],
-    settle: Callable[[ir.Expr], ir.Expr],
+    rewrite: Callable[[ir.Expr], ir.Expr],
     count: Callable[[ir.Expr], Counts],
 ) -> Iterator[Equations]:
-    """The equations with some of them opened, where that makes a normalized row of them."""
+    """The equations with some inlined, wherever that gives a normalized row."""
     parts = _find_parts(equations, results)
     tried: dict[tuple[ir.Equation, ...], None] = {}
     for reader in equations if parts else ():
         near = _find_near(reader, parts)
         for number in range(1, len(near) + 1):
             for chosen in combinations(near, number):
-                opened = None if chosen in tried else _open(equations, chosen, settle)
+                inlined = None if chosen in tried else _inline_parts(equations, chosen, rewrite)
                 tried[chosen] = None
-                if opened is not None and _is_better(opened, equations, count):
-                    yield opened
+                if inlined is not None and _is_better(inlined, equations, count):
+                    yield inlined
 
 
 def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
-    """The equations that may be part of a normalized row, and that nothing returns."""
+    """The equations that may be part of a normalized row and are no results."""
     parts: dict[ir.Equation, None] = {}
     for equation in equations:
         indices = equation.target.places
         plain = all(isinstance(place, ir.Index) for place in indices)
         known = any(is_reading(equation.value, part.target.tensor) for part in parts)
-        bare, rows, *_ = _count(equation.value)
+        bare, rows, *_ = _count_rows(equation.value)
         if plain and equation.target.tensor not in results and (known or bare or rows):
             parts[equation] = None
     return tuple(parts)
 
 
 def _find_near(reader: ir.Equation, parts: Equations) -> Equations:
-    """The parts that an equation reads, itself or through others of them, in their order."""
+    """The parts that an equation reads, directly or through other parts, in order."""
     others = [part for part in parts if part is not reader]
     near: dict[ir.Equation, None] = {}
     waiting = [reader]
@@ -128,18 +128,17 @@ def _find_near(reader: ir.Equation, parts: Equations) -> Equations:
     return tuple(part for part in others if part in near)
 
 
-def _open(
-    equations: Equations, chosen: Sequence[ir.Equation], settle: Callable[[ir.Expr], ir.Expr]
+def _inline_parts(
+    equations: Equations, chosen: Sequence[ir.Equation], rewrite: Callable[[ir.Expr], ir.Expr]
 ) -> Equations | None:
-    """The equations with some put where they are read; None where one is not read at indices.
+    """The equations with some inlined; None where one is not read at plain indices.
 
-    A bracket guards what it is multiplied by, but not what its equation is read beside: where the
-    rules leave one in a product, it stays under its name.
+    An equation with a bracket stays: a bracket guards the factors of its own product alone.
     """
     found = list(equations)
     for each in chosen:
         equation = next(e for e in found if e.target is each.target)
-        equation = ir.Equation(equation.target, settle(equation.value))
+        equation = ir.Equation(equation.target, rewrite(equation.value))
         if find_brackets(equation.value):
             return None
         found = [
@@ -152,9 +151,11 @@ def _open(
     return tuple(found)
 
 
-def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr], Counts]) -> bool:
-    """Is more of it normalized rows, in fewer passes over the entries, or with no row more?"""
-    more = [count(each.value) for each in opened]
+def _is_better(
+    inlined: Equations, equations: Equations, count: Callable[[ir.Expr], Counts]
+) -> bool:
+    """Whether inlining gives more normalized rows in fewer passes, or without more rows."""
+    more = [count(each.value) for each in inlined]
     less = [count(each.value) for each in equations]
     before, after = (map(sum, zip(*each, strict=True)) for each in (less, more))
     bare, rows, sums, soft = (new - old for new, old in zip(after, before, strict=True))
@@ -163,7 +164,7 @@ def _is_better(opened: Equations, equations: Equations, count: Callable[[ir.Expr
     return gains and max(bare, rows + sums, passes) <= 0 and (passes < 0 or rows <= 0)
 
 
-def _count(value: ir.Expr) -> Counts:
+def _count_rows(value: ir.Expr) -> Counts:
     """(bare functions, rows, other reductions, rows that ignore a shift)."""
     parts = list(walk(value))
     bare = sum(isinstance(part, ir.Call) and part.function in BARE for part in parts)
@@ -173,16 +174,16 @@ def _count(value: ir.Expr) -> Counts:
     return bare, soft + rows, len(reductions) - rows, soft
 
 
-# Wide sums that have a name of their own, put where they are contracted.
+# Wide sums that are named, inlined where they are contracted.
 #
 #     keys[i,j,d] = k[j,d] + a[i,j,d]     s[i,j] = sum[d](q[i,d] * keys[i,j,d])
 #
-# A sum with more indices than any of its terms is built only to be contracted: put into the product
-# it can be distributed, and is never built.
+# A sum with more indices than any of its terms is built only to be contracted. Inside the
+# contraction it can be distributed, and is never built.
 
 
 def open_wide_sums(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
-    """The equations with every wide sum put into the one contraction that reads it."""
+    """The equations with every wide sum inlined into the one contraction that reads it."""
     found = list(equations)
     for tensor in [each.target.tensor for each in equations]:
         equation = next(each for each in found if each.target.tensor is tensor)
@@ -191,15 +192,15 @@ def open_wide_sums(equations: Equations, results: Sequence[ir.Tensor]) -> Equati
         reads = [e for e in found for a in find_accesses(e.value) if a.tensor is tensor]
         if len(reads) != 1 and not any(map(_is_delta, ir.split_sum(equation.value))):
             continue
-        opened = {each: _contract(each.value, equation) for each in reads}
-        if not any(is_reading(new, tensor) for new in opened.values()):
-            found = [ir.Equation(e.target, opened.get(e, e.value)) for e in found]
+        inlined = {each: _contract(each.value, equation) for each in reads}
+        if not any(is_reading(new, tensor) for new in inlined.values()):
+            found = [ir.Equation(e.target, inlined.get(e, e.value)) for e in found]
             found = [each for each in found if each.target.tensor is not tensor]
     return tuple(found)
 
 
 def _is_delta(term: ir.Expr) -> bool:
-    """Is it 1 where two indices are equal, and else 0?"""
+    """Whether the term is 1 where two indices are equal, else 0."""
     match term:
         case ir.Where(ir.Compare("==", ir.Index(_, one), ir.Index(_, other)), ir.ONE, ir.ZERO):
             return one is other
@@ -216,7 +217,7 @@ def _is_wide_sum(equation: ir.Equation) -> bool:
 
 
 def _contract(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The value with the sum in place of its name where it is a factor of a contraction."""
+    """The value with the sum inlined where it is a factor of a contraction."""
 
     def act(here: ir.Expr) -> ir.Expr:
         if not isinstance(here, ir.Reduce) or here.kind != "sum":
@@ -269,17 +270,17 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Of whole systems, after the others; then guards are carried, which are told of the indices as
-# they are, and last what changes those.
+# Rules on whole systems. The first group runs before guards are carried; the second changes the
+# ranges of indices, and runs after that.
 UNGUARDED = (masks.include_zero, masks.order_symmetric, logarithms.take_logarithm)
 GUARDED = (masks.shorten_ranges,)
 ACROSS = (*UNGUARDED, *GUARDED)
 
-# First, so that a bracket is found beside all the factors that it guards.
+# First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
 
-# What a person who reads the generated file wants to know of; the others only tidy up.
-TOLD = (
+# The rules that the generated file mentions; the others only tidy up.
+REPORTED = (
     products.distribute_product,
     deltas.split_delta,
     deltas.sift_index,
@@ -303,12 +304,12 @@ OPENED = (
     "the parts of a normalized row stand where it is, and not under names of their own",
 )
 GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
-SETTLE = ("settle_indices", "an index that is summed over may have another name")
+RENAMED = ("rename_indices", "an index that is summed over may have another name")
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of a law: the whole new system, and which equation it changed."""
+    """One use of a law, with the whole new system and the equation that changed."""
 
     name: str
     law: str
@@ -319,40 +320,40 @@ class Use:
 
 
 def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System, tuple[str, ...]]:
-    """The same system with every value rewritten by the rules, and the laws worth telling of.
+    """The system with every value rewritten by the rules, and the laws to mention.
 
-    Every use of a law is added to the `log`: one site at a time, and all that are equal to it. The
-    last one ends at exactly the system that is given back.
+    Every use of a law is added to the `log`, one site and its equals at a time. The last entry has
+    exactly the system that is returned.
     """
-    told: set[Rule] = set()
+    reported: set[Rule] = set()
     logged = _Log(system, log)
-    opened = replace(system, equations=open_wide_sums(system.equations, system.results))
-    logged.replace_each(*OPEN, opened)
-    settle = _make_rewriter(opened, guards.find_nonfinite(opened))
-    settled = replace(opened, equations=open_rows(opened.equations, opened.results, settle))
-    logged.replace_each(*OPENED, settled)
-    nonfinite = guards.find_nonfinite(settled, signs=True)
-    rewrite = _make_rewriter(settled, nonfinite)
-    equations = list(settled.equations)
-    for number, each in enumerate(settled.equations):
+    inlined = replace(system, equations=open_wide_sums(system.equations, system.results))
+    logged.log_changes(*OPEN, inlined)
+    rewrite = _make_rewriter(inlined, guards.find_nonfinite(inlined))
+    opened_rows = replace(inlined, equations=open_rows(inlined.equations, inlined.results, rewrite))
+    logged.log_changes(*OPENED, opened_rows)
+    nonfinite = guards.find_nonfinite(opened_rows, signs=True)
+    rewrite = _make_rewriter(opened_rows, nonfinite)
+    equations = list(opened_rows.equations)
+    for number, each in enumerate(opened_rows.equations):
         used: list[tuple[Rule, ir.Expr, ir.Expr]] = []
         equations[number] = ir.Equation(each.target, rewrite(each.value, used))
-        told.update(rule for rule, _, _ in used)
-        logged.rewrite(number, used, nonfinite)
+        reported.update(rule for rule, _, _ in used)
+        logged.log_rules(number, used, nonfinite)
 
     def use(rules: Sequence[Rule], here: ir.System) -> ir.System:
         for rule in rules:
             new = next(rule.across(here), here) if rule.across is not None else here
-            told.update([rule] * (new.equations != here.equations))
-            logged.replace_each(rule.name, rule.law, new)
+            reported.update([rule] * (new.equations != here.equations))
+            logged.log_changes(rule.name, rule.law, new)
             here = new
         return here
 
-    guarded = guards.carry_guards(use(UNGUARDED, replace(settled, equations=tuple(equations))))
-    logged.replace_each(*GUARD, guarded, backwards=True)
+    guarded = guards.carry_guards(use(UNGUARDED, replace(opened_rows, equations=tuple(equations))))
+    logged.log_changes(*GUARD, guarded, backwards=True)
     last = rename_clashes(use(GUARDED, guarded), system)
-    logged.replace_each(*SETTLE, last)
-    return last, tuple(f"{each.name}: {each.law}" for each in TOLD if each in told)
+    logged.log_changes(*RENAMED, last)
+    return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)
 
 
 def find_uses(system: ir.System) -> tuple[Use, ...]:
@@ -365,9 +366,9 @@ def find_uses(system: ir.System) -> tuple[Use, ...]:
 def _make_rewriter(
     system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Callable[..., ir.Expr]:
-    """What the rules make of a value of this system; those that fitted are added to a list.
+    """A function that rewrites a value by the rules, and appends the uses to a list.
 
-    The rules are told which tensors may hold more than finite numbers.
+    The tensors that may be infinite or nan are marked for the rules.
     """
     rules = find_valid(RULES, system.empty_row)
 
@@ -379,26 +380,26 @@ def _make_rewriter(
 
 
 class _Log:
-    """The uses of laws, and the system that the last of them leads to."""
+    """The uses of laws, and the system after the last one."""
 
     def __init__(self, system: ir.System, uses: list[Use] | None) -> None:
         self.system = system
         self.uses = uses
 
-    def _add(
+    def _add_use(
         self, name: str, law: str, system: ir.System, change: tuple[str, ir.Expr, ir.Expr]
     ) -> None:
         assert self.uses is not None
         self.uses.append(Use(name, law, system, *change))
         self.system = system
 
-    def rewrite(
+    def log_rules(
         self,
         number: int,
         used: Sequence[tuple[Rule, ir.Expr, ir.Expr]],
         nonfinite: Mapping[ir.Tensor, ir.Tensor],
     ) -> None:
-        """The uses of rules in one equation."""
+        """Log the uses of rules in one equation."""
         if self.uses is None:
             return
         target, here = self.system.equations[number].target, self.system.equations[number].value
@@ -406,18 +407,16 @@ class _Log:
         for rule, site, new in used:
             exchanged = exchange(value, site, new)
             if exchanged is value:
-                continue  # it stood in what another use has taken away
+                continue  # an earlier use has removed the site
             value = exchanged
             before, here = here, guards.unmark_tensors(value, nonfinite)
             equations = list(self.system.equations)
             equations[number] = ir.Equation(target, here)
             changed = replace(self.system, equations=tuple(equations))
-            self._add(rule.name, rule.law, changed, (target.tensor.name, before, here))
+            self._add_use(rule.name, rule.law, changed, (target.tensor.name, before, here))
 
-    def replace_each(
-        self, name: str, law: str, goal: ir.System, *, backwards: bool = False
-    ) -> None:
-        """A use for each equation of the goal that is new; what it lacks goes with the last."""
+    def log_changes(self, name: str, law: str, goal: ir.System, *, backwards: bool = False) -> None:
+        """Log a use for each changed equation; the last one also drops equations."""
         if self.uses is None:
             return
         values = {equation.target: equation.value for equation in goal.equations}
@@ -429,7 +428,7 @@ class _Log:
             equations[equations.index(each)] = ir.Equation(each.target, after)
             whole = replace(self.system, equations=tuple(equations))
             whole = goal if each is ordered[-1] else whole
-            self._add(name, law, whole, (each.target.tensor.name, each.value, after))
+            self._add_use(name, law, whole, (each.target.tensor.name, each.value, after))
         self.system = goal
 
 
@@ -471,11 +470,11 @@ Site = tuple[Rule, int, ir.Expr, ir.Expr]  # the equation's number, a node, what
 def find_rewritings(
     system: ir.System, rules: Sequence[Rule], *, fast_math: bool = False
 ) -> Iterator[Rewriting]:
-    """Every system that one use of one rule leads to, each once: site by site, then rule by rule.
+    """Every system that one use of one rule gives, each once: by site, then by rule.
 
-    Equal nodes of one equation are one site. At last each rule is used at all of its sites. Places
-    and conditions are left as they are. Rules that do not hold for the system's empty rows are not
-    tried. `fast_math`: where a value is sensitive, rules may lose digits that keep its sign.
+    Equal nodes of one equation are one site. At the end, each rule is used at all of its sites.
+    Positions and conditions are not rewritten. Rules that do not hold for the system's empty rows
+    are not tried. `fast_math`: a rule that keeps the sign may lose digits of a sensitive value.
     """
     seen = {system: None}
     indices = IndexNames(system)
@@ -514,7 +513,7 @@ def _find_sites(
                 if new is None or new is site:
                     continue
                 is_free = not rule.loses or rule.keeps_digits or (fast_math and rule.keeps_sign)
-                is_free = is_free or guards.is_count(site)  # whole numbers round nowhere
+                is_free = is_free or guards.is_count(site)  # integers are exact
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
                 if rule.keeps_sign and site not in signed and site not in sensitive[0]:
@@ -529,23 +528,23 @@ def _use(
     indices: IndexNames,
     nonfinite: Mapping[ir.Tensor, ir.Tensor],
 ) -> Rewriting | None:
-    """One rule used at these sites, one after the other; None where an index has no say."""
+    """One rule used at these sites; None where a reduction's index drops out."""
     equations = list(system.equations)
     for number in dict.fromkeys(number for _, number, _, _ in group):
         value = guards.mark_tensors(system.equations[number].value, nonfinite)
         for _, place, site, new in group:
             value = exchange(value, site, new, _find_values) if place == number else value
-        after = indices.settle(guards.unmark_tensors(value, nonfinite), equations[number])
-        if not _is_whole(after):
+        after = indices.rename_bound(guards.unmark_tensors(value, nonfinite), equations[number])
+        if not _uses_all_indices(after):
             return None
         equations[number] = replace(equations[number], value=after)
     rule, number, _, _ = group[0]
     changed = replace(system, equations=tuple(equations))
-    return _tell(rule, changed, system.equations[number], equations[number].value)
+    return _make_rewriting(rule, changed, system.equations[number], equations[number].value)
 
 
 def _drop_floor(value: ir.Expr) -> ir.Expr:
-    """The value of a rule that keeps signs where none shows: without the largest of it and 0."""
+    """The value of a sign-keeping rule without its max(.., 0), which no sign needs here."""
     match value:
         case ir.Call("max", (inner, ir.Number(0))):
             return inner
@@ -555,7 +554,7 @@ def _drop_floor(value: ir.Expr) -> ir.Expr:
 
 
 def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """What of a site rounds otherwise than before: of a row that stays one, its entries."""
+    """The part of a site whose rounding changes: the entries of a row that stays one, or all."""
     match site, new:
         case ir.Reduce("argmax", _, _, body), ir.Reduce("argmax"):
             return body
@@ -578,18 +577,18 @@ def _find_across(
             equations = tuple(
                 each
                 if values.get(each.target.tensor) is each
-                else ir.Equation(each.target, indices.settle(each.value, each))
+                else ir.Equation(each.target, indices.rename_bound(each.value, each))
                 for each in new.equations
             )
             tensors = ((e.target.tensor, e) for e in equations)
             changed = next((e for tensor, e in tensors if values.get(tensor, e) is not e), None)
-            if changed is not None and _is_whole(changed.value):
+            if changed is not None and _uses_all_indices(changed.value):
                 whole = replace(new, equations=equations)
-                yield _tell(rule, whole, values[changed.target.tensor], changed.value)
+                yield _make_rewriting(rule, whole, values[changed.target.tensor], changed.value)
 
 
-def _is_whole(value: ir.Expr) -> bool:
-    """Does every index have a say in what is reduced over it? A sum counts where it has none."""
+def _uses_all_indices(value: ir.Expr) -> bool:
+    """Whether every reduction depends on all of its indices, apart from those that count."""
     return all(
         set(part.indices) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)
@@ -597,13 +596,15 @@ def _is_whole(value: ir.Expr) -> bool:
     )
 
 
-def _tell(rule: Rule, system: ir.System, equation: ir.Equation, after: ir.Expr) -> Rewriting:
+def _make_rewriting(
+    rule: Rule, system: ir.System, equation: ir.Equation, after: ir.Expr
+) -> Rewriting:
     name = equation.target.tensor.name
     return Rewriting(rule.name, rule.law, system, name, equation.value, after, rule)
 
 
 def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The parts of a node that are values: not its places and conditions."""
+    """The children of a node that are values, so neither positions nor conditions."""
     match expr:
         case ir.Access() | ir.Compare() | ir.Call("floordiv" | "mod"):
             return ()

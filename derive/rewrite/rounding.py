@@ -1,8 +1,8 @@
-"""Where rounding shows: the parts of values that a root, a logarithm or a quotient reads.
+"""Sensitivity to rounding: the parts of values that a root, a logarithm or a quotient reads.
 
-A root, a logarithm or a quotient of a difference that is known to be positive is nan, or of
-another sign, where rounding makes it negative. Through sums, products and names such a value is
-made of others; exp and its like forgive what is small.
+A root, a logarithm or a quotient of a positive difference is nan, or has another sign, where
+rounding makes the difference negative. Sums, products and names pass sensitivity on to their parts;
+exp and similar functions do not.
 """
 
 from collections import Counter
@@ -27,14 +27,18 @@ from derive.ir.walk import (
 from derive.rewrite.guards import is_natural
 from derive.rewrite.rule import put_value
 
-Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; where signs stay
-Names: TypeAlias = tuple[set[str], set[str], set[str]]  # the same of tensors; those not below 0
+Sensitive: TypeAlias = (
+    "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; to sign-keeping rounding
+)
+Names: TypeAlias = tuple[
+    set[str], set[str], set[str]
+]  # the same for tensors, and the nonnegative ones
 
 
 def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:
-    """The tensors that are read, at any remove, under such a function; those not below 0.
+    """The tensors that a sensitive function reads, directly or not, and the nonnegative ones.
 
-    The reads that are `spared` do not count.
+    Reads in `spared` do not count.
     """
     names: Names = (set(), set(), set())
     for equation in system.equations:
@@ -42,7 +46,7 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
             names[2].add(equation.target.tensor.name)
     values = {equation.target: equation.value for equation in system.equations}
     for root in system.equations:
-        if isinstance(root.value, ir.Pow) and root.value.exponent is HALF:  # a norm, under its name
+        if isinstance(root.value, ir.Pow) and root.value.exponent is HALF:  # a named norm
             values = {target: put_value(value, root) for target, value in values.items()}
     for equation in [ir.Equation(*each) for each in reversed(values.items())]:
         for found, kept in zip(find_sensitive(equation, names), names[:2], strict=True):
@@ -52,14 +56,14 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
 
 
 def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
-    """The parts of a value that stand under such a function, or all if its tensor does."""
+    """The sensitive parts of a value: all that count if its tensor is sensitive."""
     name = equation.target.tensor.name
     rounding = _find_sensitive(equation.value, name in names[0], None)
     return rounding, _find_sensitive(equation.value, name in names[1], names[2])
 
 
 def find_signed_names(system: ir.System) -> set[str]:
-    """The results, and the tensors whose sign shows in them: not under exp and its like alone."""
+    """The results, and the tensors whose sign affects them other than through exp and its like."""
     names = {tensor.name for tensor in system.results}
     for equation in reversed(system.equations):
         found = find_signed(equation, names)
@@ -68,10 +72,10 @@ def find_signed_names(system: ir.System) -> set[str]:
 
 
 def find_signed(equation: ir.Equation, names: Collection[str]) -> set[ir.Expr]:
-    """The parts of a value whose sign shows in it, if the value's own does.
+    """The parts of a value whose sign affects it, if the value's own sign matters.
 
-    A sum that may be negative anyhow does not show that of its terms. Under a condition a sign may
-    say that no guard is needed.
+    The sign of a term does not count in a sum that may be negative anyway. All parts under a
+    condition count: a sign may show that no guard is needed.
     """
     value = equation.value
     masked = (p for p in walk(value) if getattr(p, "condition", ir.TRUE) is not ir.TRUE)
@@ -91,9 +95,10 @@ def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool
 
 
 def find_roundable(system: ir.System) -> set[ir.Expr]:
-    """The sums that no such function reads, at any remove, but where they are sums of squares.
+    """The sums that no sensitive function reads, directly or not, and sums of squares.
 
-    Such an entry of a sum of products rounds as the largest of its row does, which it is.
+    A sum of squares on the diagonal of a sum of products is the largest entry of its row, so it
+    rounds no worse than the row.
     """
     values = {equation.target.tensor.name: equation for equation in system.equations}
     reads = {access for each in system.equations for access in find_accesses(each.value)}
@@ -134,17 +139,17 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
 
 
 def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
-    """The parts; of tensors not below 0 where the sign is kept."""
+    """The sensitive parts of a value; `positive` tensors are given where signs are kept."""
     return _collect(value, is_sensitive, partial(_walk_parts, positive=positive))
 
 
 def _collect(
-    value: ir.Expr, told: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, int]]]
+    value: ir.Expr, flag: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, int]]]
 ) -> set[ir.Expr]:
-    """The parts of which something is true, as `walk_parts` tells it of the parts of each."""
+    """The parts of a value whose flag is true, as `walk_parts` passes flags from part to part."""
     found: set[ir.Expr] = set()
     seen: set[tuple[ir.Expr, int]] = set()
-    stack: list[tuple[ir.Expr, int]] = [(value, told)]
+    stack: list[tuple[ir.Expr, int]] = [(value, flag)]
     while stack:
         here = stack.pop()
         if here not in seen:
@@ -155,10 +160,10 @@ def _collect(
 
 
 def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
-    """Is its base a number from 1 on, and more than that?
+    """Whether the base of a power is 1 or more: a number plus nonnegative terms.
 
-    Or less, by scalars times what is never negative, where the power is defined from 0 on alone:
-    all of this is below 1 then, and rounds as 1 does.
+    A root, or a power with a variable exponent, may also have scalars times nonnegative terms:
+    where they are negative, the base is between 0 and 1 and rounds as 1 does.
     """
     exponent = power.exponent
     scalars = not isinstance(exponent, ir.Number) or exponent.value.denominator > 1
@@ -168,7 +173,7 @@ def _is_far_from_zero(power: ir.Pow, positive: set[str]) -> bool:
 
 
 def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -> bool:
-    """Is it never negative, these tensors not being so? Or that times `scalars`."""
+    """Whether the expression is nonnegative if these tensors are, up to `scalars` as factors."""
     match expr:
         case ir.Mul(parts) if scalars:
             return all(_is_one_sided(part, positive, scalars=True) for part in parts)
@@ -184,7 +189,7 @@ def _is_one_sided(expr: ir.Expr, positive: set[str], *, scalars: bool = False) -
 
 
 def _is_norm_of(divisor: ir.Pow, above: Collection[ir.Expr]) -> bool:
-    """Is it the norm of a vector, under a quotient that is linear in the vector's entries?"""
+    """Whether the divisor is the norm of a vector, and the dividend is linear in its entries."""
     squared = [p.base for p in walk(divisor.base) if isinstance(p, ir.Pow) and p.exponent is TWO]
     entries = list(above)
     for each in entries:
@@ -194,21 +199,21 @@ def _is_norm_of(divisor: ir.Pow, above: Collection[ir.Expr]) -> bool:
 
 
 TWO, HALF = ir.Number(Fraction(2)), ir.Number(Fraction(1, 2))
-NORM = 2  # sensitive but for what is squared: no norm rounds more than its argument does
+NORM = 2  # sensitive apart from squares: a norm rounds no worse than its argument
 
 
 def _walk_parts(
     expr: ir.Expr, is_sensitive: int, positive: set[str] | None
 ) -> Iterator[tuple[ir.Expr, int]]:
-    """The parts, and whether they are sensitive, or are where they are not squared."""
+    """The children of a node, each with its sensitivity: False, True or NORM."""
     match expr:
         case ir.Pow(base, ir.Number(power)) if is_sensitive == NORM and power == 2:
             yield base, False
         case ir.Pow(base, exponent):
-            is_steep = is_sensitive or not is_natural(exponent)
+            is_unbounded = is_sensitive or not is_natural(exponent)
             is_far = positive is not None and _is_far_from_zero(expr, positive)
-            is_norm = is_steep and exponent is HALF and is_sensitive in {False, NORM}
-            yield base, NORM if is_norm else is_steep and not is_far
+            is_norm = is_unbounded and exponent is HALF and is_sensitive in {False, NORM}
+            yield base, NORM if is_norm else is_unbounded and not is_far
             yield exponent, is_sensitive
         case ir.Mul(factors) if not is_sensitive:
             above = [f for f in factors if not isinstance(f, ir.Pow)]

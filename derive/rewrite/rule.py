@@ -1,4 +1,4 @@
-"""A rule: equal in, equal out, with its law, an example that fits, and one that must be refused.
+"""Rules: rewrites of one node to an equal one, each with its law and examples.
 
     @rule(
         law="x + where(c, 0, -oo) = where(c, x, -oo)",
@@ -7,29 +7,26 @@
     )
     def merge_mask(expr: Expr) -> Expr | None: ...
 
-A rule looks at one node and returns None where it does not fit. The examples are run by one
-parametrised test, which also compares both sides' values on random tensors.
+A rule returns None at a node where it does not fit. One parametrised test runs the examples and
+compares the values of both sides on random tensors.
 
-A law that spans equations is a rule too, with `@system_rule` on a function of a system: it gives
-each system that applying the law once can lead to. At a single node it never fits.
+A law that spans equations is a rule too, with `@system_rule` on a function of a system: it yields
+each system that one application of the law can give. At a single node it never fits.
 
-Laws hold for real numbers. A rule whose right side rounds worse than its left side says in `loses`
-what is lost: no more than the rounding of what it adds up. It is used where nothing magnifies that,
-see `recipes`, and not where `exact` is asked for. With `keeps_sign` no rounding makes a value
-negative that is not; with `keeps_digits` a value that is neither too large nor too small rounds as
-before.
+Laws hold for real numbers. A rule whose right side rounds worse than its left side states the loss
+in `loses`: no more than the rounding of its summands. The rule is used where nothing magnifies
+that, see `recipes`, and not with the option `exact`. With `keeps_sign`, rounding makes no
+nonnegative value negative. With `keeps_digits`, a value that neither overflows nor underflows
+rounds as before.
 
-A rule with `nan_rows` takes a normalized row of nothing for 0/0, which is nan; it is not used in a
-formula that asks for zeros there.
+A rule with `nan_rows` assumes that an empty normalized row is 0/0, which is nan. It is not used in
+a formula with zeros for empty rows.
 
-A rule looks at one node, and knows of no names but those in it. What it leaves is settled at the
-end, when all names are known, those of tensors, sizes and scalars, and indices of other extents:
-none is called like a name, or bound inside its own scope.
+A rule has access to the names in its own node alone. So indices are renamed after all rules: no
+index has the name of a tensor, size, scalar or an index of another extent, and none is bound inside
+its own scope.
 
     sum_k x_k * sum_k l_k   becomes   sum_{k,m} x_k * l_m:  l is a tensor, and m the next index
-
-An index of the user's that a rule drew into its own scope means what it did before; it gets another
-name only where somebody is to read the text.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,54 +57,58 @@ class Rule:
     before: str
     after: str
     refuses: str
-    loses: str = ""  # what is rounded worse than before; nothing where it is empty
-    across: Callable[[ir.System], Iterator[ir.System]] | None = None  # a law that spans equations
-    nan_rows: bool = False  # it holds where an empty row is nan, not where it is zeros
-    keeps_sign: bool = False  # what is >= 0 for sure stays so, however it is rounded
-    keeps_digits: bool = False  # what it loses is the range of numbers alone
+    loses: str = ""  # the loss of digits; empty for a rule that loses none
+    across: Callable[[ir.System], Iterator[ir.System]] | None = (
+        None  # for a law that spans equations
+    )
+    nan_rows: bool = False  # not valid where an empty row is zeros
+    keeps_sign: bool = False  # rounding makes no nonnegative value negative
+    keeps_digits: bool = False  # the loss is one of range alone
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:
         """The node rewritten, or None where the rule does not fit."""
         return self.act(expr)
 
 
-def rule(**told: Any) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
-    """A function on one node as a Rule, with its law, its examples and what else is told of it."""
-    return lambda act: Rule(act.__name__, act, **told)
+def rule(**fields: Any) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
+    """A decorator: a function on one node as a Rule with these fields."""
+    return lambda act: Rule(act.__name__, act, **fields)
 
 
-def system_rule(**told: Any) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
-    """A function on a system as a Rule."""
-    return lambda across: Rule(across.__name__, lambda _: None, across=across, **told)
+def system_rule(**fields: Any) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
+    """A decorator: a function on a system as a Rule with these fields."""
+    return lambda across: Rule(across.__name__, lambda _: None, across=across, **fields)
 
 
 def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
-    """Those that hold in a formula with this mode for empty rows."""
+    """The rules that hold in a formula with this mode for empty rows."""
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
 
 
 def apply_rules(
     expr: ir.Expr, rules: Sequence[Rule], used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None
 ) -> ir.Expr:
-    """The rules tried in order at every node, inner nodes first, until none fits.
+    """The expression rewritten at every node, inner nodes first, by the first rule that fits.
+
+    This repeats until no rule fits.
 
     Each rule that fitted is added to `used`, with the node before and after.
     """
 
-    def settle(here: ir.Expr) -> ir.Expr:
+    def rewrite_node(here: ir.Expr) -> ir.Expr:
         for each in rules:
             new = each(here)
             if new is not None and new is not here:
                 if used is not None:
                     used.append((each, here, new))
-                return rewrite_bottom_up(new, settle)
+                return rewrite_bottom_up(new, rewrite_node)
         return here
 
-    return rewrite_bottom_up(expr, settle)
+    return rewrite_bottom_up(expr, rewrite_node)
 
 
 def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
-    """The value that a read at indices alone has."""
+    """The value of a read of the equation's tensor at plain indices; None for other nodes."""
     target = equation.target
     if not isinstance(factor, ir.Access) or factor.tensor is not target.tensor:
         return None
@@ -120,19 +121,19 @@ def find_value(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
         new[index] = place
     try:
         return substitute(equation.value, new)
-    except ValueError:  # a diagonal of a row has no index for it
+    except ValueError:  # a function along an index cannot be read on a diagonal
         return None
 
 
 def put_value(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The value with the equation's in place of each read at indices."""
+    """The value with each read of the equation's tensor at plain indices inlined."""
     return rewrite_bottom_up(value, lambda here: find_value(here, equation) or here)
 
 
 def drop_unread(
     equations: Sequence[ir.Equation], results: Collection[ir.Tensor]
 ) -> tuple[ir.Equation, ...]:
-    """The equations that the results need."""
+    """The equations that the results depend on."""
     needed, kept = {*results}, list[ir.Equation]()
     for equation in reversed(equations):
         if equation.target.tensor in needed:
@@ -144,7 +145,7 @@ def drop_unread(
 def rename_all(
     indices: Iterable[ir.Index], taken: set[str], letter: str = ""
 ) -> dict[ir.Expr, ir.Index]:
-    """A free index for each of several, from `letter` on; their names are taken from now on."""
+    """An index with an unused name for each of several; the names are added to `taken`."""
     new: dict[ir.Expr, ir.Index] = {}
     for index in indices:
         new[index] = rename_apart(ir.Index(letter or index.name, index.extent), taken)
@@ -153,49 +154,49 @@ def rename_all(
 
 
 def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
-    """The system with no index called like something else in `start`, which it was made from."""
+    """The system with each index renamed that has the name of another thing in `start`."""
     indices = IndexNames(start)
     equations = []
     for equation in system.equations:
-        settled = ir.Equation(equation.target, indices.tell_apart(equation.value))
-        indices.meet(settled)
-        equations.append(settled)
+        renamed = ir.Equation(equation.target, indices.rename_taken(equation.value))
+        indices.add_equation(renamed)
+        equations.append(renamed)
     return replace(system, equations=tuple(equations))
 
 
-def settle_indices(equation: ir.Equation, system: ir.System) -> ir.Expr:
-    """The value of an equation of a system, with no index called like something else in scope."""
-    return IndexNames(system).settle(equation.value, equation)
+def rename_equation_indices(equation: ir.Equation, system: ir.System) -> ir.Expr:
+    """The value of an equation with bound indices renamed where their names are taken."""
+    return IndexNames(system).rename_bound(equation.value, equation)
 
 
 class IndexNames:
-    """The names of a system: what an index that a rule made must not be called."""
+    """The names of a system, which no index that a rule made may have."""
 
     def __init__(self, system: ir.System) -> None:
         self._names = find_entry_names(system)
         self._extents: dict[str, ir.Expr] = {}
-        self._new: dict[str, ir.Expr] = {}  # of indices that got a name here: one each, wherever
+        self._new: dict[str, ir.Expr] = {}  # extents by the new names of indices
         for equation in system.equations:
-            self.meet(equation)
+            self.add_equation(equation)
 
-    def meet(self, equation: ir.Equation) -> None:
-        """Take note of the indices of an equation: each keeps its extent from now on."""
+    def add_equation(self, equation: ir.Equation) -> None:
+        """Record the extents of the indices in an equation."""
         for part in (*equation.target.places, equation.value):
             for index in find_indices(part):
                 self._extents.setdefault(index.name, index.extent)
 
-    def settle(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-        """The value with no index bound inside its own scope, or called like something else."""
+    def rename_bound(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
+        """The value with each index renamed that is bound in its own scope or has a taken name."""
         scope = dict.fromkeys(i.name for i in find_free(equation.target))
-        return self._settle(value, scope)
+        return self._rename_bound(value, scope)
 
-    def tell_apart(self, value: ir.Expr) -> ir.Expr:
-        """The value with no index called like something else; one may be bound in its scope."""
-        return self._settle(value, None)
+    def rename_taken(self, value: ir.Expr) -> ir.Expr:
+        """The value with each index renamed that has a taken name; shadowing stays."""
+        return self._rename_bound(value, None)
 
-    def _settle(self, expr: ir.Expr, scope: Mapping[str, None] | None) -> ir.Expr:
+    def _rename_bound(self, expr: ir.Expr, scope: Mapping[str, None] | None) -> ir.Expr:
         if not isinstance(expr, ir.Reduce):
-            return map_children(expr, lambda part: self._settle(part, scope))
+            return map_children(expr, lambda part: self._rename_bound(part, scope))
         inner = dict(scope or {})
         new: dict[ir.Expr, ir.Expr] = {}
         for index in expr.bound:
@@ -210,11 +211,11 @@ class IndexNames:
         bound_now = tuple(new.get(i, i) for i in expr.bound)
         parts = (substitute(part, new) for part in (expr.condition, expr.body))
         around = None if scope is None else inner
-        condition, body = (self._settle(part, around) for part in parts)
+        condition, body = (self._rename_bound(part, around) for part in parts)
         return ir.Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
 
     def _is_free(self, index: ir.Index) -> bool:
-        """Does the name stand for nothing else in the system?"""
+        """Whether the name means nothing else in the system."""
         known = self._extents.get(index.name)
-        told = known is None or is_same_extent(known, index.extent)
-        return told and index.name not in self._names
+        is_alike = known is None or is_same_extent(known, index.extent)
+        return is_alike and index.name not in self._names

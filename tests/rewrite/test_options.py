@@ -26,7 +26,7 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
-from derive.rewrite.rule import settle_indices
+from derive.rewrite.rule import rename_equation_indices
 
 ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 
@@ -336,7 +336,7 @@ def test_no_letter_is_bound_again_by_what_goes_into_another_equation(text):
 
 def rename_rebound(system):
     """The system as a person is to read it; a rule that goes across leaves other equations."""
-    equations = (Equation(e.target, settle_indices(e, system)) for e in system.equations)
+    equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
     return replace(system, equations=tuple(equations))
 
 
