@@ -398,3 +398,39 @@ def test_recurrences_with_gates_are_one_call_of_torch(title):
     slopes = [torch.autograd.grad(total, [*leaves.values()]) for total in totals]
     for one, other in zip(*slopes, strict=True):
         torch.testing.assert_close(one, other)
+
+
+PATHS = "w[N,N]; D[0,i,j] = w[i,j]; D[k+1,i,j] = min(D[k,i,j], D[k,i,k] + D[k,k,j]); index k < N; "
+MOVING = {
+    "shortest paths": f"{PATHS}index i < N; index j < N; y[i,j] = D[N,i,j]",
+    "elimination": (
+        "A[N,N]; L[0,i,j] = A[i,j] + 9 * [i == j]; index k < N - 1; index i < N; index j < N; "
+        "L[k+1,i,j] = where(i > k and j > k, L[k,i,j] - L[k,i,k] * L[k,k,j] / L[k,k,k], L[k,i,j])"
+    ),
+    "a knapsack": (
+        "v[I]; int c[I] < W; size W; index w < W; index i < I; V[0,w] = 0 * v[0]; "
+        "V[i+1,w] = max(V[i,w], where(w >= c[i], V[i,w - c[i]] + v[i], 0))"
+    ),
+    "before the first place": (
+        "x[T,N]; index n < N; index t < T - 1; h[0,n] = x[0,n]; "
+        "h[t+1,n] = where(n >= t, h[t,n - t], 0) + x[t,n]"
+    ),
+    "behind the last place": (
+        "x[T,N]; h[t,n] = where(t > 0 and n + t < N, h[t - 1,n + t], 0) + x[t,n]"
+    ),
+    "around": "x[T,N]; h[t,n] = where(t > 0, h[t - 1,(n + t) % N], 0) + x[t,n]",
+    "two places": (
+        "x[T,N,M]; h[t,n,m] = where(t > 0, h[t - 1,t % N,m] + h[t - 1,n,t // 2 % M], 0) + x[t,n,m]"
+    ),
+    "at data": "x[T,N]; int p[T] < N; h[t,n] = where(t > 0, h[t - 1,p[t]] / 2, 0) + x[t,n]",
+}
+
+
+@pytest.mark.parametrize("text", MOVING.values(), ids=MOVING)
+def test_a_turn_reads_the_state_at_places_that_move(text):
+    build(text).judge()
+
+
+def test_a_place_that_the_turn_names_is_a_view():
+    source = build(MOVING["shortest paths"], {"N": 64}).source
+    assert "D_before[:, l_2][:, None] + D_before[l_2]" in source

@@ -110,6 +110,9 @@ def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
             lines += fit_assignment(name, printer.text(each.first[-lag]), OUTER)
     names = [name for name, _, _ in turn.sliced]
     slices = [f"{printer.text(op, ATOM)}.unbind({axis})" for _, op, axis in turn.sliced]
+    if scan.turn:
+        names.insert(0, scan.turn)
+        slices.insert(0, f"range({to_python(scan.index.extent)})")
     if names:
         lines += fit_for(names, slices, OUTER, ":")
     else:

@@ -269,7 +269,7 @@ class _Rows:
 
     def lower(self, form: Form, *, cells: bool) -> Plan:
         """The plan of a form, without a loop over blocks."""
-        sizes = {**self.plan.sizes, **self.opened.chunks.lengths}
+        sizes = {**self.plan.sizes, **self.opened.lengths}
         plan = lower_system(form, sizes, cells=cells, exact=self.request.exact)
         return replace(self.opened.close(plan), frees=self.plan.frees)
 

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import product
 from types import MappingProxyType
 
-from derive.analysis.facts import is_whole
+from derive.analysis.facts import is_never_negative, is_whole
 from derive.analysis.names import is_condition
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -65,6 +65,7 @@ class Loop:
     skips: bool = False  # whether the values before the loop are no part of the tensor
     axes: dict[ir.Tensor, int] = field(default_factory=dict)
     lists: dict[ir.Tensor, str] = field(default_factory=dict)
+    turn: str = ""  # the number of the turn, where a position reads it
     dropped: set[ir.Tensor] = field(default_factory=set)  # states that are not kept
     last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # the last values of such
     whole: Linear | View | Gated | None = None  # instead of turns
@@ -227,6 +228,7 @@ class _Opener:
         """The equations of one turn, behind those of what it begins with and reads."""
         own = recurrence.targets
         self.recurrence, self.own, self.outside = recurrence, own, []
+        self.positions: dict[tuple[ir.Expr, ir.Expr], ir.Access] = {}
         if recurrence.inner is not None:
             raise self._refuse("it needs a loop in a loop", "read D[i - 1,j], D[i,j - 1] alone")
         loop = self.loop = Loop(recurrence.index)
@@ -465,10 +467,9 @@ class _Opener:
             if lag is None:
                 instead = "start at -1, as f[-1,n] = 0, and define each at one index t"
                 raise self._refuse("one of them runs a place ahead of the others", instead)
-            if any(index in find_free(p) for p in self._others(expr)):
-                raise self._refuse("it reads a diagonal", f"let one place alone hold {index.name}")
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
-            return ir.Access(now, self._others(expr))
+            others = zip(self._others(expr), now.shape, strict=True)
+            return ir.Access(now, tuple(self._place_position(p, n) for p, n in others))
         if not self.recurrence.reads(expr):
             if index not in find_free(expr):
                 return expr
@@ -488,6 +489,36 @@ class _Opener:
                     f"{expr.kind} goes along its index", "let it read nothing that recurs"
                 )
         return map_children(expr, self._place)
+
+    def _place_position(self, position: ir.Expr, extent: ir.Expr) -> ir.Expr:
+        """A position in one turn, which may read the turn's number.
+
+        Positions over more indices are read from a tensor of integers. There a position outside of
+        the tensor, which a guard excludes, becomes the nearest one inside.
+        """
+        index, free = self.loop.index, find_free(position)
+        if index not in free or find_accesses(position):
+            return self._place(position)
+        is_inside = (
+            is_never_negative(position),
+            is_never_negative(Polynomial.of(extent) - Polynomial.of(position) - Polynomial.of(1)),
+        )
+        if free == (index,) and all(is_inside):
+            self.loop.turn = self.loop.turn or self.names.take(self.recurrence.index.name)
+            return substitute(position, {index: ir.Size(self.loop.turn)})
+        key = position, extent
+        if key not in self.positions:
+            value = position
+            if not is_inside[0]:
+                value = ir.Call("max", (value, ir.ZERO))
+            if not is_inside[1]:
+                last = Polynomial.of(extent) - Polynomial.of(1)
+                value = ir.Call("min", (value, last.to_expr()))
+            name = self.names.take(f"{index.name}_position")
+            made = ir.Tensor(name, tuple(i.extent for i in free), "int", extent)
+            self.positions[key] = ir.Access(made, free)
+            self.outside.append(ir.Equation(self.positions[key], value))
+        return self._slice(self.positions[key])
 
     def _is_outer(self, product: ir.Mul) -> bool:
         """Whether a product is wider than its factors, so that each turn had better multiply."""
@@ -596,7 +627,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
         first = sum(rank < 2 * k + 1 for rank in at)
         last = sum(rank <= 2 * k + 1 for rank in at) - 1
         if loop.whole is None:
-            scans.append(Scan(loop.index, first, last, sliced, carried))
+            scans.append(Scan(loop.index, first, last, sliced, carried, loop.turn))
     made = {tensor for loop in loops for tensor in loop.made}
     found = tuple(name_places(t) if t in made else results[t.name] for t in system.results)
     return replace(plan, system=system, steps=steps, results=found, scans=tuple(scans))

@@ -85,6 +85,11 @@ class Opened:
     chunks: Chunks
     sizes: Mapping[str, int]
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Numbers for the lengths of chunks, and for the turns of loops, which begin at 0."""
+        return {**self.chunks.lengths, **{loop.turn: 0 for loop in self.loops if loop.turn}}
+
     def close(self, plan: Plan) -> Plan:
         """A plan of that system as one of the formula."""
         if not self.loops:
@@ -147,7 +152,7 @@ def _search(
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)
     opened = open_formula(system, sizes, request)
-    search = _Search({**sizes, **opened.chunks.lengths}, request)
+    search = _Search({**sizes, **opened.lengths}, request)
     prepared, notes = search.prepare(opened.system)
     form = Form(opened.system, prepared, notes)
     start = search.measure(form) if opened.loops else search.start(form)

@@ -69,6 +69,7 @@ class Scan:
     # A name in a turn, what it is a place of, which axis.
     sliced: tuple[tuple[str, ops.Op, int], ...]
     carried: tuple[Carried, ...]
+    turn: str = ""  # the number of the turn, where a step reads it
 
 
 @dataclass(frozen=True, slots=True)
