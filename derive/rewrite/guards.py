@@ -418,7 +418,7 @@ def carry_guards(system: ir.System) -> ir.System:
             is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
             value = unmark_tensors(value, nonfinite)
             if not is_harmful:
-                nonfinite.pop(tensor, None)  # its needed entries are finite
+                nonfinite.pop(tensor, None)  # finite at all needed entries
         equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
 

@@ -32,7 +32,7 @@ Sensitive: TypeAlias = (
 )
 Names: TypeAlias = tuple[
     set[str], set[str], set[str]
-]  # the same for tensors, and the nonnegative ones
+]  # tensors sensitive in both ways, nonnegative ones
 
 
 def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:

@@ -1,4 +1,4 @@
-"""Reductions under a band in blocks: so many rows against the columns that any of them reads.
+"""Reductions under a band, in blocks: some rows with all columns that any of them reads.
 
     y_i = sum_{i - W <= j <= i} f_ij
     y_(L*g + r) = sum_{r <= t <= r + W} f_(L*g + r)(L*g - W + t)        r < L, t < L + W
@@ -31,19 +31,19 @@ from derive.rewrite.rule import apply_rules, drop_unread, put_value, system_rule
 from derive.rewrite.rules.exponentials import exponentiate_mask, merge_mask, restrict_softmax
 from derive.rewrite.rules.masks import find_ends
 
-LENGTHS = (32, 128)  # of a block: the shorter one but where that copies the columns too often
+LENGTHS = (32, 128)  # rows of a block; more rows copy columns less often
 Pairs = set[tuple[ir.Expr, ir.Expr]]
-Compared = dict[ir.Tensor, set[tuple[int, int]]]  # which places of a name its value compares
+Compared = dict[ir.Tensor, set[tuple[int, int]]]  # pairs of places that a tensor's value compares
 MASKS = (merge_mask, exponentiate_mask, restrict_softmax)
 
 
 class OutsideError(Exception):
-    """Something in an expression cannot be read in blocks."""
+    """A part of an expression cannot be computed in blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The columns from `first` on, `width` of them, that a row reads."""
+    """The columns that a row reads: `width` of them, from `first` on."""
 
     row: ir.Index
     column: ir.Index
@@ -65,7 +65,7 @@ class Band:
     refuses="q, k, v[S, D]; y[i,e] = sum[j](softmax[j, j <= i](sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
 def block_band(system: ir.System) -> Iterator[ir.System]:
-    """Reductions of products under a band are computed in blocks of rows."""
+    """Compute reductions of products under a band in blocks of rows."""
     compared: Compared = {}
     for number, equation in enumerate(system.equations):
         tensor, places = equation.target.tensor, equation.target.places
@@ -79,11 +79,11 @@ def block_band(system: ir.System) -> Iterator[ir.System]:
         if not pairs or is_reading(equation.value, tensor):
             continue
         before, after = system.equations[:number], system.equations[number + 1 :]
-        value = _open(equation.value, before, pairs)
+        value = _inline_pairs(equation.value, before, pairs)
         for band in _find_bands(equation, value):
             for length in LENGTHS:
                 try:
-                    made = _Blocks(band, length, Names.of(system)).make(equation, value)
+                    made = _Blocks(band, length, Names.of(system)).make_equations(equation, value)
                 except (OutsideError, ValueError):
                     break
                 equations = drop_unread((*before, *made, *after), system.results)
@@ -91,7 +91,7 @@ def block_band(system: ir.System) -> Iterator[ir.System]:
 
 
 def _find_pairs(expr: ir.Expr, compared: Compared) -> Pairs:
-    """The pairs of indices that an expression, or the value of a name in it, compares."""
+    """The pairs of indices that an expression, or an equation that it reads, compares."""
     pairs: Pairs = set()
     for part in walk(expr):
         match part:
@@ -103,8 +103,8 @@ def _find_pairs(expr: ir.Expr, compared: Compared) -> Pairs:
     return pairs
 
 
-def _open(value: ir.Expr, before: Sequence[ir.Equation], pairs: Pairs) -> ir.Expr:
-    """The expression with their values in place of the names that have a pair of indices."""
+def _inline_pairs(value: ir.Expr, before: Sequence[ir.Equation], pairs: Pairs) -> ir.Expr:
+    """The expression with equations inlined that are read at both indices of a pair."""
     for each in reversed(before):
         reads = (a for a in find_accesses(value) if a.tensor is each.target.tensor)
         if any({*pair} <= {*find_free(a)} for a in reads for pair in pairs):
@@ -113,7 +113,7 @@ def _open(value: ir.Expr, before: Sequence[ir.Equation], pairs: Pairs) -> ir.Exp
 
 
 def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
-    """The bands of conditions that say which columns a row reads."""
+    """The bands in the conditions of an expression."""
     found: dict[tuple[ir.Index, ir.Index], Band] = {}
     kept = find_free(equation.target)
     for part in walk(value):
@@ -133,8 +133,8 @@ def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
                 continue
             first, width = ends[0] - Polynomial.of(rows[0]), ends[1]
             if rows[0] in (*find_free(first.to_expr()), *find_free(width.to_expr())):
-                continue  # of another slope, or as wide as the row is far
-            is_wide = ends[1].terms.get((), 0) + min(LENGTHS) > 0  # for sizes of 0
+                continue  # another slope, or a width that depends on the row
+            is_wide = ends[1].terms.get((), 0) + min(LENGTHS) > 0  # even with sizes of 0
             if is_wide and column not in kept and not isinstance(rows[0].extent, ir.Number):
                 found.setdefault((rows[0], column), Band(rows[0], column, *ends[:2]))
     yield from found.values()
@@ -149,9 +149,9 @@ class _Blocks:
     names: Names
 
     def __post_init__(self) -> None:
-        """The indices of the blocks, and the places that they stand for."""
+        """Make the indices of the blocks, and the row and column in terms of them."""
         number, band, take = ir.Number(Fraction(self.length)), self.band, self.names.take_index
-        # one at least: torch has no windows of nothing
+        # at least one block: torch has no empty windows
         self.count = ir.Add((ir.Call("floordiv", (band.row.extent, number)), ir.ONE))
         self.block = take(ir.Index("g", self.count))
         self.inner = take(ir.Index("r", number))
@@ -164,8 +164,10 @@ class _Blocks:
         self.row, self.column = (simplify_place(ir.Add(parts)) for parts in places)
         self.new: dict[ir.Expr, ir.Expr] = {band.row: self.row, band.column: self.column}
 
-    def make(self, equation: ir.Equation, value: ir.Expr) -> tuple[ir.Equation, ir.Equation]:
-        """The equation of the blocks, and what reads its rows."""
+    def make_equations(
+        self, equation: ir.Equation, value: ir.Expr
+    ) -> tuple[ir.Equation, ir.Equation]:
+        """The equation of the blocks, and one that reads its rows."""
         target = equation.target
         name = self.names.take(f"{target.tensor.name}_blocks")
         whole = (Polynomial.of(self.length) * Polynomial.of(self.count)).to_expr()
@@ -174,17 +176,17 @@ class _Blocks:
         shape = tuple(whole if place is row else extent for place, extent in pairs)
         tensor = replace(target.tensor, name=name, shape=shape)
         places = tuple(self.row if place is row else place for place in target.places)
-        blocks = ir.Equation(ir.Access(tensor, places), self.move(value))
+        blocks = ir.Equation(ir.Access(tensor, places), self.move_expr(value))
         return blocks, ir.Equation(target, ir.Access(tensor, target.places))
 
-    def move(self, expr: ir.Expr) -> ir.Expr:
+    def move_expr(self, expr: ir.Expr) -> ir.Expr:
         """The expression over the indices of the blocks."""
         band = self.band
         if not {band.row, band.column} & {i for i in walk(expr) if isinstance(i, ir.Index)}:
             return expr
         match expr:
             case ir.Access():
-                return self._read(expr)
+                return self._read_entry(expr)
             case ir.Index():
                 return self.new[expr]
             case ir.Reduce(kind, bound, condition, body) if band.column in bound:
@@ -194,33 +196,33 @@ class _Blocks:
                 over = tuple(self.window if i is band.column else i for i in bound)
                 is_zero = kind == "sum" and self._is_read(body)
                 inside = self._restrict(condition, is_sum=kind == "sum", is_zero=is_zero)
-                return ir.Reduce(kind, over, inside, self.move(body))
+                return ir.Reduce(kind, over, inside, self.move_expr(body))
             case ir.Along(kind, index, condition, body) if index is band.column:
                 if not (ROWS[kind].normalizes and self._is_inside(condition)):
                     raise OutsideError
                 inside = self._restrict(condition, is_sum=False)
-                return ir.Along(kind, self.window, inside, self.move(body))
+                return ir.Along(kind, self.window, inside, self.move_expr(body))
             case ir.Along():
                 raise OutsideError
             case ir.Where(condition, then, other):
                 inside = self._restrict(condition, is_sum=True)
-                return ir.Where(inside, self.move(then), self.move(other))
+                return ir.Where(inside, self.move_expr(then), self.move_expr(other))
             case ir.Compare(relation, left, right):
                 gap = Polynomial.of(substitute(left, self.new))
                 gap -= Polynomial.of(substitute(right, self.new))
                 return ir.Compare(relation, gap.to_expr(), ir.ZERO)
             case ir.Pow(ir.Access() as base, power) if not _is_whole_at_zero(expr):
-                return ir.Pow(self._read(base, ir.ONE), power)
+                return ir.Pow(self._read_entry(base, ir.ONE), power)
             case ir.Pow() | ir.Call() if not _is_whole_at_zero(expr):
-                raise OutsideError  # beyond the ends it would be infinite
-        return map_children(expr, self.move)
+                raise OutsideError  # infinite beyond the ends, where tensors are read as 0
+        return map_children(expr, self.move_expr)
 
-    def _read(self, access: ir.Access, beyond: ir.Number = ir.ZERO) -> ir.Expr:
-        """The entry where it is one, and what is beyond the ends."""
+    def _read_entry(self, access: ir.Access, beyond: ir.Number = ir.ZERO) -> ir.Expr:
+        """The entry of a tensor, and `beyond` outside of the tensor."""
         ends = {self.band.row, self.band.column}
         moved = [place for place in access.places if ends & {*find_free(place)}]
         if len(moved) != 1:
-            raise OutsideError  # a matrix is read along its diagonal
+            raise OutsideError  # a read with row and column at two places
         places = tuple(simplify_place(substitute(place, self.new)) for place in access.places)
         pairs = zip(places, access.places, access.tensor.shape, strict=True)
         guards = (find_guard(new, extent) for new, old, extent in pairs if new is not old)
@@ -231,7 +233,7 @@ class _Blocks:
         return read if guard is ir.TRUE else ir.Where(guard, read, beyond)
 
     def _find_rest(self, condition: ir.Expr) -> list[ir.Expr] | None:
-        """What a condition says beside the band, if it says that."""
+        """The other parts of a condition that includes the band; None for other conditions."""
         ends = find_ends(ir.split_and(condition), self.band.column)
         is_same = ends is not None and ends[:2] == (self.band.first, self.band.width)
         return ends[2] if ends is not None and is_same else None
@@ -240,7 +242,7 @@ class _Blocks:
         return self._find_rest(condition) is not None
 
     def _is_zero(self, body: ir.Expr) -> bool:
-        """Is a product 0 where the band ends?"""
+        """Whether a product is 0 outside of the band."""
         for factor in ir.split_product(body):
             match factor:
                 case ir.Along(kind, index, condition) if index is self.band.column:
@@ -252,7 +254,7 @@ class _Blocks:
         return False
 
     def _is_read(self, body: ir.Expr) -> bool:
-        """Is a tensor that ends where the columns do, and is 0 beyond, a factor?"""
+        """Whether a factor is a tensor with the columns' extent, which is read as 0 beyond."""
         reads = [part for part in ir.split_product(body) if isinstance(part, ir.Access)]
         column = self.band.column
         return any(
@@ -262,20 +264,20 @@ class _Blocks:
         )
 
     def _restrict(self, condition: ir.Expr, *, is_sum: bool, is_zero: bool = False) -> ir.Expr:
-        """The condition in a block; rows beyond the last are no empty ones.
+        """The condition in a block, true for padding rows, so that they are not empty.
 
-        Where what is beyond the ends `is_zero`, it needs no condition.
+        If the values beyond the ends are 0, `is_zero`, they need no condition.
         """
         band, rest = self.band, self._find_rest(condition)
         if rest is None:
             parts = ir.split_and(condition)
-            return ir.all_of(*(part if part is ir.TRUE else self.move(part) for part in parts))
+            return ir.all_of(*(part if part is ir.TRUE else self.move_expr(part) for part in parts))
         last = Polynomial.of(self.inner) + band.width - ONE
         within: list[ir.Expr] = [
             ir.Compare(">=", self.window, self.inner),
             ir.Compare("<=", self.window, last.to_expr()),
         ]
-        more = [self.move(part) for part in rest if part is not ir.TRUE]
+        more = [self.move_expr(part) for part in rest if part is not ir.TRUE]
         if not is_zero:
             within.append(ir.Compare(">=", self.column, ir.ZERO))
         after = Polynomial.of(band.column.extent) - band.first - band.width
@@ -288,13 +290,13 @@ class _Blocks:
 
 
 def _is_whole_at_zero(expr: ir.Expr) -> bool:
-    """Is it finite where all that it reads is 0?"""
+    """Whether the expression is finite where all tensors in it are 0."""
     match expr:
         case ir.Pow(_, ir.Number(power)) if power.denominator == 1 and power > 0:
             return True
         case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
             return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
-    # beyond its ends a tensor is 0, whatever its bounds are
+    # beyond its ends a tensor is read as 0, even if its bounds exclude 0
     unbounded = {
         access.tensor: replace(access.tensor, lower=None, upper=None)
         for access in find_accesses(expr)

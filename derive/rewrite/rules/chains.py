@@ -1,8 +1,8 @@
-"""Rules on chains of products: what an equation parts can be multiplied in another order.
+"""Rules on chains of products: equations are joined so that another order may be chosen.
 
     s[i,j] = sum_d q_id * k_jd;  z[i,e] = sum_j s_ij * v_je    is    sum_{j,d} q_id * k_jd * v_je
 
-Once the products stand in one sum, a plan may multiply k by v first. Under a triangle the inner
+Once all products are in one sum, a plan may multiply k by v first. Under a triangle the inner
 product is a running sum.
 """
 
@@ -23,19 +23,19 @@ from derive.rewrite.rules.sums import find_factors
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sum of a product, flat."""
+    """A sum of a flat product."""
 
     bound: tuple[ir.Index, ...]
     condition: ir.Expr
     factors: tuple[ir.Expr, ...]
 
     def to_expr(self) -> ir.Expr:
-        """The sum; without indices the product where the condition holds, else 0."""
+        """The sum; without bound indices, the product where the condition holds, else 0."""
         body = ir.product_of(list(self.factors))
         return ir.sum_over(self.bound, body, self.condition)
 
-    def open_each(self, find: Callable[[ir.Expr], ir.Expr | None]) -> Chain:
-        """The chain with a product, or the sum of one, in the place of each factor that has one."""
+    def replace_factors(self, find: Callable[[ir.Expr], ir.Expr | None]) -> Chain:
+        """The chain with each factor replaced by the value that `find` gives for it."""
         chain, k = self, 0
         while k < len(chain.factors):
             value = find(chain.factors[k])
@@ -48,7 +48,7 @@ class Chain:
         return chain
 
     def merge_sum(self, position: int, inner: ir.Reduce) -> Chain:
-        """The chain with the sum in the place of one factor around it."""
+        """The chain with the factor at a position replaced by a sum."""
         before, after = self.factors[:position], self.factors[position + 1 :]
         free = (i for part in (self.condition, *before, *after) for i in find_free(part))
         taken = {i.name for i in (*self.bound, *free)}
@@ -58,10 +58,10 @@ class Chain:
 
 
 def split_term(expr: ir.Expr) -> Chain:
-    """The expression as the sum of one product; a lone sum among its factors goes around them.
+    """The expression as the sum of one product: a single sum among the factors moves around them.
 
-    Not where a sum of nothing would hide what they are: see `may_go_in`. So is a product where a
-    condition holds, else 0.
+    The sum stays where the others may not go into it, see `may_go_in`. A product where a condition
+    holds, else 0, is such a sum without indices.
     """
     if isinstance(expr, ir.Where) and expr.other is ir.ZERO and expr.then is not ir.ONE:
         inner = split_term(expr.then)
@@ -75,7 +75,7 @@ def split_term(expr: ir.Expr) -> Chain:
 
 
 def to_chain(expr: ir.Reduce) -> Chain:
-    """A sum as a chain."""
+    """The chain of a sum."""
     return Chain(expr.bound, expr.condition, find_factors(expr.body))
 
 
@@ -86,9 +86,9 @@ def to_chain(expr: ir.Reduce) -> Chain:
     refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
 def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
-    """Under a triangle, the factors that have its inner index alone are added up as they come.
+    """Under a triangle, write the factors with its inner index alone as a running sum.
 
-    Before a place that is so far off, they begin with as many zeros.
+    An offset of the triangle shifts the running sum, which then begins with zeros.
     """
     for triangle in masks.find_triangles(expr):
         if not triangle.is_upper and triangle.offset <= 0:
@@ -100,27 +100,27 @@ def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
-    """The sum less its triangle; sums that meet both indices of it are opened."""
+    """The sum without its triangle, with sums merged that have both indices of it."""
     ends = {triangle.index, triangle.edge}
 
     def find_sum(f: ir.Expr) -> ir.Expr | None:
         is_sum = isinstance(f, ir.Reduce) and f.kind == "sum"
         return f if is_sum and ends <= {*find_free(f)} else None
 
-    return replace(to_chain(expr), condition=triangle.rest).open_each(find_sum)
+    return replace(to_chain(expr), condition=triangle.rest).replace_factors(find_sum)
 
 
 def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
-    """The product of what is free of the inner index and the running sum of the rest."""
+    """The product of the factors free of the inner index and the running sum of the others."""
     index, edge = triangle.index, triangle.edge
-    inside, outside = _part(chain.factors, index)
-    if not any(find_free(f) for f in outside):  # numbers alone are added up with the rest
+    inside, outside = _split_parts(chain.factors, index)
+    if not any(find_free(f) for f in outside):  # constants are summed with the rest
         inside, outside = list(chain.factors), []
-    within, around = _part(ir.split_and(chain.condition), index)
+    within, around = _split_parts(ir.split_and(chain.condition), index)
     if any(edge in find_free(part) for part in (*inside, *within)):
         return None
     guarded = bool(within) or around != [ir.TRUE] or any(map(find_brackets, inside))
-    guarded |= triangle.offset < 0  # the first row adds up nothing
+    guarded |= triangle.offset < 0  # the first sums are empty
     if guarded and not all(map(is_safe, outside)):
         return None
     shared = {i for part in (*outside, *around) for i in find_free(part)} | {edge}
@@ -130,7 +130,7 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     try:
         condition = substitute(ir.TRUE if alone else ir.all_of(*within), here)
         running = masks.make_running_sum(edge, condition, substitute(entry, here))
-    except ValueError:  # the index of a row stands for itself
+    except ValueError:  # the index of a row cannot be replaced
         return None
     if running is None or not all(map(is_finite_where_defined, outside)):
         return None
@@ -141,8 +141,8 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
     return Chain(bound, ir.all_of(*around), (*outside, moved)).to_expr()
 
 
-def _part(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], list[ir.Expr]]:
-    """(those that depend on the index, the others)."""
+def _split_parts(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], list[ir.Expr]]:
+    """(the parts that depend on the index, the others)."""
     has = [part for part in parts if index in find_free(part)]
     return has, [part for part in parts if part not in has]
 
@@ -156,11 +156,10 @@ def _part(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], lis
     "z[i,e] = sum[j](exp(s[i,j]) * v[j,e])",
 )
 def inline_equation(system: ir.System) -> Iterator[ir.System]:
-    """An equation that is a sum of a product goes into the sums of the equations that read it.
+    """Inline an equation that is a sum of a product into the sums that read it.
 
-    All reads of it are factors there. What of it is made by a reduction has fewer indices, and is
-    computed once wherever it stands. Equations that one equation reads go in one by one, and all at
-    once: what they are made of may meet there.
+    All of its reads are factors of sums. An equation stays if a reduction in it has all of its
+    indices. Equations that one equation reads are inlined one by one, and also all at once.
     """
     nonfinite = find_nonfinite(system)
     together: dict[ir.Equation, list[ir.Equation]] = {}
@@ -193,7 +192,7 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
     "return z, p",
 )
 def inline_row(system: ir.System) -> Iterator[ir.System]:
-    """A normalized row goes into the sums of one equation that reads it: one call may do both."""
+    """Inline a normalized row into the sums that read it, so that one call may compute both."""
     nonfinite = find_nonfinite(system)
     for equation in system.equations:
         if isinstance(equation.value, ir.Along) and ROWS[equation.value.kind].normalizes:
@@ -207,9 +206,9 @@ def inline_row(system: ir.System) -> Iterator[ir.System]:
     refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
 )
 def split_root(expr: ir.Expr) -> ir.Expr | None:
-    """A root of a product that is wider than each of its factors is the product of their roots.
+    """Split a root of a product that is wider than each of its factors.
 
-    No root of a factor is too large where that of the product is not; higher powers may be.
+    Roots and inverses of factors stay in range wherever the product's do; higher powers may not.
     """
     match expr:
         case ir.Pow(base, ir.Number(power) as exponent) if -1 <= power < 1:
@@ -226,7 +225,7 @@ def split_root(expr: ir.Expr) -> ir.Expr | None:
     keeps_digits=True,
 )
 def split_power(expr: ir.Expr) -> ir.Expr | None:
-    """A power of a product that is wider than each of its factors: the product of their powers."""
+    """Split a power of a product that is wider than each of its factors."""
     match expr:
         case ir.Pow(base, exponent) if exponent is not ir.MINUS_ONE and not find_free(exponent):
             return _split_power(base, exponent)
@@ -234,7 +233,7 @@ def split_power(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _split_power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr | None:
-    parts, wide = part_product(base), {*find_free(base)}
+    parts, wide = split_factors(base), {*find_free(base)}
     is_whole = isinstance(exponent, ir.Number) and exponent.value.denominator == 1
     if any(find_brackets(part) or {*find_free(part)} == wide for part in parts):
         return None
@@ -250,11 +249,11 @@ def _split_power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr | None:
     return ir.Mul(tuple(powers))
 
 
-def part_product(expr: ir.Expr) -> list[ir.Expr]:
-    """What a product is made of; a sum of one is the product of the sums that it falls into."""
+def split_factors(expr: ir.Expr) -> list[ir.Expr]:
+    """The factors of a product, or of a sum of one that separates into a product of sums."""
     match expr:
         case ir.Mul(factors):
-            return [part for factor in factors for part in part_product(factor)]
+            return [part for factor in factors for part in split_factors(factor)]
         case ir.Reduce("sum", bound, ir.Truth(True), body):
             groups: list[tuple[set[ir.Index], list[ir.Expr]]] = []
             for factor in find_factors(body):
@@ -272,7 +271,7 @@ def part_product(expr: ir.Expr) -> list[ir.Expr]:
 def _inline(
     equation: ir.Equation, system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Iterator[ir.System]:
-    """The system without the equation, if others read it, and only as a factor of sums."""
+    """The system with the equation inlined, if it is read only as a factor of sums."""
     tensor = equation.target.tensor
     if tensor in system.results or not equation.target.places:
         return
@@ -280,7 +279,7 @@ def _inline(
     equations = [
         ir.Equation(
             each.target,
-            unmark_tensors(_open_reads(mark_tensors(each.value, others), equation), others),
+            unmark_tensors(_inline_reads(mark_tensors(each.value, others), equation), others),
         )
         if is_reading(each.value, tensor)
         else each
@@ -292,7 +291,7 @@ def _inline(
 
 
 def _find_factor(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
-    """The value of a factor that is a read of the equation, or a power of one."""
+    """The inlined value of a factor that reads the equation, or of a power of one."""
     match factor:
         case ir.Pow(base, ir.Number() as exponent):
             value = find_value(base, equation)
@@ -301,13 +300,13 @@ def _find_factor(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
 
 
 def _is_reduced(expr: ir.Expr) -> bool:
-    """Is a reduction, or a function along an index, in it?"""
+    """Whether a reduction, or a function along an index, is inside."""
     return any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr))
 
 
-def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-    """The value with the equation's in place of each read that is a factor of a sum."""
-    inside = map_children(value, lambda child: _open_reads(child, equation))
+def _inline_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
+    """The value with the equation inlined wherever it is a factor of a sum."""
+    inside = map_children(value, lambda child: _inline_reads(child, equation))
     match inside:
         case ir.Reduce("sum"):
             counts: tuple[ir.Expr, ...] = ()
@@ -318,5 +317,5 @@ def _open_reads(value: ir.Expr, equation: ir.Equation) -> ir.Expr:
     chain = to_chain(inside)
     if not all(map(is_finite_where_defined, chain.factors)):
         return inside
-    opened = chain.open_each(lambda factor: _find_factor(factor, equation))
+    opened = chain.replace_factors(lambda factor: _find_factor(factor, equation))
     return inside if opened.factors == chain.factors else ir.product_of([opened.to_expr(), *counts])

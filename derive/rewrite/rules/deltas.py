@@ -1,4 +1,4 @@
-"""Rules on deltas: a condition that ties an index to a position leaves one entry.
+"""Rules on deltas: a sum under an equation of its index with a position is one entry.
 
 sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
@@ -35,7 +35,7 @@ from derive.ir.walk import (
 from derive.rewrite import guards, rounding
 from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
 from derive.rewrite.rules.products import is_bracket
-from derive.rewrite.rules.sums import find_factors, turn
+from derive.rewrite.rules.sums import find_factors, negate_term
 
 
 @rule(
@@ -45,23 +45,25 @@ from derive.rewrite.rules.sums import find_factors, turn
     refuses="A[M, N]; y[i] = sum[j](A[i,j] * [i == j])",
 )
 def sift_delta(expr: ir.Expr) -> ir.Expr | None:
-    """A summed index that a delta ties to a position gives way to it, if it has that position.
+    """Replace a summed index by the position that a delta equates it with.
 
-    Where an integer of the data may lie outside of the index's extent the sum is 0; where an index
-    may, the sum stays. Of a row of logarithms the one entry is x[i] - logsumexp_j x[j].
+    If an integer tensor may be outside of the index's extent, the sum is 0 there. If an index may
+    be, the sum stays. A read entry of a log_softmax becomes x[i] - logsumexp_j x[j].
     """
-    for index, told, sifted in _find_deltas(expr):
+    for index, label, sifted in _find_deltas(expr):
         inside: ir.Expr = ir.TRUE
-        place = told
+        place = label
         if not is_position(place, index):
             if not isinstance(place, ir.Access) or place.tensor.kind != "int":
                 continue
-            inside = ir.And((ir.Compare("<=", ir.ZERO, told), ir.Compare("<", told, index.extent)))
-            place = ir.Call("clip", (told, ir.ZERO, ir.Add((index.extent, ir.MINUS_ONE))))
-        opened = (_open_rows(part, index) for part in (sifted.condition, sifted.body))
+            inside = ir.And(
+                (ir.Compare("<=", ir.ZERO, label), ir.Compare("<", label, index.extent))
+            )
+            place = ir.Call("clip", (label, ir.ZERO, ir.Add((index.extent, ir.MINUS_ONE))))
+        opened = (_expand_rows(part, index) for part in (sifted.condition, sifted.body))
         try:
             condition, body = (substitute(part, {index: place}) for part in opened)
-        except ValueError:  # the index of a row stands for itself
+        except ValueError:  # the index of a row cannot be replaced
             continue
         parts = (part for part in ir.split_and(condition) if not _is_equal(part))
         condition = ir.all_of(inside, *parts)
@@ -71,7 +73,7 @@ def sift_delta(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _is_equal(condition: ir.Expr) -> bool:
-    """Does it say that an integer is itself?"""
+    """Whether the condition equates an integer tensor's entry with itself."""
     match condition:
         case ir.Compare("==", ir.Access(tensor) as one, other):
             return one is other and tensor.kind == "int"
@@ -85,7 +87,7 @@ def _is_equal(condition: ir.Expr) -> bool:
     refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
 )
 def sift_index(expr: ir.Expr) -> ir.Expr | None:
-    """A summed index that a delta ties to another index of the same extent gives way to it."""
+    """Replace a summed index by an index of the same extent that a delta equates it with."""
     return sift_delta(expr) if _is_index_tied(expr) else None
 
 
@@ -96,7 +98,7 @@ def sift_index(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; int t[N]; y[i] = sum[c]([i == t[c]] * x[i,c])",
 )
 def sift_label(expr: ir.Expr) -> ir.Expr | None:
-    """A summed index that a delta ties to an integer of the data gives way to it."""
+    """Replace a summed index by the entry of a tensor that a delta equates it with."""
     is_label = any(isinstance(place, ir.Access) for _, place, _ in _find_deltas(expr))
     return sift_delta(expr) if is_label else None
 
@@ -109,7 +111,7 @@ def sift_label(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[N, N]; int t[N] < 9; s = sum[i, j, t[i] == t[j]](x[i,j])",
 )
 def split_label(expr: ir.Expr) -> ir.Expr | None:
-    """A sum over pairs of one label is a product of sums for each label."""
+    """Write a sum over pairs with equal labels as a product of sums, summed over labels."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     conditions = ir.split_and(expr.condition)
@@ -132,10 +134,12 @@ def split_label(expr: ir.Expr) -> ir.Expr | None:
         for k, place in enumerate((left, right)):
             own = [p for p in parts if not {*find_free(p)} & sides[1 - k]]
             own = [p for p in own if k == 0 or {*find_free(p)} & sides[1]]
-            told = ir.all_of(ir.Compare("==", place, label), *(p for p in own if p in conditions))
+            entries = ir.all_of(
+                ir.Compare("==", place, label), *(p for p in own if p in conditions)
+            )
             body = ir.product_of([p for p in own if p not in conditions])
             bound = tuple(i for i in expr.bound if i in sides[k])
-            whole.append(ir.Reduce("sum", bound, told, body))
+            whole.append(ir.Reduce("sum", bound, entries, body))
             parts = [p for p in parts if p not in own]
         if not parts:
             rest = tuple(i for i in expr.bound if i not in sides[0] | sides[1])
@@ -150,7 +154,7 @@ def split_label(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], x[i,j], exp(x[i,j]))",
 )
 def take_at_label(expr: ir.Expr) -> ir.Expr | None:
-    """What is chosen at one place of an index is computed at that place alone."""
+    """Compute a value that is used at one place of an index at that place alone."""
     if not isinstance(expr, ir.Where):
         return None
     calls = [part for part in walk(expr.then) if isinstance(part, (ir.Call, ir.Pow))]
@@ -161,7 +165,7 @@ def take_at_label(expr: ir.Expr) -> ir.Expr | None:
             continue
         try:
             then = substitute(expr.then, {index: place})
-        except ValueError:  # a row needs all of the index
+        except ValueError:  # a row needs all values of the index
             continue
         return ir.Where(expr.condition, then, expr.other)
     return None
@@ -174,7 +178,7 @@ def take_at_label(expr: ir.Expr) -> ir.Expr | None:
     refuses="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + 1) * x[j])",
 )
 def split_delta(expr: ir.Expr) -> ir.Expr | None:
-    """A sum with a delta among its terms is distributed: that term is no sum, but one entry."""
+    """Distribute a sum of a product over terms with a delta, whose sum is one entry."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is not ir.TRUE:
         return None
     factors = find_factors(expr.body)
@@ -198,9 +202,9 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
     loses="digits where the value at the label would be larger than the sum of the others",
 )
 def open_choice(system: ir.System) -> Iterator[ir.System]:
-    """A sum of which a label chooses one entry: the sum as if it chose none, and that entry.
+    """Split a sum in which one entry is chosen: the sum over all others, plus that entry.
 
-    A row along the index gets a name, by which it is read as a whole and at the label.
+    A row along the index is named, so that it can be read as a whole and at the label.
     """
     names = rounding.find_sensitive_names(system)
     nonfinite = guards.find_nonfinite(system, signs=True)
@@ -214,7 +218,7 @@ def open_choice(system: ir.System) -> Iterator[ir.System]:
         if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
             choosing.append(marked)
         for site in dict.fromkeys(parts):
-            new = None if site in sensitive else _open_choice(site, choosing)
+            new = None if site in sensitive else _split_choice(site, choosing)
             if new is not None:
                 whole = replace(system.equations[place], value=exchange(marked.value, site, new))
                 found = [*system.equations[:place], *_name_rows(whole, site, Names.of(system))]
@@ -224,7 +228,7 @@ def open_choice(system: ir.System) -> Iterator[ir.System]:
 
 
 def _find_choices(value: ir.Expr) -> list[ir.Compare]:
-    """The conditions that an index equals something, by which a value is chosen."""
+    """The equations of an index inside the conditions of a value."""
     conditions = (part.condition for part in walk(value) if isinstance(part, ir.Where))
     return [
         part
@@ -236,10 +240,10 @@ def _find_choices(value: ir.Expr) -> list[ir.Compare]:
     ]
 
 
-def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | None:
-    """A sum as if no entry were chosen, and that entry's own value; `choosing` is put where read.
+def _split_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | None:
+    """A sum split at its chosen entry, with the equations in `choosing` inlined.
 
-    A bracket that is put there guards nothing else: it has to be gone.
+    An inlined bracket would guard other factors, so it must have been decided.
     """
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
@@ -252,7 +256,7 @@ def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | No
             rows = [part for part in walk(body) if isinstance(part, ir.Along)]
             own = (part for row in rows if row.index is index for part in walk(row.body))
             if _binds(body, find_free(equal)):
-                continue  # the condition there is on an index of its own
+                continue  # the condition there is on an inner bound index
             if index in find_free(expr.condition) or equal in own or not is_position(place, index):
                 continue
             chosen, others = (_decide(body, equal, truth) for truth in (True, False))
@@ -266,7 +270,7 @@ def _open_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | No
 
 
 def _binds(expr: ir.Expr, indices: Sequence[ir.Index]) -> bool:
-    """Does a reduction inside have one of these indices as its own?"""
+    """Whether a reduction inside binds one of these indices."""
     reductions = (part for part in walk(expr) if isinstance(part, ir.Reduce))
     return any({*part.bound} & {*indices} for part in reductions)
 
@@ -274,9 +278,9 @@ def _binds(expr: ir.Expr, indices: Sequence[ir.Index]) -> bool:
 def _sum_others(
     expr: ir.Reduce, others: ir.Expr, index: ir.Index, equal: ir.Compare
 ) -> list[ir.Expr] | None:
-    """The sum over all values of an index but one: what does not depend on it is counted.
+    """The sum over all values of an index but one, with terms free of the index counted.
 
-    A number of the others is at least 1 where it counts.
+    The number of the other values is at least 1 wherever a term divides by it.
     """
     count = Polynomial.of(index.extent) - Polynomial.of(1)
     others = rewrite_bottom_up(
@@ -291,25 +295,27 @@ def _sum_others(
     counted, summed = list[ir.Expr](), list[ir.Expr]()
     for factors in _distribute(others, index):
         outer = ir.product_of([f for f in factors if index not in find_free(f)])
-        term = turn(turn(ir.product_of(factors)))  # with one number
+        term = negate_term(
+            negate_term(ir.product_of(factors))
+        )  # merges the numbers among the factors
         if index in find_free(term):
             summed.append(term)
             if not is_safe(term):
                 return None
             continue
         if find_accesses(outer) and not is_safe(outer):
-            return None  # 0 times infinity where there are no others
+            return None  # 0 times infinity where there are no other values
         number = ir.Mul((ir.Add((index.extent, ir.MINUS_ONE)), outer))
         counted.append(ir.sum_over(rest, number, expr.condition))
     if summed:
         entry = replace(expr, condition=ir.all_of(expr.condition, equal))
         counted.append(replace(expr, body=ir.sum_of(summed)))
-        counted.append(replace(entry, body=ir.sum_of(list(map(turn, summed)))))
+        counted.append(replace(entry, body=ir.sum_of(list(map(negate_term, summed)))))
     return counted
 
 
 def _distribute(expr: ir.Expr, index: ir.Index) -> list[tuple[ir.Expr, ...]]:
-    """The terms of an expression, each as factors: a sum that alone has the index is opened."""
+    """The terms of an expression, each as factors; a sum that alone has the index is expanded."""
     if isinstance(expr, ir.Add):
         return [found for term in expr.terms for found in _distribute(term, index)]
     factors = find_factors(expr)
@@ -323,7 +329,7 @@ def _distribute(expr: ir.Expr, index: ir.Index) -> list[tuple[ir.Expr, ...]]:
 
 
 def _decide(expr: ir.Expr, equal: ir.Compare, truth: bool) -> ir.Expr | None:
-    """The expression where an equation holds, or where it does not; None where 0 meets infinity."""
+    """The expression where an equation is true or false; None for a 0 times an infinity."""
     sides = {equal.left, equal.right}
 
     def act(here: ir.Expr) -> ir.Expr:
@@ -346,7 +352,7 @@ def _decide(expr: ir.Expr, equal: ir.Compare, truth: bool) -> ir.Expr | None:
             case ir.Mul(factors) if ir.ZERO in factors and all(map(is_finite, factors)):
                 return ir.ZERO
             case ir.Mul((ir.Number(-1), ir.Add(terms))):
-                return ir.Add(tuple(map(turn, terms)))
+                return ir.Add(tuple(map(negate_term, terms)))
             case ir.Mul(factors):
                 return ir.product_of([factor for factor in factors if factor is not ir.ONE])
         return here
@@ -357,7 +363,7 @@ def _decide(expr: ir.Expr, equal: ir.Compare, truth: bool) -> ir.Expr | None:
 
 
 def _name_rows(equation: ir.Equation, site: ir.Expr, taken: Names) -> list[ir.Equation]:
-    """The equation with each row in it that stood in a site under a name of its own."""
+    """The equation with each row of a site moved into an equation of its own."""
     rows = dict.fromkeys(part for part in walk(site) if isinstance(part, ir.Along))
     found = list[ir.Equation]()
     value = equation.value
@@ -377,7 +383,7 @@ def _name_rows(equation: ir.Equation, site: ir.Expr, taken: Names) -> list[ir.Eq
     refuses="x[N]; r[n] = sum[m]([x[m] < x[n]]) + sum[k, k < n]([x[k] <= x[n]])",
 )
 def join_brackets(expr: ir.Expr) -> ir.Expr | None:
-    """Brackets that exclude each other, or sums of them alone, are one of either condition."""
+    """Join brackets that exclude each other, or sums of such brackets."""
     match expr:
         case ir.Where(condition, ir.ONE, ir.Where(other, ir.ONE, ir.ZERO)):
             return ir.Where(ir.any_of(condition, other), ir.ONE, ir.ZERO)
@@ -398,18 +404,18 @@ def _join_counts(one: ir.Expr, other: ir.Expr) -> ir.Expr | None:
         case ir.Where(left, ir.ONE, ir.ZERO), ir.Where(right, ir.ONE, ir.ZERO):
             is_apart = _exclude(left, right)
             return ir.Where(ir.any_of(left, right), ir.ONE, ir.ZERO) if is_apart else None
-        case ir.Reduce("sum", (index,), told, body), ir.Reduce("sum", (bound,), where, term):
+        case ir.Reduce("sum", (index,), own, body), ir.Reduce("sum", (bound,), where, term):
             if not is_same_extent(index.extent, bound.extent) or index in find_free(other):
                 return None
             new: dict[ir.Expr, ir.Expr] = {bound: index}
-            parts = (ir.sum_over((), body, told), substitute(ir.sum_over((), term, where), new))
-            joined = _join_counts(*(_read_bracket(part) for part in parts))
+            parts = (ir.sum_over((), body, own), substitute(ir.sum_over((), term, where), new))
+            joined = _join_counts(*(_merge_brackets(part) for part in parts))
             return None if joined is None else ir.Reduce("sum", (index,), ir.TRUE, joined)
     return None
 
 
-def _read_bracket(expr: ir.Expr) -> ir.Expr:
-    """A bracket under a condition as one of both."""
+def _merge_brackets(expr: ir.Expr) -> ir.Expr:
+    """A bracket inside a bracket as one bracket."""
     match expr:
         case ir.Where(condition, ir.Where(inner, ir.ONE, ir.ZERO), ir.ZERO):
             return ir.Where(ir.all_of(condition, inner), ir.ONE, ir.ZERO)
@@ -417,7 +423,7 @@ def _read_bracket(expr: ir.Expr) -> ir.Expr:
 
 
 def _exclude(one: ir.Expr, other: ir.Expr) -> bool:
-    """Is one told to be below or above what the other is told to equal, or the other way round?"""
+    """Whether one condition makes two values unequal by an order and the other makes them equal."""
     for left, right in product(ir.split_and(one), ir.split_and(other)):
         match left, right:
             case ir.Compare(sign, a, b), ir.Compare(relation, c, d) if {a, b} == {c, d}:
@@ -426,8 +432,8 @@ def _exclude(one: ir.Expr, other: ir.Expr) -> bool:
     return False
 
 
-def _open_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
-    """The expression with normalized rows along an index, and their logarithms, written out.
+def _expand_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
+    """The expression with normalized rows along an index, and their logarithms, expanded.
 
     One entry of such a row is exp(x[i] - logsumexp_j x[j]).
     """
@@ -455,7 +461,7 @@ def _is_index_tied(expr: ir.Expr) -> bool:
 
 
 def is_position(place: ir.Expr, index: ir.Index) -> bool:
-    """Is it, for all sizes, one of the values of the index?"""
+    """Whether the place is, for all sizes, one of the values of the index."""
     if isinstance(place, ir.Index) and place.extent is index.extent:
         return True
     value, extent = Polynomial.of(place), Polynomial.of(index.extent)
@@ -464,7 +470,7 @@ def is_position(place: ir.Expr, index: ir.Index) -> bool:
 
 
 def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:
-    """Each index of a sum that a delta ties, its position, and the sum without the delta."""
+    """Each index of a sum that a delta equates, its position, and the sum without the delta."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for condition, index, place in _split_deltas(expr.condition, expr.bound):
@@ -487,7 +493,7 @@ def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]
 def _split_deltas(
     condition: ir.Expr, bound: tuple[ir.Index, ...]
 ) -> Iterator[tuple[ir.Expr, ir.Index, ir.Expr]]:
-    """The condition without one of its equalities, the bound index there, and the other side."""
+    """The condition without one of its equations, the bound index of that, and the other side."""
     parts = ir.split_and(condition)
     for k, part in enumerate(parts):
         if not isinstance(part, ir.Compare) or part.relation != "==":

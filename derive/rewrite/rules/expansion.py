@@ -1,17 +1,17 @@
-"""Sums of polynomials: multiplied out, each term contracted by itself, and factored again.
+"""Expansion of sums: polynomials are multiplied out, contracted term by term, and factored again.
 
     sum_k (a_ik * r_ik * c_nk - b_ik * s_ik * c_nk)  =  sum_k (a_ik * r_ik - b_ik * s_ik) * c_nk
 
-What stands under a sum, or a mean, is read as a polynomial: sums, differences, products and natural
-powers of them, numbers, brackets, and sums and means inside. What is none of these is an atom, and
-so is a sum with one term at all of its indices, which a plan has as a tensor anyway. Like terms are
-collected, also where their bound indices have other names.
+The body of a sum or a mean is read as a polynomial: sums, differences, products, natural powers,
+numbers, brackets, and sums and means inside. Anything else is an atom. So is a sum with one term
+that has all of its indices, because a plan computes that tensor anyway. Like terms are collected up
+to the names of bound indices.
 
-Digits. A sum of differences loses to the difference of two sums what a person who writes it so
-loses too: as many times as the values are larger than their differences. Under a root, a logarithm
-or a quotient it stays as it is. Products of differences would lose that twice. They are taken from
-the mean of the points first, which leaves the differences as they are: (x_i - x_j) is
-(x_i - m) - (x_j - m). Where there is none they stay, unless what is left has no difference.
+Digits: a difference of two sums loses digits against a sum of differences, by the ratio of the
+values to their differences. Under a root, a logarithm or a quotient the sum is not expanded. A
+product of differences would lose twice as much. So the mean of the points is subtracted first,
+which keeps the differences: (x_i - x_j) is (x_i - m) - (x_j - m). Where there is no mean, the
+product stays, unless the expanded sum has no difference.
 """
 
 from collections import Counter
@@ -39,12 +39,12 @@ from derive.rewrite import guards, rounding
 from derive.rewrite.rule import apply_rules, put_value, rename_all, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
-from derive.rewrite.rules.terms import Term, factor_terms, is_composite, opens, to_sum
+from derive.rewrite.rules.terms import Term, factor_terms, is_composite, is_expandable, to_sum
 
-MOST_TERMS = 64  # of a polynomial
-MOST_RENAMED = 4  # bound indices that are tried in every order
-MOST_NODES = 512  # of an equation that others are put into, all that is shared written out
-MOST_PARTS = 12  # equations that are put into one
+MOST_TERMS = 64  # the longest polynomial
+MOST_RENAMED = 4  # bound indices of which every order is tried
+MOST_NODES = 512  # the largest equation after inlining, shared nodes repeated
+MOST_PARTS = 12  # equations inlined into one
 MOST_POWER = 4  # up to which a power of a sum is multiplied out
 
 
@@ -57,29 +57,33 @@ _ONE = Term(Fraction(1), (), ir.TRUE, ())
 
 @dataclass
 class Reader:
-    """Reads an expression as a sum of terms; what is not opened is a factor.
+    """Reads an expression as a sum of terms; a node that is not expanded is a factor.
 
-    `steps`: 0 opens nothing but sums and products inside, 1 the sums that no tensor spans, 2 all.
+    `steps`: 0 expands nested sums and products only, 1 also sums that no tensor spans, 2 all sums.
     """
 
     taken: set[str]
     bound: set[ir.Index]
-    names: frozenset[str] = frozenset()  # those of the whole, which no mean is to bind
+    names: frozenset[str] = (
+        frozenset()
+    )  # index names of the whole expression, which no mean may bind
     steps: int = 0
     is_centred: bool = False
-    is_apart: bool = True  # has each difference been taken from a mean where that was asked?
-    is_lossy: bool = False  # may it be one of other points? Then digits of what is near are lost
-    is_mean: bool = False  # is it the body of a mean? A sum in it is no part of a product then
-    is_changed: bool = False  # has anything been opened?
+    is_apart: bool = True  # a mean was subtracted in each difference, if `is_centred`
+    is_lossy: bool = False  # differences of two kinds of points are centred, which loses digits
+    is_mean: bool = False  # the expression is the body of a mean
+    is_changed: bool = False  # a node was expanded
 
-    def read(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The terms, and how many differences are multiplied by one another in one of them."""
+    def read_polynomial(self, expr: ir.Expr) -> tuple[list[Term], int]:
+        """The terms, and the largest number of differences multiplied in one of them."""
         match expr:
             case ir.Number(value):
                 return [replace(_ONE, number=value)], 0
             case ir.Pow(ir.Number(value), ir.Number(power)) if value and power.denominator == 1:
                 return [replace(_ONE, number=value ** int(power))], 0
-            case ir.Add(parts) if self.steps and opens(expr, self.bound, deep=self.steps > 1):
+            case ir.Add(parts) if self.steps and is_expandable(
+                expr, self.bound, deep=self.steps > 1
+            ):
                 return self.read_terms(parts)
             case ir.Mul(factors):
                 return self._multiply([self._read_factor(f, factors) for f in factors])
@@ -88,21 +92,23 @@ class Reader:
             ):
                 if self._is_open(base):
                     self.is_changed = True
-                    return self._multiply([self.read(base) for _ in range(int(power))])
+                    return self._multiply([self.read_polynomial(base) for _ in range(int(power))])
                 if isinstance(base, ir.Mul) and any(map(self._is_open, base.factors)):
-                    return self.read(ir.Mul(tuple(ir.Pow(f, expr.exponent) for f in base.factors)))
+                    return self.read_polynomial(
+                        ir.Mul(tuple(ir.Pow(f, expr.exponent) for f in base.factors))
+                    )
                 return [replace(_ONE, factors=(base,) * int(power))], 0
             case ir.Reduce() if _adds_up(expr):
                 return self._read_sum(expr)
             case ir.Where(condition, then, other) if other is ir.ZERO:
-                terms, degree = self.read(then)
+                terms, degree = self.read_polynomial(then)
                 return [term.times(replace(_ONE, condition=condition)) for term in terms], degree
             case ir.Call("cos" | "sin" as name, (argument,)) if self.steps:
                 return self._read_angle(expr, name, argument)
-        return _keep(expr)
+        return _make_atom(expr)
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The terms of a sum over some indices, which keep their names, or of several."""
+        """The terms of an outermost sum, whose indices keep their names, or of a product."""
         if isinstance(expr, ir.Reduce) and _adds_up(expr):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"
@@ -112,19 +118,19 @@ class Reader:
                 ):
                     terms, degree = self.read_terms(parts)
                 case body:
-                    terms, degree = self.read(body)
+                    terms, degree = self.read_polynomial(body)
             return _sum_terms(expr, expr.bound, expr.condition, terms), degree
         factors = find_factors(expr)
         sums = [factor for factor in factors if isinstance(factor, ir.Add)]
         if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
             numbers = ir.product_of([f for f in factors if f is not sums[0]])
-            return self._multiply([self.read(numbers), self.read_terms(sums[0].terms)])
-        return self.read(expr)
+            return self._multiply([self.read_polynomial(numbers), self.read_terms(sums[0].terms)])
+        return self.read_polynomial(expr)
 
     def read_terms(self, parts: Sequence[ir.Expr]) -> tuple[list[Term], int]:
-        """The terms of a sum that is opened, taken from a mean where that is asked."""
+        """The terms of an expanded sum, with a mean subtracted if `is_centred`."""
         self.is_changed = True
-        read = [self.read(part) for part in parts]
+        read = [self.read_polynomial(part) for part in parts]
         terms = [term for part, _ in read for term in part]
         if len(terms) > MOST_TERMS:
             raise TooLongError
@@ -132,7 +138,7 @@ class Reader:
         if not _is_difference(terms):
             return terms, degree
         if self.is_centred:
-            centred = _centre(terms, self.names, is_lossy=self.is_lossy)
+            centred = _subtract_means(terms, self.names, is_lossy=self.is_lossy)
             self.is_apart = self.is_apart and centred is not None
             terms = centred or terms
         return terms, max(degree, 1)
@@ -142,18 +148,18 @@ class Reader:
             return False
         match base:
             case ir.Add():
-                return opens(base, self.bound, deep=self.steps > 1)
+                return is_expandable(base, self.bound, deep=self.steps > 1)
             case ir.Reduce("sum"):
                 return self.steps > 1 or is_composite(base)
         return False
 
     def _read_factor(self, factor: ir.Expr, others: Sequence[ir.Expr]) -> tuple[list[Term], int]:
-        """A factor; a sum that may be one of nothing stays, unless all others may go into it."""
+        """A factor; a sum that may be empty is kept unless all others are safe inside it."""
         if isinstance(factor, ir.Reduce) and factor.condition is not ir.TRUE:
             rest = [other for other in others if other is not factor]
             if not all(map(is_safe, rest)):
-                return _keep(factor)
-        return self.read(factor)
+                return _make_atom(factor)
+        return self.read_polynomial(factor)
 
     def _read_sum(self, expr: ir.Reduce) -> tuple[list[Term], int]:
         new = rename_all(expr.bound, self.taken)
@@ -161,16 +167,16 @@ class Reader:
         self.bound |= {*bound}
         condition, body = substitute(expr.condition, new), substitute(expr.body, new)
         self.is_changed = self.is_changed or self.is_mean or expr.kind == "mean"
-        terms, degree = self.read(body)
+        terms, degree = self.read_polynomial(body)
         return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
-        """cos(a + b) = cos(a) cos(b) - sin(a) sin(b), where no part has all indices."""
-        terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read(argument)
+        """Expand cos(a + b) = cos(a) cos(b) - sin(a) sin(b), where no part has all indices."""
+        terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read_polynomial(argument)
         own = {*find_free(argument)}
         parts = [{*find_free(term.to_expr())} for term in terms]
         if len(terms) < 2 or any(own <= part for part in parts):
-            return _keep(expr)
+            return _make_atom(expr)
         self.is_changed = True
         first = [t for t, part in zip(terms, parts, strict=True) if part <= parts[0]]
         rest = [t for t in terms if t not in first]
@@ -183,7 +189,7 @@ class Reader:
         found: list[Term] = []
         for left, right, number in pairs:
             angles = (ir.Call(left, (one,)), ir.Call(right, (other,)))
-            found += self.read(ir.Mul((ir.Number(Fraction(number)), *angles)))[0]
+            found += self.read_polynomial(ir.Mul((ir.Number(Fraction(number)), *angles)))[0]
         return found, 1
 
     def _multiply(self, parts: Sequence[tuple[list[Term], int]]) -> tuple[list[Term], int]:
@@ -196,20 +202,20 @@ class Reader:
 
 
 def _adds_up(expr: ir.Reduce) -> bool:
-    """Is it a sum, or a mean of so many entries as its indices have?"""
+    """Whether the reduction is a sum, or a mean without a condition."""
     return expr.kind == "sum" or (expr.kind == "mean" and expr.condition is ir.TRUE)
 
 
 def _sum_terms(
     expr: ir.Reduce, bound: tuple[ir.Index, ...], condition: ir.Expr, terms: Sequence[Term]
 ) -> list[Term]:
-    """The terms, each summed over these indices too; of a mean, over the number of entries."""
+    """The terms, each summed over these indices, and divided by the extents for a mean."""
     counts = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound] if expr.kind == "mean" else []
     around = Term(Fraction(1), bound, condition, tuple(counts))
     return [around.times(term) for term in terms]
 
 
-def _keep(expr: ir.Expr) -> tuple[list[Term], int]:
+def _make_atom(expr: ir.Expr) -> tuple[list[Term], int]:
     return [replace(_ONE, factors=(expr,))], 0
 
 
@@ -218,8 +224,10 @@ def _is_difference(terms: Sequence[Term]) -> bool:
     return reads and len({term.number < 0 for term in terms}) > 1
 
 
-def _centre(terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool) -> list[Term] | None:
-    """The two sides of a difference, each less the mean of the second over its own index."""
+def _subtract_means(
+    terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool
+) -> list[Term] | None:
+    """The two sides of a difference, each minus the mean of the second side over its own index."""
     plus = [term for term in terms if term.number > 0]
     minus = [replace(term, number=-term.number) for term in terms if term.number < 0]
     if not plus:
@@ -239,7 +247,7 @@ def _centre(terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool) -> 
 
 
 def _is_zero(term: Term) -> bool:
-    """Is it a sum of points less their mean?"""
+    """Whether the term is 0: a sum of points minus their mean, or 0 times a product."""
     if term.number == 0:
         return True
     for index in term.bound:
@@ -255,16 +263,16 @@ def _is_zero(term: Term) -> bool:
 
 
 def tidy(terms: Sequence[Term]) -> list[Term]:
-    """Deltas sifted, indices without a say counted, like terms collected, zeros left out."""
-    settled: list[Term] = []
+    """The terms with deltas sifted, unused indices counted, like terms collected, zeros dropped."""
+    tidied: list[Term] = []
     for term in terms:
         found = [replace(term, number=Fraction(1))]
         if term.bound:
             plain = apply_rules(found[0].to_expr(), (deltas.sift_index, products.count_unused))
-            found = Reader({i.name for i in find_free(plain)}, set()).read(plain)[0]
-        settled += [replace(each, number=term.number * each.number) for each in found]
+            found = Reader({i.name for i in find_free(plain)}, set()).read_polynomial(plain)[0]
+        tidied += [replace(each, number=term.number * each.number) for each in found]
     alike: dict[object, list[Term]] = {}
-    for term in map(_count_sizes, settled):
+    for term in map(_count_sizes, tidied):
         if not _is_zero(term):
             alike.setdefault(_outline(term), []).append(term)
     found_terms: dict[object, Term] = {}
@@ -277,7 +285,7 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
 
 
 def _count_sizes(term: Term) -> Term:
-    """The term with one power of each size; one that is no divisor any more stays as it is."""
+    """The term with one power of each size; unchanged if a size occurs elsewhere in it too."""
     sizes, rest = Polynomial.of(1), list[ir.Expr]()
     for factor in term.factors:
         one = Polynomial.of(factor)
@@ -295,16 +303,16 @@ def _count_sizes(term: Term) -> Term:
 
 
 def _outline(term: Term) -> object:
-    """What like terms have in common, whatever their bound indices are called."""
-    return (len(term.bound), frozenset(Counter(map(_draw, term.factors)).items()))
+    """A key that like terms share, independent of the names of bound indices."""
+    return (len(term.bound), frozenset(Counter(map(_outline_factor, term.factors)).items()))
 
 
-def _draw(factor: ir.Expr) -> tuple[str, ...]:
+def _outline_factor(factor: ir.Expr) -> tuple[str, ...]:
     return (type(factor).__name__, *(a.tensor.name for a in find_accesses(factor)))
 
 
 def _find_key(term: Term) -> object:
-    """The factors under numbered bound indices, in the first of all orders."""
+    """The factors with numbered bound indices, in the least of all orders."""
     if len(term.bound) > MOST_RENAMED:
         return (term.bound, term.condition, frozenset(Counter(term.factors).items()))
     keys: list[tuple[list[str], object]] = []
@@ -318,10 +326,10 @@ def _find_key(term: Term) -> object:
 
 
 def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:
-    """A sum or a mean multiplied out and factored again; None where there is nothing to open.
+    """A sum or a mean multiplied out and factored again; None where nothing expands.
 
-    `differences`: of differences, else of sums alone. `is_lossy`: also of products of those whose
-    two sides are different points.
+    `differences`: expand differences, else sums alone. `is_lossy`: also products of differences
+    between two kinds of points.
     """
     match expr:
         case ir.Reduce() if _adds_up(expr) and not _is_square(expr.body):
@@ -332,7 +340,7 @@ def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Ex
 
 @lru_cache(maxsize=1 << 10)
 def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Expr, int] | None:
-    """The polynomial, and how many differences were multiplied by one another before."""
+    """The factored polynomial, and the number of differences that were multiplied in it."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
     inner = (part.body for part in walk(expr) if isinstance(part, (ir.Reduce, ir.Along)))
@@ -349,15 +357,15 @@ def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Ex
         return None
     if not all(is_finite_where_defined(f) for term in terms for f in term.factors):
         return None
-    settled = tidy(terms)
-    if steps > 1 and degree > 0 and _is_difference(settled):
+    tidied = tidy(terms)
+    if steps > 1 and degree > 0 and _is_difference(tidied):
         return None
-    new = to_sum(factor_terms(settled, deep=False))
+    new = to_sum(factor_terms(tidied, deep=False))
     return None if new is expr else (new, degree)
 
 
 def _is_square(body: ir.Expr) -> bool:
-    """Is it a number times the square of a difference of points? Its sum is a distance."""
+    """Whether the body is a number times the square of a difference of points: a distance."""
     match [factor for factor in find_factors(body) if not is_number(factor)]:
         case [ir.Pow(ir.Add(terms), ir.Number(power))]:
             return power == 2 and not any(map(is_composite, terms))
@@ -372,7 +380,7 @@ def _is_square(body: ir.Expr) -> bool:
     refuses="a[M, D]; c[D]; z[i] = sum[k]((a[i,k] + 1) * c[k])",
 )
 def expand_sum(expr: ir.Expr) -> ir.Expr | None:
-    """What is summed is multiplied out, each term contracted by itself, and factored again."""
+    """Multiply out the body of a sum, contract each term by itself, and factor again."""
     return expand(expr, differences=False)
 
 
@@ -384,9 +392,9 @@ def expand_sum(expr: ir.Expr) -> ir.Expr | None:
     loses="digits where a is near b: it rounds as the larger of the two sums does",
 )
 def expand_difference(expr: ir.Expr) -> ir.Expr | None:
-    """The same where something is subtracted: not where the value must not round below zero.
+    """Expand a sum with differences, where rounding below zero is harmless.
 
-    Products of differences of other points are taken from a mean; a square stays one.
+    A mean is subtracted in products of differences between two kinds of points; squares stay.
     """
     return expand(expr, differences=True, is_lossy=sums.multiply_out(expr) is None)
 
@@ -398,15 +406,15 @@ def expand_difference(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, D]; k[i,j] = sum[d](x[i,d] * x[j,d]); s = sum[i, j](exp(k[i,j]))",
 )
 def expand_equations(system: ir.System) -> Iterator[ir.System]:
-    """Polynomials that one equation alone reads go into it, and what its sums become is expanded.
+    """Inline polynomials that one equation alone reads, and expand its sums.
 
-    All equations are expanded at once too. Where the terms cancel, what is left may be one product.
+    All equations are expanded at once too. Where terms cancel, one product may be left.
     """
     nonfinite = guards.find_nonfinite(system, signs=True)
     names = rounding.find_sensitive_names(system)
     values = {e.target: guards.mark_tensors(e.value, nonfinite) for e in system.equations}
 
-    def settle(
+    def replace_values(
         changed: Mapping[ir.Access, ir.Expr], without: Sequence[ir.Equation] = ()
     ) -> ir.System:
         kept = (e for e in system.equations if e not in without)
@@ -422,7 +430,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         target: expand_all(ir.Equation(target, value), names) for target, value in values.items()
     }
     if sum(every[target] is not value for target, value in values.items()) > 1:
-        yield settle(every)
+        yield replace_values(every)
     readers: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
         for tensor in dict.fromkeys(access.tensor for access in find_accesses(equation.value)):
@@ -435,7 +443,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         gone = {p.target.tensor for p in parts}
         gone |= {nonfinite[tensor] for tensor in gone if tensor in nonfinite}
         if not parts or any(access.tensor in gone for access in find_accesses(value)):
-            continue  # one of them stands where it cannot be put, or may hold infinities
+            continue  # one of them cannot be inlined, or may be infinite
         if _count_written(value) > MOST_NODES:
             continue
         factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
@@ -444,22 +452,24 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
         if any(expand_difference(part) is not None for part in walk(value)):
-            yield settle({**values, reader.target: value}, parts)  # for a rule that loses digits
+            yield replace_values(
+                {**values, reader.target: value}, parts
+            )  # for the rule `expand_difference`
         for form in forms:
             if form is not value:
-                yield settle({**values, reader.target: form}, parts)
+                yield replace_values({**values, reader.target: form}, parts)
 
 
 @lru_cache(maxsize=1 << 14)
 def _count_written(expr: ir.Expr) -> int:
-    """The nodes of an expression whose shared parts are written out."""
+    """The number of nodes of an expression, with shared nodes repeated."""
     return 1 + sum(map(_count_written, find_children(expr)))
 
 
 def _find_own(
     reader: ir.Equation, system: ir.System, readers: Mapping[ir.Tensor, list[ir.Equation]]
 ) -> list[ir.Equation]:
-    """The polynomials that are read by this equation alone, or by one another for it."""
+    """The polynomials that only this equation reads, directly or through one another."""
     found: list[ir.Equation] = []
     inside = {reader}
     before = system.equations[: system.equations.index(reader)]
@@ -476,7 +486,7 @@ def _find_own(
 
 
 def is_polynomial(expr: ir.Expr) -> bool:
-    """Is it made of sums, products and natural powers of tensors, and of other powers of some?"""
+    """Whether the expression is made of sums, products and natural powers of tensors."""
     match expr:
         case _ if is_number(expr):
             return True
@@ -506,9 +516,9 @@ def is_polynomial(expr: ir.Expr) -> bool:
     refuses="q[M, D]; u[N, D]; k[N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](u[j,e] * k[j,e])",
 )
 def factor_sum(expr: ir.Expr) -> ir.Expr | None:
-    """Terms that are alike up to a factor become one product with the sum of these factors.
+    """Factor out what terms share: they become one product with the sum of the other factors.
 
-    The sum is no wider than the widest of its terms: what is expanded stays apart.
+    The sum is no wider than the widest of its terms, so that an expansion is not undone.
     """
     return _factor(expr, deep=True)
 
@@ -518,7 +528,7 @@ def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
         return None
     names = {i.name for i in find_free(expr)}
     try:
-        read = [Reader({*names}, set()).read(term)[0] for term in expr.terms]
+        read = [Reader({*names}, set()).read_polynomial(term)[0] for term in expr.terms]
     except TooLongError:
         return None
     terms = [term for part in read for term in part]
@@ -529,13 +539,13 @@ def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
 
 
 def expand_all(equation: ir.Equation, names: rounding.Names) -> ir.Expr:
-    """The value with all its sums expanded, where that keeps what matters of their digits."""
+    """The value with all its sums expanded, apart from sensitive differences."""
     sensitive, _ = rounding.find_sensitive(equation, names)
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def expand_sums(here: ir.Expr) -> ir.Expr:
         new = expand(here, differences=False)
         if new is None and here not in sensitive:
             new = expand(here, differences=True)
-        return map_children(here, visit) if new is None else new
+        return map_children(here, expand_sums) if new is None else new
 
-    return visit(equation.value)
+    return expand_sums(equation.value)

@@ -1,7 +1,7 @@
-"""Rules that keep exponentials stable: softmax, logsumexp and masks are recognised and kept whole.
+"""Rules that keep exponentials stable: they recognise softmax, logsumexp and masks.
 
-A quotient of exponentials overflows where softmax does not, so the written-out forms become the
-functions that shift by the largest logit. A shift of a whole row has no effect.
+A quotient of exponentials overflows where softmax does not. So expanded forms become the functions
+that shift by the largest logit. A shift of a whole row has no effect.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from derive.rewrite.rules.logarithms import split_logits
     refuses="x[M, N]; y[i,j] = x[i,j] + where(j <= i, 1, -oo)",
 )
 def merge_mask(expr: ir.Expr) -> ir.Expr | None:
-    """A mask that is added becomes a mask that is chosen by."""
+    """Replace an added mask by a choice between the logit and -oo."""
     if not isinstance(expr, ir.Add):
         return None
-    conditions = [condition for term in expr.terms if (condition := _added_mask(term)) is not None]
-    rest = [term for term in expr.terms if _added_mask(term) is None]
+    conditions = [condition for term in expr.terms if (condition := _read_mask(term)) is not None]
+    rest = [term for term in expr.terms if _read_mask(term) is None]
     if not conditions or not rest:
         return None
     body = ir.sum_of(rest)
@@ -42,7 +42,7 @@ def merge_mask(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; y[i,j] = exp(where(j <= i, x[i,j], 0))",
 )
 def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
-    """The exponential of a masked logit is a guarded exponential."""
+    """Move the mask of a logit out of its exponential, as a guard."""
     match expr:
         case ir.Call("exp", (ir.Where(condition, then, other),)) if other is ir.MINUS_INFINITY:
             return ir.Where(condition, ir.Call("exp", (then,)), ir.ZERO)
@@ -56,7 +56,7 @@ def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; y[i,j] = softmax[j](where(j <= i, x[i,j], 0))",
 )
 def restrict_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """A mask of -oo directly under a softmax, or a logsumexp, leaves entries out."""
+    """Move a mask of -oo directly under a softmax or a logsumexp into its condition."""
     match expr:
         case ir.Along(
             "softmax" | "log_softmax" as kind, index, condition, ir.Where(c, body, other)
@@ -77,9 +77,9 @@ def restrict_softmax(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; bool m[N]; y[i,j] = softmax[j, m[j]](x[i,j])**2",
 )
 def guard_root(expr: ir.Expr) -> ir.Expr | None:
-    """No root is taken of what a softmax leaves out: it is 0, where roots have no slope.
+    """Guard a root of a softmax at masked entries, where its slope is infinite.
 
-    Where it leaves out all of a row it is nan, and so is its root.
+    A row without entries is nan, and so is its root.
     """
     match expr:
         case ir.Pow(ir.Along("softmax", _, condition) as soft, ir.Number(power)):
@@ -97,7 +97,7 @@ def guard_root(expr: ir.Expr) -> ir.Expr | None:
     nan_rows=True,
 )
 def find_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """An exponential over the sum of the same exponentials is a softmax."""
+    """Recognise an exponential over the sum of the same exponentials as a softmax."""
     if not isinstance(expr, ir.Mul) or (found := _find_quotient(expr.factors)) is None:
         return None
     soft, rest, guard = found
@@ -111,9 +111,9 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
 )
 def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """The same where a softmax of nothing is zeros: the quotient would be nan.
+    """Recognise a softmax where an empty softmax is zeros and an empty quotient would be nan.
 
-    The numerator is guarded by the condition of its row, or each row has an entry that is finite.
+    The numerator is guarded by the condition of its row, or each row has a finite entry.
     """
     match expr:
         case ir.Where(condition, ir.Mul(factors), other) if other is ir.ZERO and (
@@ -133,7 +133,7 @@ def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr], ir.Expr] | None:
-    """The softmax among the factors of a product, the others, and the numerator's own condition."""
+    """The softmax among the factors of a product, the others, and the numerator's condition."""
     for k, under in enumerate(factors):
         match under:
             case ir.Pow(
@@ -166,9 +166,9 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
     refuses="x, z[M, N]; y[i,j] = exp(z[i,j]) / sum[k, l](exp(x[k,l]))",
 )
 def find_share(expr: ir.Expr) -> ir.Expr | None:
-    """One exponential over a sum of such, which overflows where their logarithms do not.
+    """Write an exponential over a sum of such as the exponential of a difference of logs.
 
-    What data decide of each row stays a sum: it may be one in their order.
+    A sum under a data-dependent condition on its row stays: it may become a running sum.
     """
     if not isinstance(expr, ir.Mul) or is_complex(expr):
         return None
@@ -187,7 +187,7 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
                 continue
         if one == other:
             whole = ir.Reduce("logsumexp", bound, condition, logit)
-            if guard is not ir.TRUE:  # over a sum of nothing it is nan, as 0 / 0 is
+            if guard is not ir.TRUE:  # nan for an empty sum, as 0 / 0 is
                 same = ir.Where(guard, same, ir.MINUS_INFINITY)
             soft = ir.Call("exp", (ir.Add((same, ir.Mul((ir.MINUS_ONE, whole)))),))
             rest = (f for m, f in enumerate(expr.factors) if m not in (k, n))
@@ -205,9 +205,9 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
     nan_rows=True,
 )
 def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """Entries weighted by exponentials over the sum of these: of an empty row it is 0/0.
+    """Recognise a sum weighted by exponentials over their sum; an empty row is 0/0.
 
-    What stands beside the weights must be finite where the condition is false, or else keep it.
+    The other factors are finite where the condition is false, or keep the condition.
     """
     if not isinstance(expr, ir.Mul):
         return None
@@ -222,7 +222,7 @@ def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
-    """The sum of a softmax times the rest, from a sum under a condition and the total of a row."""
+    """The sum of a softmax times the other factors, from a sum and the total of its row."""
     match total:
         case ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))):
             factors = sums.find_factors(over.body)
@@ -239,25 +239,25 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
             continue
         kept = align_condition(substitute(condition, {summed: index}), over.condition)
         rest = [*factors[:k], *factors[k + 1 :]]
-        left = _leave_condition(over.condition, kept)
+        left = _subtract_condition(over.condition, kept)
         full = is_never_empty(kept, index)
         if left is None or not (full or all(map(is_safe, rest))):
             continue
         if left is not ir.TRUE and not (full and is_finite_where_defined(logit)):
-            continue  # 0/0 of an empty row, also where nothing of it is added up
+            continue  # an empty row is 0/0 even where none of its entries is summed
         around = left if all(map(is_safe, rest)) else over.condition
         soft = ir.Along("softmax", index, kept, same)
         return ir.Reduce("sum", over.bound, around, ir.product_of([soft, *rest]))
     return None
 
 
-def _leave_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
-    """What a condition says beyond another one, if that is part of it."""
-    said = ir.split_and(whole)
+def _subtract_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
+    """The parts of a condition without those of another one; None if it lacks one of these."""
+    parts = ir.split_and(whole)
     known = ir.split_and(part)
-    if not set(known) - {ir.TRUE} <= set(said):
+    if not set(known) - {ir.TRUE} <= set(parts):
         return None
-    return ir.all_of(*(each for each in said if each not in known))
+    return ir.all_of(*(each for each in parts if each not in known))
 
 
 @rule(
@@ -268,7 +268,7 @@ def _leave_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
     nan_rows=True,
 )
 def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
-    """The exponential of a log_softmax is a softmax."""
+    """Write the exponential of a log_softmax as a softmax."""
     match expr:
         case ir.Call("exp", (ir.Along("log_softmax", index, condition, body),)):
             return ir.Along("softmax", index, condition, body)
@@ -283,7 +283,7 @@ def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
     nan_rows=True,
 )
 def drop_largest(expr: ir.Expr) -> ir.Expr | None:
-    """The largest logit of a row is taken off by the softmax itself."""
+    """Drop a subtracted maximum of a row under a softmax, which subtracts it anyway."""
     match expr:
         case ir.Along(kind, index, condition, ir.Add(terms)) if ROWS[kind].ignores_shift:
             for k, term in enumerate(terms):
@@ -294,7 +294,7 @@ def drop_largest(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Expr) -> bool:
-    """Is it less the largest entry of this row?"""
+    """Whether the term subtracts the largest entry of this row."""
     match term:
         case ir.Mul((sign, ir.Reduce("max", (inner,), kept, entry))) if sign is ir.MINUS_ONE:
             if index in find_free(term) or inner.extent is not index.extent:
@@ -304,7 +304,7 @@ def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Exp
                 return False
             try:
                 pairs = ((substitute(condition, there), kept), (substitute(body, there), entry))
-            except ValueError:  # the index of a row stands for itself
+            except ValueError:  # the index of a row cannot be replaced
                 return False
             return all(is_alike(one, other) for one, other in pairs)
     return False
@@ -317,7 +317,7 @@ def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Exp
     refuses="x[M, N]; y[i] = prod[j](1 + exp(x[i,j]))",
 )
 def join_exponents(expr: ir.Expr) -> ir.Expr | None:
-    """A product of exponentials is one exponential."""
+    """Write a product of exponentials as one exponential of a sum."""
     match expr:
         case ir.Reduce("prod", bound, condition, body):
             powers, rest = split_logits(body)
@@ -330,7 +330,7 @@ def join_exponents(expr: ir.Expr) -> ir.Expr | None:
     return ir.product_of([whole, *left])
 
 
-def _added_mask(term: ir.Expr) -> ir.Expr | None:
+def _read_mask(term: ir.Expr) -> ir.Expr | None:
     """The condition of a term that is 0 where it holds and -oo where it fails."""
     match term:
         case ir.Where(condition, then, other) if then is ir.ZERO and other is ir.MINUS_INFINITY:
@@ -347,8 +347,8 @@ def _added_mask(term: ir.Expr) -> ir.Expr | None:
     refuses="q[M, N]; c[M]; p[i,j] = softmax[j](q[i,j] + where(c[i] > 0, 0, -oo))",
 )
 def drop_shift(expr: ir.Expr) -> ir.Expr | None:
-    """Finite terms of the logits that are the same along the row are left out."""
-    return _leave_in_row(expr, _leave_shift)
+    """Drop finite terms of the logits that are constant along the row."""
+    return _drop_in_row(expr, _drop_terms)
 
 
 @rule(
@@ -362,12 +362,12 @@ def drop_shift(expr: ir.Expr) -> ir.Expr | None:
     keeps_sign=True,
 )
 def drop_square_shift(expr: ir.Expr) -> ir.Expr | None:
-    """The same where such a term stands in a squared difference."""
+    """Drop terms constant along the row from a squared difference."""
     match expr:
         case ir.Reduce("min" | "max" as kind, bound, condition, body):
             outer, rest, terms = sums.multiply_out(body) or ([], [], ir.ZERO)
         case _:
-            return _leave_in_row(expr, _leave_in_squares)
+            return _drop_in_row(expr, _drop_in_squares)
     same, own = list[ir.Expr](), list[ir.Expr]()
     for term in ir.split_sum(terms):
         (same if is_safe(term) and not {*find_free(term)} & {*bound} else own).append(term)
@@ -378,7 +378,7 @@ def drop_square_shift(expr: ir.Expr) -> ir.Expr | None:
     return ir.product_of([*outer, whole])
 
 
-def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
+def _drop_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
     match expr:
         case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
             left = leave(body, index) if index in find_free(body) else body
@@ -389,13 +389,13 @@ def _leave_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) 
     return None
 
 
-def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
-    """The logits with squared differences multiplied out, less what of those is the same."""
+def _drop_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
+    """The logits with squared differences multiplied out and constant terms dropped."""
     match expr:
         case ir.Mul(factors) if sum(index in find_free(factor) for factor in factors) != 1:
             return expr
         case ir.Add() | ir.Mul():
-            return map_children(expr, lambda part: _leave_in_squares(part, index))
+            return map_children(expr, lambda part: _drop_in_squares(part, index))
         case ir.Reduce() if index in find_free(expr):
             found = sums.multiply_out(expr)
             if found is None or not isinstance(found[2], ir.Add):
@@ -408,14 +408,14 @@ def _leave_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
     return expr
 
 
-def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.Expr:
-    """The expression less what in it does not depend on the index; it depends on it itself.
+def _drop_terms(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.Expr:
+    """An expression that depends on the index, without the terms that do not.
 
-    Inside of a sum a mean that is taken off stays: without it products have fewer digits.
+    A subtracted mean inside a sum stays: without it, products lose digits.
     """
     match expr:
         case ir.Add(terms):
-            own = {t: _leave_shift(t, index, inside=inside) for t in terms if index in find_free(t)}
+            own = {t: _drop_terms(t, index, inside=inside) for t in terms if index in find_free(t)}
             left = [
                 own.get(t, t)
                 for t in terms
@@ -426,15 +426,15 @@ def _leave_shift(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.
             spots = [k for k, factor in enumerate(factors) if index in find_free(factor)]
             if len(spots) == 1 and all(is_safe(f) for k, f in enumerate(factors) if k not in spots):
                 left = [*factors]
-                left[spots[0]] = _leave_shift(factors[spots[0]], index, inside=inside)
+                left[spots[0]] = _drop_terms(factors[spots[0]], index, inside=inside)
                 return ir.Mul(tuple(left))
         case ir.Reduce("sum", bound, condition, body):
             if index not in find_free(condition):
-                return ir.Reduce("sum", bound, condition, _leave_shift(body, index, inside=True))
+                return ir.Reduce("sum", bound, condition, _drop_terms(body, index, inside=True))
         case ir.Where(condition, then, other) if other is ir.MINUS_INFINITY and index in find_free(
             then
         ):
-            return ir.Where(condition, _leave_shift(then, index, inside=inside), other)
+            return ir.Where(condition, _drop_terms(then, index, inside=inside), other)
     return expr
 
 

@@ -1,7 +1,7 @@
-"""Rules on logarithms: of exponentials that are added up, of a softmax, of a sigmoid.
+"""Rules on logarithms of sums of exponentials, of a softmax, of a sigmoid.
 
-Exponentials overflow where the logarithm of their sum does not, and the logarithm of a function
-that is near 0 or 1 has no digits where the call for both does.
+Exponentials overflow where the logarithm of their sum does not. The logarithm of a value near 0 or
+1 loses digits that a function for both steps keeps.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,9 @@ from derive.rewrite.rules import sums
     refuses="x[M, N]; v[N]; y[i] = log(sum[j](v[j] * exp(x[i,j])))",
 )
 def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a sum of products with exponentials is a logsumexp.
+    """Write the logarithm of a sum of products with exponentials as a logsumexp.
 
-    A factor with an index that no exponent has makes the sum a product of matrices: it stays.
+    A sum with a factor that has an index of no exponent is a matrix product, and stays.
     """
     match expr:
         case ir.Call("log", (ir.Reduce("sum", bound, condition, body),)) if not is_complex(body):
@@ -51,7 +51,7 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, y[N]; z[i] = log(exp(x[i]) + y[i])",
 )
 def split_log(expr: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a product with an exponential: the product may overflow, a sum does not."""
+    """Write the logarithm of a product with an exponential as a sum, which does not overflow."""
     match expr:
         case ir.Call("log", (value,)) if not is_complex(expr):
             logits, rest = split_logits(value)
@@ -63,12 +63,12 @@ def split_log(expr: ir.Expr) -> ir.Expr | None:
         case []:
             return ir.sum_of(logits)
         case [ir.Pow(under, ir.Number(-1))]:
-            return ir.sum_of([*logits, sums.turn(ir.Call("log", (under,)))])
+            return ir.sum_of([*logits, sums.negate_term(ir.Call("log", (under,)))])
     return ir.sum_of([*logits, ir.Call("log", (ir.product_of(rest),))])
 
 
 def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
-    """The logarithms of those factors that are exponentials or shares of them, and the others."""
+    """The logarithms of the factors that are exponentials or normalized, and the other factors."""
     logits, rest = list[ir.Expr](), list[ir.Expr]()
     for factor in sums.find_factors(value):
         match factor:
@@ -77,7 +77,7 @@ def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
             case ir.Pow(ir.Call("exp", (logit,)), ir.Number() as power):
                 logits.append(ir.product_of([power, logit]))
             case ir.Pow(total, ir.Number(-1)) if whole := _find_logit(total):
-                logits.append(sums.turn(whole))
+                logits.append(sums.negate_term(whole))
             case ir.Along("softmax", index, ir.TRUE, logit):
                 logits.append(ir.Along("log_softmax", index, ir.TRUE, logit))
             case _:
@@ -86,7 +86,7 @@ def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
 
 
 def _find_logit(total: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a sum of exponentials."""
+    """The logarithm of a total, if it is a sum of exponentials."""
     whole = ir.Call("log", (total,))
     return find_logsumexp(whole) or find_logaddexp(whole)
 
@@ -98,7 +98,7 @@ def _find_logit(total: ir.Expr) -> ir.Expr | None:
     refuses="x, y[N]; z[i] = log(exp(x[i]) - exp(y[i]))",
 )
 def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
-    """The logarithm of exponentials that are added up, which overflow where it does not."""
+    """Write the logarithm of added exponentials as a logaddexp, which does not overflow."""
     match expr:
         case ir.Call("log", (ir.Add(terms),)) if not is_complex(expr):
             logits = [find_logsumexp(ir.Call("log", (term,))) for term in terms]
@@ -119,7 +119,7 @@ def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; int t[M] < N; p[i,j] = softmax[j](x[i,j]); y[i] = p[i,t[i]] + log(p[i,t[i]])",
 )
 def take_logarithm(system: ir.System) -> Iterator[ir.System]:
-    """A softmax with a name, of which logarithms alone are read, is a log_softmax."""
+    """Replace a named softmax by a log_softmax if only its logarithms are read."""
     for place, named in enumerate(system.equations):
         tensor, whole = named.target.tensor, ir.Call("log", (named.value,))
         value = find_log_softmax(whole)
@@ -148,7 +148,7 @@ def take_logarithm(system: ir.System) -> Iterator[ir.System]:
     refuses="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j] - c[i]) + 2 * c[i]",
 )
 def return_shift(expr: ir.Expr) -> ir.Expr | None:
-    """What is taken off every logit and added again has no effect, where it is finite."""
+    """Drop a finite shift that is subtracted from every logit and added again."""
     if not isinstance(expr, ir.Add):
         return None
     for k, term in enumerate(expr.terms):
@@ -158,7 +158,9 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
             case _:
                 continue
         for n, logit in enumerate(logits):
-            spot = next((m for m, o in enumerate(others) if is_alike(o, sums.turn(logit))), None)
+            spot = next(
+                (m for m, o in enumerate(others) if is_alike(o, sums.negate_term(logit))), None
+            )
             if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
                 continue
             left = ir.sum_of([*logits[:n], *logits[n + 1 :]])
@@ -174,7 +176,7 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, z[M, N]; y[i,j] = z[i,j] - logsumexp[k](x[i,k])",
 )
 def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """A logit less the logsumexp of its row, or the logarithm of a softmax, is a log_softmax."""
+    """Recognise a logit minus the logsumexp of its row, or a log of a softmax."""
     match expr:
         case ir.Call("log", (ir.Along("softmax", index, ir.TRUE, body),)):
             return ir.Along("log_softmax", index, ir.TRUE, body)
@@ -194,7 +196,7 @@ def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
     nan_rows=True,
 )
 def find_masked_log_softmax(expr: ir.Expr) -> ir.Expr | None:
-    """The same of some entries: of zeros, which a row of nothing may be, it is -oo."""
+    """Write the log of a masked softmax as a log_softmax, unless an empty row is zeros."""
     match expr:
         case ir.Call("log", (ir.Along("softmax", index, condition, body),)):
             return ir.Along("log_softmax", index, condition, body)
@@ -208,25 +210,25 @@ def find_masked_log_softmax(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, z[M, N]; l[i] = logsumexp[j](z[i,j]); p[i,j] = exp(x[i,j] - l[i]); return l, p",
 )
 def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
-    """What a logsumexp with a name is taken off is a log_softmax, which reads its row itself."""
+    """Recognise a logit minus a named logsumexp as a log_softmax."""
     for named in system.equations:
         if isinstance(named.value, ir.Reduce) and named.value.kind == "logsumexp":
-            yield from _open_reads(system, named, _open_logits)
+            yield from _inline_reads(system, named, _inline_logits)
 
 
-def _open_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
-    """The log_softmax of a sum that a named logsumexp is taken off; else the expression itself."""
+def _inline_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
+    """The log_softmax of a sum with a subtracted, named logsumexp; else the expression itself."""
     terms = here.terms if isinstance(here, ir.Add) else ()
-    values = [find_value(sums.turn(term), named) for term in terms]
+    values = [find_value(sums.negate_term(term), named) for term in terms]
     pairs = zip(terms, values, strict=True)
-    opened = [term if value is None else sums.turn(value) for term, value in pairs]
+    opened = [term if value is None else sums.negate_term(value) for term, value in pairs]
     return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
 
 
-def _open_reads(
+def _inline_reads(
     system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr, ir.Equation], ir.Expr]
 ) -> Iterator[ir.System]:
-    """The system with what a name stands for where some read it, and no name that none does."""
+    """The system with a named value inlined by `open_read`, and its equation dropped if unread."""
     values = [rewrite_bottom_up(e.value, lambda e: open_read(e, named)) for e in system.equations]
     opened = [ir.Equation(e.target, v) for e, v in zip(system.equations, values, strict=True)]
     tensor = named.target.tensor
@@ -243,7 +245,7 @@ def _open_reads(
     refuses="x[N]; y[i] = log(2 - sigmoid(x[i])) + (1 - sigmoid(x[i]))",
 )
 def turn_sigmoid(expr: ir.Expr) -> ir.Expr | None:
-    """What a sigmoid lacks of 1 is the sigmoid of the contrary, whose logarithm has its digits."""
+    """Write 1 - sigmoid(x) under a logarithm as sigmoid(-x), which keeps digits."""
     match expr:
         case ir.Call("log", (value,)):
             turned = _turn_sigmoid(value)
@@ -257,9 +259,9 @@ def _turn_sigmoid(value: ir.Expr) -> ir.Expr:
             return ir.Where(condition, _turn_sigmoid(then), _turn_sigmoid(other))
         case ir.Add((one, other)):
             for number, term in ((one, other), (other, one)):
-                match sums.turn(term):
+                match sums.negate_term(term):
                     case ir.Call("sigmoid", (argument,)) if number is ir.ONE:
-                        return ir.Call("sigmoid", (sums.turn(argument),))
+                        return ir.Call("sigmoid", (sums.negate_term(argument),))
     return value
 
 
@@ -270,10 +272,10 @@ def _turn_sigmoid(value: ir.Expr) -> ir.Expr:
     refuses="x[N]; p[i] = sigmoid(x[i]); y = sum[i](exp(p[i]))",
 )
 def open_sigmoid(system: ir.System) -> Iterator[ir.System]:
-    """A sigmoid with a name stands in the logarithms that read it: one call may do both."""
+    """Inline a named sigmoid into logarithms that read it, so that one call computes both."""
     for named in system.equations:
         if _is_call(named.value, "sigmoid"):
-            yield from _open_reads(
+            yield from _inline_reads(
                 system, named, lambda e, named: put_value(e, named) if _is_call(e, "log") else e
             )
 
@@ -283,7 +285,7 @@ def _is_call(expr: ir.Expr, function: str) -> bool:
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
-    """The log_softmax of those terms that the logsumexp is of, plus the others."""
+    """The log_softmax of the terms under a subtracted logsumexp, plus the other terms."""
     match term:
         case ir.Mul((sign, ir.Reduce("logsumexp", (summed,), condition, logit))) if (
             sign is ir.MINUS_ONE
@@ -309,7 +311,7 @@ def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None
     refuses="A[M, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
 )
 def find_logdet(expr: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a determinant is found without it, which leaves the range of floats."""
+    """Write the logarithm of a determinant, which may overflow, as a logdet."""
     match expr:
         case ir.Call("log", (ir.Reduce("det", bound, condition, body),)):
             return ir.Reduce("logdet", bound, condition, body)

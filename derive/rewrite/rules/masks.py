@@ -1,9 +1,9 @@
-"""Rules on masks over two indices: triangles become running sums, a diagonal is taken off.
+"""Rules on masks over two indices: triangles become running sums, diagonals are subtracted.
 
 sum_{j <= i} f_j = cumsum_i(f_i)          sum_{j != i} f_ij = sum_j f_ij - f_ii
 
-Inputs are taken to be finite where an entry is taken off a sum again, as only rules do that lose
-digits: an infinity less itself is nan. Running sums begin at either end, and nothing is taken off.
+Only rules that lose digits subtract an entry from a sum; they assume finite inputs, since an
+infinity minus itself is nan. Running sums begin at either end and subtract nothing.
 """
 
 from collections import Counter
@@ -38,25 +38,22 @@ from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
 
-MOST_ORDERED = 4  # indices of a tuple; so many have 24 orders
+MOST_ORDERED = 4  # indices of a tuple; four have 24 orders
 
 
 @dataclass(frozen=True, slots=True)
 class Triangle:
-    """Where a sum runs: `index` up to `edge` plus an offset, or from there on; and what is left."""
+    """A condition that `index` is at most, or at least, `edge` plus an offset."""
 
     index: ir.Index
     edge: ir.Index
     offset: int
     is_upper: bool  # index >= edge + offset
-    rest: ir.Expr  # the condition without it
+    rest: ir.Expr  # the other parts of the condition
 
 
 def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
-    """The running sum that ends so far before each place; no entry is taken off again.
-
-    It would have to be finite then: an infinity less itself is nan.
-    """
+    """The running sum that ends at an offset before each place, without subtracting entries."""
     if not offset:
         return running
     back: dict[ir.Expr, ir.Expr] = {
@@ -66,7 +63,7 @@ def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
     try:
         moved = (walk.substitute(part, back) for part in (running.condition, running.body))
         condition, body = (walk.rewrite_bottom_up(part, simplify_places) for part in moved)
-    except ValueError:  # the index of a row stands for itself
+    except ValueError:  # the index of a row cannot be replaced
         return None
     before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
     return ir.Along("cumsum", running.index, ir.TRUE, before)
@@ -79,7 +76,7 @@ def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
     refuses="x[N]; s = max[i, i >= 1](x[i])   # that of nothing is -oo",
 )
 def shorten_ranges(system: ir.System) -> Iterator[ir.System]:
-    """A bound on a summed index, and on nothing else, shortens what it runs over."""
+    """Shorten the range of a summed index by a bound on the index alone."""
     values = (walk.rewrite_bottom_up(each.value, _shorten_range) for each in system.equations)
     changed = zip(system.equations, values, strict=True)
     yield replace(system, equations=tuple(ir.Equation(e.target, v) for e, v in changed))
@@ -107,7 +104,7 @@ def _shorten_range(expr: ir.Expr) -> ir.Expr:
 
 
 def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> bool:
-    """Does it run along no row, up to no other index, and over no window, never an empty one?"""
+    """Whether the index occurs in conditions and positions only by itself, and along no row."""
     places = [p for access in walk.find_accesses(body) for p in access.places]
     tied = any(index in walk.find_free(p) != (index,) for p in (*places, *conditions))
     return not tied and not any(
@@ -116,7 +113,7 @@ def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> 
 
 
 def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
-    """(start, extent) of the index where its condition is a bound by sizes inside of its range."""
+    """(start, extent) of the index if its condition is a bound by sizes inside of its range."""
     length = Polynomial.of(index.extent)
     for is_least, end in filter(None, (read_bound(f, index) for f in _find_only_fact(condition))):
         start = end if is_least else NOTHING
@@ -137,7 +134,7 @@ def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynom
     refuses="x[N]; A[N, N]; y[i] = sum[j, j > i](x[j] * A[i,j])",
 )
 def running_sum(system: ir.System) -> Iterator[ir.System]:
-    """A sum up to a place, or from one on, reads a running sum that has a name of its own."""
+    """Read a sum up to a place, or from one on, from a named running sum."""
     nonfinite = find_nonfinite(system)
     for number, equation in enumerate(system.equations):
         for site in walk.walk(equation.value):
@@ -156,9 +153,9 @@ def running_sum(system: ir.System) -> Iterator[ir.System]:
 def _read_end(
     rest: ir.Equation, index: ir.Index, edge: Polynomial
 ) -> tuple[tuple[ir.Equation, ...], ir.Expr]:
-    """What is computed first, and the running sum at its last place up to an edge.
+    """The equations of a running sum, and a read of it at the last place up to an edge.
 
-    Where a size of 0 may leave no such place, a 0 goes before the running sum.
+    If a size of 0 may leave no such place, the running sum is padded with a 0.
     """
     axes, last = walk.find_free(rest.value), Polynomial.of(index.extent) - ONE
     is_short, place = not is_never_negative(edge), edge.to_expr()
@@ -166,23 +163,23 @@ def _read_end(
     if not is_never_negative(last - edge):
         place, ends = ir.Call("min", (place, last.to_expr())), [*ends, last]
 
-    def read(tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
+    def read_at(tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
         return ir.Access(tensor, tuple(at if i is index else i for i in axes))
 
     if all(_is_there(end, walk.find_free(edge.to_expr())) for end in ends):
         is_there = ir.Compare(">=", place, ir.ZERO) if is_short else ir.TRUE
-        return (rest,), ir.Where(is_there, read(rest.target.tensor, place), ir.ZERO)
+        return (rest,), ir.Where(is_there, read_at(rest.target.tensor, place), ir.ZERO)
     longer = ir.Index(f"{index.name}_all", (last + ONE + ONE).to_expr())
-    before = read(rest.target.tensor, (Polynomial.of(longer) - ONE).to_expr())
+    before = read_at(rest.target.tensor, (Polynomial.of(longer) - ONE).to_expr())
     value = ir.Where(ir.Compare(">=", longer, ir.ONE), before, ir.ZERO)
     wide = tuple(longer if i is index else i for i in axes)
     padded = ir.Equation(ir.name_axes(f"{rest.target.tensor.name}_all", wide), value)
     place = ir.Call("clip", ((edge + ONE).to_expr(), ir.ZERO, index.extent))
-    return (rest, padded), read(padded.target.tensor, place)
+    return (rest, padded), read_at(padded.target.tensor, place)
 
 
 def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
-    """The running sums of which a sum is an entry, each with its place; below 0 it is 0."""
+    """The running sums that have a sum as an entry, each with its place; 0 at a place below 0."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for fact, rest in _find_facts(expr.condition):
@@ -197,10 +194,10 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
             if any(not isinstance(atom, ir.Index | ir.Size) for atom in end.atoms):
                 continue
             parts, edge = [rest, expr.body], last - end if is_least else end
-            if is_least:  # from a place on: added up from the last entry
+            if is_least:  # from a place on: a running sum from the last entry
                 try:
-                    parts = [walk.substitute(part, {index: _turn(index)}) for part in parts]
-                except ValueError:  # the index of a row stands for itself
+                    parts = [walk.substitute(part, {index: _mirror_index(index)}) for part in parts]
+                except ValueError:  # the index of a row cannot be replaced
                     continue
             bound = tuple(i for i in expr.bound if i is not index)
             condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
@@ -210,7 +207,7 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
 
 
 def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
-    """Is it never below 0, even where a size is 0 that is no extent of the indices?"""
+    """Whether the end is nonnegative, even if a size other than the indices' extents is 0."""
     extents = (index.extent for index in filled)
     known = walk.find_size_names(*(e for e in extents if len(Polynomial.of(e).terms) == 1))
     least: dict[ir.Expr, ir.Expr] = {
@@ -221,13 +218,13 @@ def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
     return all(map(is_never_negative, (end, Polynomial.of(walk.substitute(end.to_expr(), least)))))
 
 
-def _turn(index: ir.Index) -> ir.Expr:
-    """The place as far from the last one as the index is from the first."""
+def _mirror_index(index: ir.Index) -> ir.Expr:
+    """The mirrored index: extent - 1 - index."""
     return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
 
 
 def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
-    """The parts `j <= i + c` or `j >= i + c` of a sum's condition where the indices are alike."""
+    """The parts `j <= i + c` or `j >= i + c` of a sum's condition, for indices of one extent."""
     if isinstance(expr, ir.Reduce) and expr.kind == "sum":
         for fact, rest in _find_facts(expr.condition):
             for index in expr.bound:
@@ -235,7 +232,7 @@ def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
 
 
 def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
-    """What each part of a condition keeps >= 0, if nothing else, and the other parts."""
+    """The polynomial that each part of a condition keeps >= 0, and the other parts."""
     parts = ir.split_and(condition)
     for k, part in enumerate(parts):
         for fact in _find_only_fact(part):
@@ -243,13 +240,13 @@ def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
 
 
 def _find_only_fact(condition: ir.Expr) -> Facts:
-    """What a condition keeps >= 0, if that is all that it says."""
+    """The polynomial whose being >= 0 is the condition; empty for other conditions."""
     facts = find_facts(condition) if is_implied_by_facts(condition) else ()
     return facts if len(facts) == 1 else ()
 
 
 def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:
-    """The triangle that `edge - index + offset >= 0` or its contrary says."""
+    """The triangle of `edge - index + offset >= 0` or `index - edge - offset >= 0`."""
     indices = [atom for atom in fact.atoms if isinstance(atom, ir.Index)]
     if len(indices) != 2 or index not in indices:
         return
@@ -264,7 +261,7 @@ def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Tri
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
-    """The running sum along an index, if that has a say in it, and all along it can be read."""
+    """The running sum along an index, if it depends on the index and is readable everywhere."""
     if index not in (*walk.find_free(condition), *walk.find_free(body)):
         return None
     running = ir.Along("cumsum", index, condition, body)
@@ -280,7 +277,7 @@ def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.A
     "of them where it is infinite",
 )
 def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
-    """A sum over all entries but one is the whole sum less that entry, if it has a value there."""
+    """Write a sum over all entries but one as the whole sum minus that entry, if this is safe."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return None
     for rest, unequal, factors in _find_unequal(expr):
@@ -288,7 +285,7 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
         whole = ir.Reduce("sum", expr.bound, rest, body)
         equal = ir.Compare("==", unequal.left, unequal.right)
         entry = deltas.sift_delta(ir.Reduce("sum", expr.bound, ir.all_of(rest, equal), body))
-        entry = entry and apply_rules(_settle(entry), (products.count_unused,))
+        entry = entry and apply_rules(_normalize_parity(entry), (products.count_unused,))
         if entry is not None and is_safe(whole) and is_safe(entry):
             return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
@@ -301,7 +298,7 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[N]; y[i] = sum[j, j != i](sqrt(abs(x[i] - x[j])))   # its slope there is infinite",
 )
 def include_zero(system: ir.System) -> Iterator[ir.System]:
-    """An entry that is 0, and whose slope is, need not be left out: no mask, and no guard."""
+    """Drop a mask that leaves out entries which are 0 with a slope of 0."""
     if find_groups(system):
         return
 
@@ -322,7 +319,7 @@ def include_zero(system: ir.System) -> Iterator[ir.System]:
 
 
 def _drop_zeros(condition: ir.Expr, body: ir.Expr, system: ir.System) -> ir.Expr:
-    """The condition without what leaves out entries that are 0."""
+    """The condition without the parts that leave out entries which are 0."""
     parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
     return ir.all_of(*(part for part in parts if not _excludes_zeros(part, body, system)))
 
@@ -344,13 +341,13 @@ def _excludes_zeros(part: ir.Expr, body: ir.Expr, system: ir.System) -> bool:
     if not is_readable(body) or not is_finite_where_defined(body):
         return False
     try:
-        return _settle(walk.substitute(body, {one: other})) is ir.ZERO
-    except ValueError:  # the index of a row stands for itself
+        return _normalize_parity(walk.substitute(body, {one: other})) is ir.ZERO
+    except ValueError:  # the index of a row cannot be replaced
         return False
 
 
 def _is_level(expr: ir.Expr) -> bool:
-    """Has it a value and a finite slope wherever what it is made of has?"""
+    """Whether the node is finite with a finite slope wherever its children are."""
     match expr:
         case ir.Pow(_, exponent):
             return is_natural(exponent) or is_norm(expr, {})
@@ -366,7 +363,7 @@ def _is_level(expr: ir.Expr) -> bool:
     refuses="x, z[N]; k[i,j] = exp(-(x[i] - z[j])**2); y[j] = sum[i](k[i,j] * x[i])",
 )
 def order_symmetric(system: ir.System) -> Iterator[ir.System]:
-    """A matrix that is its transpose is read along its rows, and the same everywhere."""
+    """Read a symmetric matrix in one order of its indices everywhere."""
     if find_groups(system):
         return
     found: set[ir.Tensor] = set()
@@ -388,9 +385,9 @@ def order_symmetric(system: ir.System) -> Iterator[ir.System]:
 
 
 def _order_reads(expr: ir.Expr, tensors: Collection[ir.Tensor]) -> ir.Expr:
-    """The reads of symmetric tensors with the index last that is bound, or whose name is."""
+    """The expression with reads of symmetric tensors ordered: bound indices last, then by name."""
 
-    def visit(here: ir.Expr, bound: frozenset[ir.Index]) -> ir.Expr:
+    def order_access(here: ir.Expr, bound: frozenset[ir.Index]) -> ir.Expr:
         match here:
             case ir.Along(kind) if ROWS[kind].is_matrix:
                 return here
@@ -399,13 +396,13 @@ def _order_reads(expr: ir.Expr, tensors: Collection[ir.Tensor]) -> ir.Expr:
             case ir.Access(tensor, (ir.Index() as one, ir.Index() as other)) if tensor in tensors:
                 pair = sorted((one, other), key=lambda i: (i in bound, i.name))
                 return ir.Access(tensor, tuple(pair))
-        return walk.map_children(here, lambda child: visit(child, bound))
+        return walk.map_children(here, lambda child: order_access(child, bound))
 
-    return visit(expr, frozenset())
+    return order_access(expr, frozenset())
 
 
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
-    """The `j != i` in the condition or in a bracket, with the other conditions and factors."""
+    """Each `j != i` of the condition or of a bracket, with the other conditions and factors."""
     factors = list(sums.find_factors(expr.body))
     sites: list[tuple[ir.Expr, ir.Expr, list[ir.Expr]]] = [(expr.condition, ir.TRUE, factors)]
     for k, factor in enumerate(factors):
@@ -428,11 +425,11 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
     "one is infinite",
 )
 def open_tuples(expr: ir.Expr) -> ir.Expr | None:
-    """A sum over ordered indices of what is the same in every order, by the sums over all of them.
+    """Write a symmetric sum over ordered indices by sums over all indices.
 
-    A tuple whose entries differ stands there once in each of its orders. Of the others those that a
-    permutation leaves as they are are added, with its sign where equal indices do not count: what
-    has some equal is counted out, or in as often as it is to be.
+    A tuple of distinct indices occurs once in each order. Tuples with equal indices are corrected
+    by Burnside's lemma over the permutations that fix them, with the permutation's sign if the
+    order is strict.
     """
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
         return None
@@ -453,10 +450,10 @@ def open_tuples(expr: ir.Expr) -> ir.Expr | None:
         terms = list[Term]()
         for lengths, ways in _count_cycles(len(order)).items():
             ends = (0, *accumulate(lengths))
-            term = _merge(expr, rest, [order[a:b] for a, b in pairwise(ends)])
+            term = _merge_blocks(expr, rest, [order[a:b] for a, b in pairwise(ends)])
             sign = (-1) ** (len(order) - len(lengths)) if is_strict else 1
             terms.append(replace(term, number=sign * ways * term.number))
-    except ValueError:  # the index of a row stands for itself
+    except ValueError:  # the index of a row cannot be replaced
         return None
     kept = [term.to_expr() for term in terms if term.number]
     count = ir.Pow(ir.Number(Fraction(factorial(len(order)))), ir.MINUS_ONE)
@@ -464,7 +461,7 @@ def open_tuples(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] | None:
-    """Bound indices that a condition puts in order, do they differ, and what else it says."""
+    """The bound indices that a condition orders, whether strictly, and its other parts."""
     pairs: dict[tuple[ir.Index, ir.Index], int] = {}
     rest: list[ir.Expr] = []
     for part in ir.split_and(expr.condition):
@@ -487,22 +484,22 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
 def _is_symmetric(
     parts: Sequence[ir.Expr], pair: tuple[ir.Index, ir.Index], tensors: Collection[ir.Tensor] = ()
 ) -> bool:
-    """Are a condition and a body the same with two indices exchanged? These tensors are."""
+    """Whether a condition and a body are symmetric in two indices, given symmetric tensors."""
     one, other = pair
     turned: dict[ir.Expr, ir.Expr] = {one: other, other: one}
     condition, body = parts
     kept = {*ir.split_and(condition)} == {*ir.split_and(walk.substitute(condition, turned))}
     try:
         exchanged = _order_reads(walk.substitute(body, turned), tensors)
-    except ValueError:  # the index of a row stands for itself
+    except ValueError:  # the index of a row cannot be replaced
         return False
-    return kept and _settle(body) is _settle(exchanged)
+    return kept and _normalize_parity(body) is _normalize_parity(exchanged)
 
 
-def _settle(expr: ir.Expr) -> ir.Expr:
-    """The expression as polynomials, of functions that are odd or even at one of two signs.
+def _normalize_parity(expr: ir.Expr) -> ir.Expr:
+    """The expression in a normal form: polynomials, with odd and even functions at one sign.
 
-    What is 0 whatever tensors hold is 0.
+    Parts that are 0 for all tensors become 0.
     """
 
     def act(here: ir.Expr) -> ir.Expr:
@@ -531,7 +528,7 @@ def _settle(expr: ir.Expr) -> ir.Expr:
 
 
 def _count_cycles(count: int) -> Counter[tuple[int, ...]]:
-    """The permutations of so many, by the lengths of their cycles, that of none but 1 first."""
+    """The number of permutations with each tuple of cycle lengths, the identity first."""
     found = Counter[tuple[int, ...]]()
     for order in permutations(range(count)):
         lengths, left = list[int](), {*order}
@@ -545,11 +542,14 @@ def _count_cycles(count: int) -> Counter[tuple[int, ...]]:
     return found
 
 
-def _merge(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.Index]]) -> Term:
-    """The sum over tuples in which the indices of a block are equal."""
+def _merge_blocks(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.Index]]) -> Term:
+    """The sum over tuples whose indices are equal inside each block."""
     new: dict[ir.Expr, ir.Expr] = {i: block[0] for block in blocks for i in block}
     factors = tuple(walk.substitute(factor, new) for factor in sums.find_factors(expr.body))
-    is_zero = any(old is not i for i, old in new.items()) and _settle(ir.Mul(factors)) is ir.ZERO
+    is_zero = (
+        any(old is not i for i, old in new.items())
+        and _normalize_parity(ir.Mul(factors)) is ir.ZERO
+    )
     bound = tuple(i for i in expr.bound if new.get(i, i) is i)
     parts = dict.fromkeys(ir.split_and(walk.substitute(rest, new)))
     return Term(Fraction(not is_zero), bound, ir.all_of(*parts), factors)
@@ -563,14 +563,14 @@ def _merge(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.Index]])
     refuses="x[N]; size W; index i < N; y[i] = sum[j, j <= i + W](x[j])",
 )
 def open_band(expr: ir.Expr) -> ir.Expr | None:
-    """A reduction over so many positions from one that moves with other indices is over a window.
+    """Write a reduction over positions around another index as one over a window.
 
-    No sum is taken off another, so that no digits are lost.
+    No sum is subtracted from another, so no digits are lost.
     """
     if not isinstance(expr, ir.Reduce) or expr.condition is ir.TRUE or ROWS[expr.kind].is_matrix:
         return None
     if expr.kind == "argmax":
-        return None  # it is a position among all
+        return None  # an argmax is a position in the whole range
     parts = ir.split_and(expr.condition)
     reads = walk.find_accesses(expr.body)
     for index in expr.bound:
@@ -591,7 +591,7 @@ def open_band(expr: ir.Expr) -> ir.Expr | None:
         new: dict[ir.Expr, ir.Expr] = {index: place}
         try:
             condition, body = (walk.substitute(part, new) for part in (ir.all_of(*rest), expr.body))
-        except ValueError:  # the index of a row stands for itself
+        except ValueError:  # the index of a row cannot be replaced
             continue
         bound = tuple(inner if i is index else i for i in expr.bound)
         return ir.Reduce(expr.kind, bound, ir.all_of(*inside, condition), body)
@@ -601,17 +601,17 @@ def open_band(expr: ir.Expr) -> ir.Expr | None:
 def find_ends(
     parts: Sequence[ir.Expr], index: ir.Index
 ) -> tuple[Polynomial, Polynomial, list[ir.Expr]] | None:
-    """From where on conditions keep an index, at how many positions, and the other conditions.
+    """The first allowed position of an index, the number of positions, and the other parts.
 
-    The first is another index but for a number; the number of positions is one of the sizes, and
-    positive where they are.
+    The first position depends on another index. The number of positions depends on sizes alone, and
+    is positive if they are.
     """
     here, ends, rest = Polynomial.of(index), dict[bool, Polynomial](), list[ir.Expr]()
     for part in parts:
         is_plain = isinstance(part, ir.Compare) and part.relation not in {"==", "!="}
         facts = find_facts(part) if is_plain else ()
         found = {True: [f + here for f in facts], False: [here - f for f in facts]}
-        told = [
+        bounds = [
             (is_upper, end)
             for is_upper, every in found.items()
             for end in every
@@ -619,8 +619,8 @@ def find_ends(
             and all(isinstance(a, (ir.Index, ir.Size)) and a is not index for a in end.atoms)
             and all(number.denominator == 1 for number in end.terms.values())
         ]
-        if told and len(told) == len(facts) and len(dict(told)) == len(told):
-            ends |= told
+        if bounds and len(bounds) == len(facts) and len(dict(bounds)) == len(bounds):
+            ends |= bounds
         else:
             rest.append(part)
     if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[False].atoms):

@@ -1,10 +1,10 @@
-"""Factors that are 0 far from a position: a sum over all places is one over a few beside it.
+"""Factors that are 0 far from a position: a sum over all places becomes one over a few near it.
 
     sum_l f(a_n - l) * x_l   =   sum_{k < K} f(d_n - k) * x_(i_n + k)
     sum_n f(a_n - l) * v_n   =   sum_{k < K} sum_n [i_n + k == l] * f(d_n - k) * v_n
 
-with i_n the first place within the width of f, moved so that all K of them are there, and
-d_n = a_n - i_n: where such a place is not near, f is 0 by itself.
+with i_n the first place within the width of f, shifted so that all K places exist, and
+d_n = a_n - i_n. At a shifted place that is not near, f is 0 by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,26 +33,26 @@ from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.sums import find_factors, is_number
 
 MOST = 8  # places that are read one by one
-GAP = ir.Scalar("gap")  # stands for slope * (l - a)
-SIZE = ir.Scalar("size", ir.ZERO, None, (True, False))  # for how large the slope is
-TRIED = (11, 29, 83)  # what sizes are, for a width that must not depend on them
+GAP = ir.Scalar("gap")  # slope * (l - a)
+SIZE = ir.Scalar("size", ir.ZERO, None, (True, False))  # the absolute value of the slope
+TRIED = (11, 29, 83)  # sizes that are tried: a width must not depend on them
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where a function of the gap may be other than 0; closed ends belong to it."""
+    """The interval of gaps at which a function may be other than 0, with or without its ends."""
 
     low: float
     high: float
     is_closed: bool = False
 
-    def meet(self, other: "Band") -> "Band":
-        """Where both may be."""
+    def intersect(self, other: "Band") -> "Band":
+        """The intersection with another interval."""
         ends = max(self.low, other.low), min(self.high, other.high)
         return Band(*ends, self.is_closed or other.is_closed)
 
-    def join(self, other: "Band") -> "Band":
-        """Where one of them may be."""
+    def unite(self, other: "Band") -> "Band":
+        """The least interval that contains both."""
         if self.low >= self.high or other.low >= other.high:
             return other if self.low >= self.high else self
         ends = min(self.low, other.low), max(self.high, other.high)
@@ -64,21 +64,21 @@ ALL, NONE = Band(-inf, inf), Band(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A factor over the gap, the position a, and how the gap grows from place to place."""
+    """A factor as a function of the gap, with the position a and the slope of the gap."""
 
     factor: ir.Expr
     position: ir.Expr
     slope: ir.Expr
-    first: Fraction  # the first place is the one after a + first, or that one where it is closed
+    first: Fraction  # the first place is after a + first, or at it if closed
     count: int
     is_closed: bool
     size: ir.Expr = ir.ONE
-    holds: ir.Expr = ir.TRUE  # of a slope whose sign is not known: where the factor has a width
-    far: ir.Expr = ir.ZERO  # and what it is elsewhere
+    holds: ir.Expr = ir.TRUE  # where the factor has a width, for a slope of unknown sign
+    far: ir.Expr = ir.ZERO  # the factor where it has no width
 
 
 class Ends(NamedTuple):
-    """From where to where places may count, from the position."""
+    """The interval of places, relative to the position, at which the factor may be other than 0."""
 
     low: Fraction
     high: Fraction
@@ -98,18 +98,20 @@ def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
             return None
         if step:
             found[step < 0].add(_measure(substitute(inner, numbers), step))
-    near = [is_down for is_down, each in found.items() if any(isinstance(e, Ends) for e in each)]
+    near = [
+        is_falling for is_falling, each in found.items() if any(isinstance(e, Ends) for e in each)
+    ]
     if len(near) != 1 or len(found[near[0]]) > 1:
         return None
-    (is_down,) = near
-    (ends,), rest = found[is_down], found[not is_down]
+    (is_falling,) = near
+    (ends,), rest = found[is_falling], found[not is_falling]
     assert isinstance(ends, Ends)
     count = ceil(ends.high - ends.low) + ends.is_closed
     if not 0 < count <= MOST:
         return None
-    size = -Polynomial.of(slope) if is_down else Polynomial.of(slope)
-    sign = ir.MINUS_ONE if is_down else ir.ONE
-    at = _divide(written, is_down, size.to_expr())
+    size = -Polynomial.of(slope) if is_falling else Polynomial.of(slope)
+    sign = ir.MINUS_ONE if is_falling else ir.ONE
+    at = _divide(written, is_falling, size.to_expr())
     made = Near(inner, at, slope, ends.low, count, ends.is_closed)
     if not isinstance(slope, ir.Number):
         inner = rewrite_top_down(inner, partial(_name_size, size))
@@ -122,15 +124,15 @@ def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
         return None
     holds = ir.Compare(">", made.size, ir.ZERO)
     whole: ir.Expr = ir.Number(far)
-    if far:  # with no slope nothing is far, and a quotient by it is no number
+    if far:  # for a slope of 0, where the quotient must stay finite
         turned = (ir.MINUS_ONE, ir.Call("abs", (made.size,)), ir.Pow(made.size, ir.MINUS_ONE))
         whole = cancel(ir.Mul((whole, *turned)))
     safe = ir.Where(holds, made.size, ir.ONE)
-    return replace(made, position=_divide(written, is_down, safe), holds=holds, far=whole)
+    return replace(made, position=_divide(written, is_falling, safe), holds=holds, far=whole)
 
 
 def _name_size(size: Polynomial, expr: ir.Expr) -> ir.Expr:
-    """A number that is a fraction of the size of the slope, by that."""
+    """A number that is a multiple of the size of the slope, in terms of SIZE."""
     if not is_number(expr) or isinstance(expr, ir.Number) or expr is GAP:
         return expr
     value = Polynomial.of(expr)
@@ -140,15 +142,15 @@ def _name_size(size: Polynomial, expr: ir.Expr) -> ir.Expr:
     return cancel(ir.Mul((ir.Number(times), SIZE))) if is_part else expr
 
 
-def _divide(written: ir.Expr, is_down: bool, size: ir.Expr) -> ir.Expr:
-    """The position, of which the gap is as many slopes as a place is behind it."""
+def _divide(written: ir.Expr, is_falling: bool, size: ir.Expr) -> ir.Expr:
+    """The position: the place at which the gap is 0."""
     over = (ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product(size) if f is not ir.ONE)
-    factors = (*([] if is_down else [ir.MINUS_ONE]), written, *over)
+    factors = (*([] if is_falling else [ir.MINUS_ONE]), written, *over)
     return cancel(ir.Mul(factors)) if len(factors) > 1 else written
 
 
 def _try_numbers(*parts: ir.Expr) -> Iterator[dict[ir.Expr, ir.Expr]]:
-    """Numbers for sizes and scalars, which a width must not depend on."""
+    """Several choices of numbers for sizes and scalars, to test that a width is constant."""
     names = sorted({*find_size_names(*parts)})
     atoms = dict.fromkeys(part for each in parts for part in walk(each) if part is not GAP)
     scalars = [part for part in atoms if isinstance(part, ir.Scalar)]
@@ -167,12 +169,12 @@ def _try_numbers(*parts: ir.Expr) -> Iterator[dict[ir.Expr, ir.Expr]]:
 
 
 def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
-    """The factor over the gap, what the gap is at place 0, and the slope of the gap."""
+    """The factor as a function of the gap, the gap at place 0, and the slope of the gap."""
     lead: tuple[Polynomial, Polynomial] | None = None
     written = factor
 
-    def visit(part: ir.Expr) -> ir.Expr:
-        """A sum that is the gap, or its negative, and a number, as that."""
+    def insert_gap(part: ir.Expr) -> ir.Expr:
+        """A sum in terms of GAP, if it is plus or minus the gap plus a number."""
         nonlocal lead, written
         if not isinstance(part, ir.Add) or index not in find_free(part):
             return part
@@ -192,7 +194,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
         gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
         return ir.Add((gap, apart.to_expr())) if apart.terms else gap
 
-    inner = rewrite_top_down(factor, visit)
+    inner = rewrite_top_down(factor, insert_gap)
     if lead is None or index in find_free(inner) or find_accesses(inner):
         return None
     if Polynomial.of(written) != lead[1]:
@@ -201,7 +203,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, ir.Ex
 
 
 def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
-    """The base and the exponent of powers of powers; a root of a square is a size, and stays."""
+    """The base and exponent of nested powers; a root of a square is an abs, and stays."""
     match factor:
         case ir.Pow(base, ir.Number(value)):
             inner, power = _split_power(base)
@@ -211,7 +213,7 @@ def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
 
 
 def cancel(expr: ir.Expr) -> ir.Expr:
-    """A product with the powers of each factor in one, and abs without numbers that have a sign."""
+    """A product with powers of one base merged, or an abs with constant factors moved out."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
             outside = [f for f in find_factors(inside) if is_number(f) and find_sign(f)]
@@ -234,7 +236,7 @@ def cancel(expr: ir.Expr) -> ir.Expr:
 
 
 def _measure(inner: ir.Expr, step: Fraction) -> Ends | Fraction | None:
-    """The ends of a factor without sizes, or the number that it is everywhere."""
+    """The interval of a factor without sizes, or its value if it is constant."""
     band = _find_band(inner)
     if -inf < band.low and band.high < inf:
         ends = sorted((Fraction(band.low) / step, Fraction(band.high) / step))
@@ -245,7 +247,7 @@ def _measure(inner: ir.Expr, step: Fraction) -> Ends | Fraction | None:
 
 
 def _resolve_far(expr: ir.Expr) -> ir.Expr:
-    """A function whose argument has one side of its kinks, whatever the gap is."""
+    """A function replaced by one of its branches if this applies for all gaps."""
     match expr:
         case ir.Call("relu", (part,)):
             return _resolve_far(ir.Call("max", (part, ir.ZERO)))
@@ -262,23 +264,23 @@ def _resolve_far(expr: ir.Expr) -> ir.Expr:
 
 
 def _find_band(expr: ir.Expr) -> Band:
-    """Where the expression may be other than 0."""
+    """The interval of gaps at which the expression may be other than 0."""
     match expr:
         case ir.Number(value) if value == 0:
             return NONE
         case ir.Where(condition, then, other):
-            one = _find_band(then).meet(_find_region(condition))
-            return one.join(_find_band(other).meet(_find_region(ir.negate(condition))))
+            one = _find_band(then).intersect(_find_region(condition))
+            return one.unite(_find_band(other).intersect(_find_region(ir.negate(condition))))
         case ir.Mul(factors):
-            return _meet(map(_find_band, factors))
+            return _intersect_all(map(_find_band, factors))
         case ir.Add(terms):
-            return _join(map(_find_band, terms))
+            return _join_all(map(_find_band, terms))
         case ir.Pow(base, ir.Number(power)) if power > 0:
             return _find_band(base)
         case ir.Call("max", (*parts, ir.Number(value))) | ir.Call(
             "max", (ir.Number(value), *parts)
         ) if value == 0:
-            return _join(map(_find_positive, parts))
+            return _join_all(map(_find_positive, parts))
         case ir.Call("relu", (part,)):
             return _find_positive(part)
         case ir.Call("clip", (part, ir.Number(value), _)) if value == 0:
@@ -288,27 +290,27 @@ def _find_band(expr: ir.Expr) -> Band:
     return ALL
 
 
-def _meet(bands: Iterator[Band]) -> Band:
+def _intersect_all(bands: Iterator[Band]) -> Band:
     found = ALL
     for band in bands:
-        found = found.meet(band)
+        found = found.intersect(band)
     return found
 
 
-def _join(bands: Iterator[Band]) -> Band:
+def _join_all(bands: Iterator[Band]) -> Band:
     found = NONE
     for band in bands:
-        found = found.join(band)
+        found = found.unite(band)
     return found
 
 
 def _find_region(condition: ir.Expr) -> Band:
-    """Where a condition may hold."""
+    """The interval of gaps at which a condition may hold."""
     match condition:
         case ir.And(parts):
-            return _meet(map(_find_region, parts))
+            return _intersect_all(map(_find_region, parts))
         case ir.Or(parts):
-            return _join(map(_find_region, parts))
+            return _join_all(map(_find_region, parts))
         case ir.Compare("<" | "<=" as relation, left, right):
             gap = ir.Add((right, ir.Mul((ir.MINUS_ONE, left))))
             return replace(_find_positive(gap), is_closed=relation == "<=")
@@ -318,12 +320,12 @@ def _find_region(condition: ir.Expr) -> Band:
 
 
 def _find_positive(expr: ir.Expr) -> Band:
-    """Where the expression may be above 0."""
+    """The interval of gaps at which the expression may be above 0."""
     match expr:
         case ir.Call("min", parts):
-            return _meet(map(_find_positive, parts))
+            return _intersect_all(map(_find_positive, parts))
         case ir.Call("max", parts):
-            return _join(map(_find_positive, parts))
+            return _join_all(map(_find_positive, parts))
         case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power > 0:
             return _find_positive(base) if power % 2 else _find_band(base)
     value = Polynomial.of(expr)
@@ -344,7 +346,7 @@ def _find_positive(expr: ir.Expr) -> Band:
         case ir.Scalar():
             return Band(float(end), inf) if slope > 0 else Band(-inf, float(end))
         case ir.Call("abs", (inside,)) if slope < 0:
-            return _find_positive(ir.Add((ir.Number(end), inside))).meet(
+            return _find_positive(ir.Add((ir.Number(end), inside))).intersect(
                 _find_positive(ir.Add((ir.Number(end), ir.Mul((ir.MINUS_ONE, inside)))))
             )
     return ALL
@@ -352,7 +354,7 @@ def _find_positive(expr: ir.Expr) -> Band:
 
 @dataclass
 class _Reader:
-    """The equations of positions that a system gets."""
+    """Rewrites sums, and collects the new equations of positions."""
 
     names: Names
     target: str = ""
@@ -360,15 +362,15 @@ class _Reader:
     def __post_init__(self) -> None:
         self.made: dict[tuple[object, ...], tuple[ir.Equation, ...]] = {}
 
-    def open(self, expr: ir.Expr) -> ir.Expr:
-        """The expression with sums over a few places in place of sums over all."""
+    def rewrite_sums(self, expr: ir.Expr) -> ir.Expr:
+        """The expression with sums over all places replaced by sums over a few."""
         if isinstance(expr, ir.Reduce) and expr.kind == "sum":
             opened = self._open_sum(expr)
             if opened is not None:
-                return self.open(opened)
+                return self.rewrite_sums(opened)
         if isinstance(expr, (ir.Access, ir.Compare)):
             return expr
-        return map_children(expr, self.open)
+        return map_children(expr, self.rewrite_sums)
 
     def _open_sum(self, expr: ir.Reduce) -> ir.Expr | None:
         factors = find_factors(expr.body)
@@ -395,7 +397,7 @@ class _Reader:
             weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel)
             weight = exchange(weight, SIZE, near.size)
             weight = rewrite_bottom_up(weight, partial(_resolve, gap)) if is_inside else weight
-            # of fewer places than K there are those that are there
+            # 0 for the places beyond the extent, if it is below K
             there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
             counted = [ir.Call("min", (ir.ONE, there))] if k and not is_inside else []
             condition, body = expr.condition, ir.product_of([*counted, weight, *rest])
@@ -413,7 +415,7 @@ class _Reader:
     def _find_places(
         self, near: Near, index: ir.Index, *, is_inside: bool
     ) -> tuple[ir.Access, list[ir.Access]]:
-        """The position less the first of the places, and the places."""
+        """The position minus its first place, and the places."""
         key = (near.position, index, near.first, near.count)
         if key not in self.made:
             whole = Fraction(floor(near.first))
@@ -426,31 +428,33 @@ class _Reader:
             last = ir.Add((index.extent, ir.MINUS_ONE))
             count = ir.Number(Fraction(-near.count))
             end = last if is_inside else ir.Call("max", (ir.ZERO, ir.Add((index.extent, count))))
-            base = self._name("floor", near.position, ir.Call("clip", (start, ir.ZERO, end)))
+            base = self._make_equation(
+                "floor", near.position, ir.Call("clip", (start, ir.ZERO, end))
+            )
             less = ir.Mul((ir.MINUS_ONE, base.target))
-            gap = self._name("gap", near.position, ir.Add((near.position, less)))
-            first = self._name("place", near.position, base.target, index.extent)
+            gap = self._make_equation("gap", near.position, ir.Add((near.position, less)))
+            first = self._make_equation("place", near.position, base.target, index.extent)
             places = [first]
             for k in range(1, near.count):
                 moved = ir.Add((first.target, ir.Number(Fraction(k))))
                 kept = ir.Call("min", (moved, last))
-                places.append(self._name("place", near.position, kept, index.extent))
+                places.append(self._make_equation("place", near.position, kept, index.extent))
             self.made[key] = (base, gap, *places)
         _, gap, *places = self.made[key]
         return gap.target, [place.target for place in places]
 
-    def _name(
+    def _make_equation(
         self, word: str, position: ir.Expr, value: ir.Expr, below: ir.Expr | None = None
     ) -> ir.Equation:
-        """An equation for each of the positions; `below` for places."""
+        """An equation over the indices of the position; an integer one with the bound `below`."""
         name, kind = self.names.take(f"{self.target}_{word}"), "real" if below is None else "int"
         return ir.Equation(ir.name_axes(name, find_free(position), kind, below), value)
 
 
 def _is_inside(near: Near, index: ir.Index) -> bool:
-    """Are the position, and the place before it, there, whatever the data are?
+    """Whether the position, and the place before it, are in range for all data.
 
-    The place after the last one is read with a weight of 0, or what rounding leaves.
+    The place after the last one is read with a weight of 0, up to rounding.
     """
     ends = _find_ends(near.position)
     if ends is None or near.count != 2 or near.first != -1 or near.is_closed:
@@ -460,7 +464,7 @@ def _is_inside(near: Near, index: ir.Index) -> bool:
 
 
 def _find_ends(expr: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
-    """The least and the largest value that an expression of data may have."""
+    """The least and the largest value of an expression, from the bounds of tensors."""
     match expr:
         case _ if is_number(expr):
             return Polynomial.of(expr), Polynomial.of(expr)
@@ -487,7 +491,7 @@ def _find_ends(expr: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
 
 
 def _resolve(gap: ir.Expr, expr: ir.Expr) -> ir.Expr:
-    """A function with a kink, where its argument has one sign for gaps from 0 to 1."""
+    """A function with a kink replaced by the branch that applies to all gaps from 0 to 1."""
     match expr:
         case ir.Call("abs" | "relu" as name, (part,)):
             sign = _find_sign(part, gap)
@@ -508,7 +512,7 @@ def _resolve(gap: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 
 def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
-    """The sign of what is linear in the gap; 0 where it has two, or none is known."""
+    """The sign of a linear function of the gap on [0, 1]; 0 where it is mixed or unknown."""
     halves = Polynomial.of(expr).split_linear(gap)
     if halves is None or halves[0].constant is None or halves[1].constant is None:
         return 0
@@ -517,7 +521,7 @@ def _find_sign(expr: ir.Expr, gap: ir.Expr) -> int:
 
 
 def _find_numbers(system: ir.System) -> dict[ir.Expr, ir.Expr]:
-    """The values that a system gives to names of numbers, as those of its arguments."""
+    """The values of a system's scalar equations, by their targets."""
     numbers: dict[ir.Expr, ir.Expr] = {}
     for equation in system.equations:
         value = substitute(equation.value, numbers)
@@ -536,12 +540,12 @@ def _find_numbers(system: ir.System) -> dict[ir.Expr, ir.Expr]:
     refuses="x[L]; a[N]; y[n] = sum[l](x[l] * relu(1 + abs(a[n] - l)))",
 )
 def read_near(system: ir.System) -> Iterator[ir.System]:
-    """A sum over places of which few are near a position is one over these."""
+    """Write a sum over places as one over the few places near a position."""
     reader, numbers = _Reader(Names.of(system)), _find_numbers(system)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         reader.target, count = equation.target.tensor.name, len(reader.made)
-        value = reader.open(substitute(equation.value, numbers))
+        value = reader.rewrite_sums(substitute(equation.value, numbers))
         made = [each for group in [*reader.made.values()][count:] for each in group]
         value = value if made else equation.value
         equations += [*made, ir.Equation(equation.target, value)]

@@ -1,10 +1,10 @@
-"""What depends on indices only through one sum of them is computed once for each value of the sum.
+"""Tables over offsets: an expression of i - j is computed once for each value of i - j.
 
     y_t = sum_r exp(-a * |t - r|) * x_r
     k_u = exp(-a * |u + 1 - N|);   y_t = sum_r k_(t - r + N - 1) * x_r
 
-A plan reads such a table as a view of its windows. Substitution tells what depends on i and j only
-through i - j: put u + j for i, and j is gone.
+A plan reads such a table as a view of its windows. To test that an expression depends on i and j
+only through i - j, i is replaced by u + j: j must be gone then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,13 +33,13 @@ from derive.rewrite.rules.products import is_bracket, is_negative
 from derive.rewrite.rules.sums import find_factors
 from derive.rewrite.rules.tables import Tables
 
-Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # how often each index counts
+Offset: TypeAlias = tuple[tuple[ir.Index, int], ...]  # the coefficient of each index
 Guards: TypeAlias = tuple[ir.Expr, ...]
 
 
 @lru_cache(maxsize=1 << 12)
 def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
-    """The sums of indices in an expression, those of more indices first; the first counts up."""
+    """The offsets in an expression: sums of indices, those with more indices first."""
     found: dict[Offset, None] = {}
     for part in walk(expr):
         if isinstance(part, ir.Add) and len(find_free(part)) > 1:
@@ -48,7 +48,7 @@ def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
 
 
 def _read_offsets(value: Polynomial) -> Iterator[Offset]:
-    """Of a polynomial: the indices that are multiplied by the same up to a whole number."""
+    """The offsets of a polynomial: indices whose coefficients are multiples of one of them."""
     alike: dict[Polynomial, dict[ir.Index, Fraction]] = {}
     for index in (atom for atom in value.atoms if isinstance(atom, ir.Index)):
         halves = value.split_linear(index)
@@ -63,12 +63,12 @@ def _read_offsets(value: Polynomial) -> Iterator[Offset]:
 
 
 def to_polynomial(offset: Offset) -> Polynomial:
-    """The sum that an offset is."""
+    """The sum of an offset's indices."""
     return add_all(Polynomial.of(index) * Polynomial.of(step) for index, step in offset)
 
 
-def _write(value: Polynomial) -> ir.Expr:
-    """The expression as a person puts it: i - j + N - 1."""
+def order_terms(value: Polynomial) -> ir.Expr:
+    """The expression with its terms in the usual order: i - j + N - 1."""
     plain = value.to_expr()
     if not isinstance(plain, ir.Add):
         return plain
@@ -78,38 +78,38 @@ def _write(value: Polynomial) -> ir.Expr:
 
 @lru_cache(maxsize=1 << 12)
 def depend_on(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | None:
-    """The expression where the offset has this value; None if its indices have another say."""
+    """The expression for a value of the offset; None if it depends on the indices otherwise."""
     indices = {index for index, _ in offset}
     if not indices <= {*find_free(expr)}:
         return None
     first, step = next(each for each in offset if abs(each[1]) == 1)
     rest = value - to_polynomial(tuple(each for each in offset if each[0] is not first))
-    place = _write(rest if step == 1 else -rest)
+    place = order_terms(rest if step == 1 else -rest)
     try:
         put_in = substitute(expr, {first: place})
     except ValueError:  # a row along the index
         return None
 
-    def settle(here: ir.Expr) -> ir.Expr:
+    def replace_offset(here: ir.Expr) -> ir.Expr:
         if not indices & {*find_free(here)}:
             return here
         match here:
             case ir.Add() | ir.Mul():
-                plain = _write(Polynomial.of(here))
+                plain = order_terms(Polynomial.of(here))
                 return here if indices & {*find_free(plain)} else plain
             case ir.Compare(relation, left, right):
                 sides = Polynomial.of(left), Polynomial.of(right)
-                gap = _write(sides[0] - sides[1])
+                gap = order_terms(sides[0] - sides[1])
                 if all(map(is_integer, sides)) and not indices & {*find_free(gap)}:
                     return ir.Compare(relation, gap, ir.ZERO)
         return here
 
-    new = rewrite_bottom_up(put_in, settle)
+    new = rewrite_bottom_up(put_in, replace_offset)
     return None if indices & {*find_free(new)} else new
 
 
 def _is_work(expr: ir.Expr) -> bool:
-    """Is there more to compute than a few multiples of a position, or of one that is read?"""
+    """Whether the expression is costly enough for a table: more than a read or a bracket."""
     heavy = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
     is_read = isinstance(expr, ir.Access) or is_bracket(expr)
     is_heavy = any(isinstance(part, heavy) for part in walk(expr))
@@ -117,23 +117,23 @@ def _is_work(expr: ir.Expr) -> bool:
 
 
 def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
-    """With the brackets of the other factors of a product."""
+    """The guards with those of the brackets among the other factors of a product."""
     return (*guards, *(b.condition for part in parts for b in find_brackets(part)))
 
 
 @dataclass
 class _Offsets(Tables):
-    """Tables of what depends on sums of indices."""
+    """Tables over offsets."""
 
-    products: bool = False  # instead: of what one of two indices, and their difference, tell
+    products: bool = False  # tables over one of two indices and their difference, instead
     runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
 
-    def open(self, expr: ir.Expr, guards: Guards) -> ir.Expr:
-        """The expression with reads of tables for its largest parts that depend on offsets."""
+    def insert_reads(self, expr: ir.Expr, guards: Guards) -> ir.Expr:
+        """The expression with its largest parts that depend on offsets replaced by table reads."""
         if not find_offsets(expr):
             return expr
         is_whole = not self.products and _is_work(expr)
-        read = self.read(expr, guards) if is_whole else self._read_product(expr, guards)
+        read = self.read_table(expr, guards) if is_whole else self._read_product(expr, guards)
         if read is not None:
             return read
         match expr:
@@ -142,7 +142,9 @@ class _Offsets(Tables):
             case ir.Mul(factors):
                 return ir.product_of(self._open_parts(factors, guards, ir.product_of, _guard_parts))
             case ir.Add(terms):
-                return ir.sum_of(self._open_parts(terms, guards, ir.sum_of, lambda told, _: told))
+                return ir.sum_of(
+                    self._open_parts(terms, guards, ir.sum_of, lambda guards, _: guards)
+                )
             case ir.Reduce() | ir.Along() | ir.Where():
                 return self.open_values(expr, guards)
             case ir.Pow() | ir.Call() if not is_integer(Polynomial.of(expr)):
@@ -150,7 +152,7 @@ class _Offsets(Tables):
         return expr
 
     def _open_sum(self, expr: ir.Reduce, guards: Guards) -> ir.Expr:
-        """A sum of a product: what is summed over the table's own indices is in the table."""
+        """A sum of a product, with the factors that share inner indices moved into a table."""
         factors, condition = find_factors(expr.body), expr.condition
         for offset in () if self.products else find_offsets(expr.body):
             mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
@@ -165,13 +167,13 @@ class _Offsets(Tables):
             bound = tuple(dict.fromkeys(inner))
             part = ir.product_of([f for f in factors if f in mine or f in beside])
             around_it = _guard_parts(guards, [f for f in others if f not in beside])
-            read = self.read(ir.Reduce("sum", bound, ir.TRUE, part), around_it)
+            read = self.read_table(ir.Reduce("sum", bound, ir.TRUE, part), around_it)
             if read is not None:
                 left = [f for f in others if f not in beside]
                 kept = tuple(i for i in expr.bound if i not in bound)
-                body = ir.product_of([*(self.open(f, guards) for f in left), read])
+                body = ir.product_of([*(self.insert_reads(f, guards) for f in left), read])
                 return ir.Reduce("sum", kept, condition, body) if kept else body
-        return ir.Reduce("sum", expr.bound, condition, self.open(expr.body, guards))
+        return ir.Reduce("sum", expr.bound, condition, self.insert_reads(expr.body, guards))
 
     def _open_parts(
         self,
@@ -180,20 +182,23 @@ class _Offsets(Tables):
         make: Callable[[list[ir.Expr]], ir.Expr],
         guard: Callable[[Guards, Sequence[ir.Expr]], Guards],
     ) -> list[ir.Expr]:
-        """Parts of a product or a sum; those of one offset are in one table."""
+        """The parts of a product or a sum, with all parts of one offset in one table."""
         left = list(parts)
         for offset in () if self.products else find_offsets(make(left)):
             mine = [part for part in left if depend_on(part, offset, ONE) is not None]
             if len(mine) < 2 or not _is_work(make(mine)):
                 continue
-            read = self.read(make(mine), guard(guards, [p for p in left if p not in mine]))
+            read = self.read_table(make(mine), guard(guards, [p for p in left if p not in mine]))
             if read is not None:
-                at = left.index(mine[0])  # the others may be that once more
+                at = left.index(mine[0])  # the others may share another offset
                 left = [*left[:at], read, *(part for part in left[at:] if part not in mine)]
-        return [self.open(p, guard(guards, [each for each in left if each is not p])) for p in left]
+        return [
+            self.insert_reads(p, guard(guards, [each for each in left if each is not p]))
+            for p in left
+        ]
 
     def _read_product(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
-        """The same in place of a product that has one of two indices, and their difference."""
+        """A read of a table for a sum of a product over one of two indices and their difference."""
         match expr:
             case ir.Reduce("sum", bound, ir.TRUE, body) if self.products:
                 factors = find_factors(body)
@@ -212,7 +217,7 @@ class _Offsets(Tables):
             held = self.names.take_index(rows[0])  # the other factors' row
             parts = [f if f in mine else substitute(f, {rows[0]: held}) for f in factors]
             part = ir.Reduce("sum", bound, ir.TRUE, ir.product_of(parts))
-            read = self.read(part, guards, [((columns[0], 1), (rows[0], -1))])
+            read = self.read_table(part, guards, [((columns[0], 1), (rows[0], -1))])
             back: dict[ir.Expr, ir.Expr] = {held: rows[0]}
             for key, made in self.made.items():
                 places = tuple(substitute(place, back) for place in made.target.places)
@@ -221,15 +226,17 @@ class _Offsets(Tables):
             return None if read is None else substitute(read, back)
         return None
 
-    def read(self, expr: ir.Expr, guards: Guards, offsets: Sequence[Offset] = ()) -> ir.Expr | None:
-        """A read of a table in place of an expression that depends on offsets alone."""
+    def read_table(
+        self, expr: ir.Expr, guards: Guards, offsets: Sequence[Offset] = ()
+    ) -> ir.Expr | None:
+        """A read of a table for an expression that depends on offsets alone."""
         body, runs = expr, dict[Polynomial, int]()
         places: dict[ir.Index, ir.Expr] = {}
-        told, is_met = ir.split_and(ir.all_of(*guards)), True
-        inside = {part: part for part in told if part is not ir.TRUE}
+        guards, is_met = ir.split_and(ir.all_of(*guards)), True
+        inside = {part: part for part in guards if part is not ir.TRUE}
         for offset in offsets or find_offsets(expr):
             value = to_polynomial(offset)
-            low, length, held = find_run(value, told)
+            low, length, held = find_run(value, guards)
             if low is None or length is None or depend_on(body, offset, ONE) is None:
                 continue
             number = runs.get(length, 0)
@@ -237,9 +244,13 @@ class _Offsets(Tables):
                 taken = self.names.take_index(ir.Index("u", length.to_expr()))
                 self.runs[length, number] = taken
             index = self.runs[length, number]
-            body, runs[length] = _put(body, offset, index, low), number + 1
-            inside = {p: _put(c, offset, index, low) for p, c in inside.items() if p not in held}
-            places[index] = _write(value - low)
+            body, runs[length] = _substitute_offset(body, offset, index, low), number + 1
+            inside = {
+                p: _substitute_offset(c, offset, index, low)
+                for p, c in inside.items()
+                if p not in held
+            }
+            places[index] = order_terms(value - low)
             is_met = is_met and _meets_all(offset)
         if not places:
             return None
@@ -251,15 +262,15 @@ class _Offsets(Tables):
         return self.define(body, places)
 
 
-def _put(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
-    """The expression over the values of an offset, if it depends on that alone."""
+def _substitute_offset(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
+    """The expression over the values of an offset; unchanged if it depends on more."""
     return depend_on(expr, offset, Polynomial.of(index) + low) or expr
 
 
 def find_run(
     value: Polynomial, guards: Sequence[ir.Expr]
 ) -> tuple[Polynomial | None, Polynomial | None, set[ir.Expr]]:
-    """The least value of an offset, how many there are, and the guards that say just that."""
+    """The least value of an offset, the number of values, and the guards that these imply."""
     whole, held = find_range(value), set[ir.Expr]()
     low, high = whole.low, whole.high
     if low is None or high is None:
@@ -281,13 +292,13 @@ def find_run(
 
 
 def _varies(value: Polynomial) -> bool:
-    """Does it read an index or a tensor, inside a quotient too?"""
+    """Whether the polynomial depends on an index or a tensor."""
     parts = (part for atom in value.atoms for part in walk(atom))
     return any(isinstance(part, (ir.Index, ir.Access)) for part in parts)
 
 
 def _meets_all(offset: Offset) -> bool:
-    """Does it have every value between the least and the largest?"""
+    """Whether the offset takes every value between its least and its largest."""
     span = Polynomial({})
     for index, step in sorted(offset, key=lambda each: abs(each[1])):
         if not is_never_negative(span + ONE - Polynomial.of(abs(step))):
@@ -304,9 +315,9 @@ def _meets_all(offset: Offset) -> bool:
     refuses="x[N]; a[N]; index i < N; y[i] = sum[j](tanh(a[i] * (i - j)) * x[j])",
 )
 def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
-    """Parts that depend on sums of indices alone are equations over the values of these sums.
+    """Compute parts that depend on offsets alone in tables over the values of the offsets.
 
-    An equation that is such a part goes where it is read.
+    An equation that is a whole such part is inlined.
     """
     yield from _Offsets(system).tabulate(system.equations)
 
@@ -319,16 +330,16 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
     refuses="q, r[N, D]; t[2*N - 1, D]; y[i,j] = sum[d](q[i,d] * r[j,d] * t[i - j + N - 1,d])",
 )
 def multiply_before_offset(system: ir.System) -> Iterator[ir.System]:
-    """A row times what its offset to a column tells is multiplied once for each offset.
+    """Multiply a row by a table over offsets to columns before the table is read.
 
-    Windows of the table are thin matrices, which torch is slow to add gradients up from.
+    Windows of the table would be thin matrices, whose gradients torch adds up slowly.
     """
     yield from _Offsets(system, products=True).tabulate(system.equations)
 
 
 @dataclass(frozen=True, slots=True)
 class _Powers:
-    """Factors that are `first` where an offset is 0, and `ratio` times as much at the next one."""
+    """A geometric sequence over an offset, as the factors of its first value and of its ratio."""
 
     first: list[ir.Expr]
     ratio: list[ir.Expr]
@@ -358,8 +369,8 @@ def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None
     return found
 
 
-def _recur(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
-    """A sum of powers up to an index, or from one on, as a read of what recurs."""
+def _find_recurrence(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
+    """A sum of powers up to an index, or from one on, as a read of a recurrence."""
     conditions = ir.split_and(expr.condition)
     for part in conditions:
         facts = find_facts(part) if is_implied_by_facts(part) else ()
@@ -386,7 +397,7 @@ def _write_recurrence(
     is_upward: bool,
     name: str,
 ) -> tuple[ir.Expr, ir.Equation] | None:
-    """A sum from one end to the other as a read of what recurs, if its factors there are powers."""
+    """A sum between two ends as a read of a recurrence, if its factors of both ends are powers."""
     (summed, edge), factors = ends, find_factors(expr.body)
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
     run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
@@ -409,7 +420,7 @@ def _write_recurrence(
     free = (i for part in (added, ratio) for i in find_free(part))
     axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
     target = ir.name_axes(name, axes)
-    last = _write(Polynomial.of(edge) - ONE)
+    last = order_terms(Polynomial.of(edge) - ONE)
     before = ir.Access(target.tensor, (*axes[:-1], last))
     before_all = ir.Where(ir.Compare("<", last, ir.ZERO), ir.ZERO, before)
     value = ir.Add((ir.Mul((ratio, before_all)), added))
@@ -420,15 +431,15 @@ def _write_recurrence(
 
 
 def find_recurrent(system: ir.System) -> ir.System | None:
-    """The system with sums of powers as what recurs: y_t = sum_(r <= t) g**(t - r) * x_r."""
+    """The system with sums of powers as recurrences: y_t = sum_(r <= t) g**(t - r) * x_r."""
     names = Names.of(system)
     equations: list[ir.Equation] = []
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def replace_sum(here: ir.Expr) -> ir.Expr:
         if not isinstance(here, ir.Reduce) or here.kind != "sum":
             return here
         name = names.propose("state")
-        found = _recur(here, name)
+        found = _find_recurrence(here, name)
         if found is None:
             return here
         names.add(name)
@@ -436,7 +447,7 @@ def find_recurrent(system: ir.System) -> ir.System | None:
         return found[0]
 
     for equation in system.equations:
-        value = rewrite_bottom_up(equation.value, visit)
+        value = rewrite_bottom_up(equation.value, replace_sum)
         equations.append(ir.Equation(equation.target, value))
     changed = len(equations) > len(system.equations)
     return replace(system, equations=tuple(equations)) if changed else None

@@ -1,4 +1,4 @@
-"""Rules on products and sums: flatten, guard, pull sums out, distribute, count what is unused."""
+"""Rules on products and sums: flatten, guard, pull sums out, distribute, count unused indices."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ from derive.ir.walk import (
 from derive.rewrite.guards import is_harmless
 from derive.rewrite.rule import rename_all, rule, system_rule
 
-Powers: TypeAlias = dict[ir.Expr, Fraction]  # what a product is made of
-Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # a product, and where it stands
+Powers: TypeAlias = dict[ir.Expr, Fraction]  # the exponent of each base of a product
+Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # the equation, a product in it, its powers
 
 
 @rule(
@@ -37,7 +37,7 @@ Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # a product, and where it
     refuses="A[M, N]; y[i,j] = A[i,j] * (A[i,j] + 2)",
 )
 def flatten_product(expr: ir.Expr) -> ir.Expr | None:
-    """A product inside a product, and a quotient of a product, become one product."""
+    """Flatten a product inside a product, and a quotient by a product."""
     if not isinstance(expr, ir.Mul):
         return None
     factors: list[ir.Expr] = []
@@ -46,7 +46,7 @@ def flatten_product(expr: ir.Expr) -> ir.Expr | None:
             case ir.Mul(inner):
                 factors += inner
             case ir.Pow(ir.Mul(inner) as under, ir.Number(power)) if power == -1:
-                guarded = bool(find_brackets(under))  # 1/0, of whatever sign the others are
+                guarded = bool(find_brackets(under))  # 1/0 where the bracket is 0
                 factors += [factor] if guarded else [ir.Pow(f, factor.exponent) for f in inner]
             case ir.Pow(ir.Pow(base, ir.Number(power)), ir.Number(outer)) if (
                 power == -1 and outer == -1
@@ -64,7 +64,7 @@ def flatten_product(expr: ir.Expr) -> ir.Expr | None:
     refuses="A, B[N]; y[i] = A[i] + exp(B[i] + A[i])",
 )
 def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A sum inside a sum becomes one sum."""
+    """Flatten a sum inside a sum."""
     if not isinstance(expr, ir.Add):
         return None
     return ir.Add(tuple(part for term in expr.terms for part in ir.split_sum(term)))
@@ -77,7 +77,7 @@ def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, y[N]; z[i,j] = x[i] * y[j] + [j <= i] + exp([i <= j])",
 )
 def guard_product(expr: ir.Expr) -> ir.Expr | None:
-    """Brackets among the factors of a product become one guard around the other factors."""
+    """Move the brackets among the factors of a product into one guard around the others."""
     if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
         return None
     conditions = [f.condition for f in expr.factors if is_bracket(f)]
@@ -94,7 +94,7 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M]; y[N]; bool m[M, N]; z[i,j] = where(m[i,j], exp(x[i]), exp(y[j]))",
 )
 def choose_argument(expr: ir.Expr) -> ir.Expr | None:
-    """A choice between two values of a function is one value, unless that is of more entries."""
+    """Move a choice between two values of a function into the argument, if that adds no entries."""
     chosen: ir.Expr
     match expr:
         case ir.Where(condition, ir.Call(name, (one,)), ir.Call(same, (other,))) if name == same:
@@ -114,7 +114,7 @@ def choose_argument(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[N]; y[i] = where(x[i] < 2, (1 - x[i])**3, 0)",
 )
 def clip_argument(expr: ir.Expr) -> ir.Expr | None:
-    """A function that keeps from a number on the value it has there is that of the clipped one."""
+    """Clip the argument of a function that is constant beyond a number."""
     if not isinstance(expr, ir.Where):
         return None
     value, rest = expr.then, list[ir.Expr]()
@@ -133,7 +133,7 @@ def clip_argument(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_ends(condition: ir.Expr) -> Iterator[tuple[str, ir.Expr, ir.Expr]]:
-    """What clips an argument, the argument, the number at which; of a size its square too."""
+    """(min or max, the compared argument, the bound); for an abs, also of its square."""
     if not isinstance(condition, ir.Compare) or condition.relation in {"==", "!="}:
         return
     relation, one, other = condition.relation, condition.left, condition.right
@@ -148,15 +148,15 @@ def _find_ends(condition: ir.Expr) -> Iterator[tuple[str, ir.Expr, ir.Expr]]:
 
 
 def _exchange_factors(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The expression with `new` for a site, also where that is some factors of a product."""
+    """The expression with a site replaced, also where the site is some factors of a product."""
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def exchange_site(here: ir.Expr) -> ir.Expr:
         match here, site:
             case ir.Mul(factors), ir.Mul(own) if not Counter(own) - Counter(factors):
                 return ir.product_of([*(Counter(factors) - Counter(own)).elements(), new])
         return new if here is site else here
 
-    return rewrite_bottom_up(expr, visit)
+    return rewrite_bottom_up(expr, exchange_site)
 
 
 @rule(
@@ -166,7 +166,7 @@ def _exchange_factors(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
     refuses="x[N]; s = sum[j](where(j <= 3, x[j], 1))",
 )
 def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
-    """A guard directly under a sum restricts its range."""
+    """Move a guard directly under a sum into its condition."""
     match expr:
         case ir.Reduce("sum", bound, condition, ir.Where(guard, body, other)) if other is ir.ZERO:
             return ir.Reduce("sum", bound, ir.all_of(condition, guard), body)
@@ -180,16 +180,16 @@ def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
     refuses="A[M, N]; x[N]; y[M]; z[i] = sum[j, x[j] > 0](A[i,j]) / y[i]   # 0/0 of nothing",
 )
 def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
-    """A sum among the factors of a product moves to the outside, under fresh indices if needed.
+    """Move a sum among the factors of a product to the outside.
 
-    A sum of nothing is 0 whatever was drawn into it: only what is finite goes under a condition.
+    An empty sum is 0 whatever its factors are, so only finite factors go under a condition.
     """
     if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
         return None
     for k, summed in enumerate(expr.factors):
         rest = expr.factors[:k] + expr.factors[k + 1 :]
         if not isinstance(summed, ir.Reduce) or summed.kind != "sum" or summed.body is ir.ONE:
-            continue  # of a count nothing is gained
+            continue  # a count, which gains nothing
         if may_go_in(rest, summed):
             taken = {i.name for f in rest for i in find_free(f)}
             bound, condition, body = rename_bound(summed, taken)
@@ -205,7 +205,7 @@ def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
     refuses="A[M, N]; s = sum[i](max[j](A[i,j]))",
 )
 def merge_sums(expr: ir.Expr) -> ir.Expr | None:
-    """A sum directly inside a sum becomes one sum over both."""
+    """Merge a sum directly inside a sum."""
     match expr:
         case ir.Reduce("sum", outer, condition, ir.Reduce("sum", _, _, _) as inner):
             taken = {i.name for i in outer} | {i.name for i in find_free(condition)}
@@ -221,7 +221,7 @@ def merge_sums(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M]; index i < M; s[i] = sum[j, j <= i](x[j])",
 )
 def count_unused(expr: ir.Expr) -> ir.Expr | None:
-    """A bound index that does not occur leaves its extent, which is how often it is repeated."""
+    """Replace an unused bound index by a factor or an exponent: its extent."""
     match expr:
         case ir.Reduce("sum" | "prod" as kind, bound, condition, body):
             used = {*find_free(body), *find_free(condition)}
@@ -238,9 +238,9 @@ def count_unused(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Expr:
-    """How often conditions hold: a product, where no condition ties some of the indices to others.
+    """The number of index values under conditions, as a product over independent groups of indices.
 
-    Each index has a condition.
+    Each index occurs in a condition.
     """
     group, grows = {bound[0]}, True
     while grows:
@@ -262,7 +262,7 @@ def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Ex
     refuses="x[N]; index i, j < N; y[i] = sum[j, j <= i](x[j])",
 )
 def count_interval(expr: ir.Expr) -> ir.Expr | None:
-    """A bound index that only conditions bound, from below or above, leaves how often they hold."""
+    """Count a bound index that only bounds from below or above restrict."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
         return None
     parts = ir.split_and(expr.condition)
@@ -292,7 +292,7 @@ def count_interval(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_end(ends: list[Polynomial], is_last: int) -> Polynomial:
-    """The least of some ends, or the largest, without those that never are."""
+    """The minimum of upper ends or the maximum of lower ends, simplified."""
     gaps = ((a, [a - b if is_last else b - a for b in ends if b != a]) for a in ends)
     found = [a for a, gap in gaps if not any(map(is_never_negative, gap))] or ends[:1]
     if len(found := list(dict.fromkeys(found))) == 1:
@@ -309,10 +309,10 @@ def _find_end(ends: list[Polynomial], is_last: int) -> Polynomial:
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
 def distribute_product(expr: ir.Expr) -> ir.Expr | None:
-    """A product is distributed over a sum that is wider than some of its terms: that tensor goes.
+    """Distribute a product over a sum that is wider than some of its terms.
 
-    The sum spans the product's whole loop nest, while each term meets the other factors in a
-    contraction. A difference is left alone: there, distributing loses digits.
+    The sum spans all indices of the product, so its tensor would be large, while each term is
+    contracted with the other factors. A difference stays: distributing it loses digits.
     """
     match expr:
         case ir.Reduce("sum", bound, condition, ir.Mul(factors)):
@@ -330,14 +330,14 @@ def distribute_product(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _is_wide(wide: ir.Add, volume: set[ir.Index]) -> bool:
-    """Does it span the volume, when some term does not, and are its terms all added?"""
+    """Whether the sum spans the volume, some term does not, and no term is negative."""
     terms = [set(find_free(term)) for term in wide.terms]
     spans = volume <= set().union(*terms) and not all(volume <= term for term in terms)
     return spans and not any(map(is_negative, wide.terms))
 
 
 def is_negative(term: ir.Expr) -> bool:
-    """Is it subtracted?"""
+    """Whether the term is subtracted."""
     factors = ir.split_product(term)
     return any(isinstance(f, ir.Number) and f.value < 0 for f in factors)
 
@@ -349,9 +349,9 @@ def is_negative(term: ir.Expr) -> bool:
     refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
 )
 def contract_mean(expr: ir.Expr) -> ir.Expr | None:
-    """A mean of a product that no factor spans is a contraction over the number of entries.
+    """Write a mean of a product that no factor spans as a contraction over the number of entries.
 
-    So is a mean of some of the entries the sum of them over their number.
+    A mean under a condition becomes the sum over the number of its entries.
     """
     match expr:
         case ir.Reduce("mean", bound, condition, body) if condition is not ir.TRUE:
@@ -369,7 +369,7 @@ def contract_mean(expr: ir.Expr) -> ir.Expr | None:
 def rename_bound(
     reduce: ir.Reduce, taken: set[str]
 ) -> tuple[tuple[ir.Index, ...], ir.Expr, ir.Expr]:
-    """Bound indices, condition and body under indices that are not taken outside."""
+    """Bound indices, condition and body, with indices renamed that are taken outside."""
     nodes = [*walk(reduce.body), *walk(reduce.condition)]
     inside = [i for part in nodes if isinstance(part, ir.Reduce) for i in part.bound]
     inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]
@@ -380,12 +380,12 @@ def rename_bound(
 
 
 def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
-    """Is it an Iverson bracket: 1 where a condition holds, else 0?"""
+    """Whether the expression is an Iverson bracket: 1 where a condition holds, else 0."""
     return isinstance(expr, ir.Where) and expr.then is ir.ONE and expr.other is ir.ZERO
 
 
 def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
-    """May factors go into a sum, where they have no say if it is a sum of nothing?"""
+    """Whether factors may go into a sum: it is never empty, or they are safe."""
     guarded = isinstance(summed.body, ir.Where) and summed.body.other is ir.ZERO
     full = any(is_never_empty(summed.condition, index) for index in summed.bound)
     return (full and not guarded) or all(map(is_safe, factors))
@@ -399,9 +399,9 @@ def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
     refuses="a, b, c, d[N]; y[i] = a[i] * b[i] / c[i]; z[i] = sqrt(a[i]) * c[i] / b[i]",
 )
 def share_product(system: ir.System) -> Iterator[ir.System]:
-    """What elementwise products have in common is computed once: the most costly part first.
+    """Compute common parts of elementwise products once, the most costly first.
 
-    An equation that is the common part itself is read by its own name, before the others.
+    An equation that equals the common part is moved before the others and read by its own name.
     """
     names, found = Names.of(system), system
     while (best := _find_common(found)) is not None:
@@ -435,7 +435,7 @@ def share_product(system: ir.System) -> Iterator[ir.System]:
 
 
 def _find_common(system: ir.System) -> tuple[Powers, list[Site]] | None:
-    """What saves most if it is computed once, and the products that hold it."""
+    """The common part that saves most operations, and the products that contain it."""
     sites: list[Site] = [
         (equation, site, _read_powers(site))
         for equation in system.equations
@@ -463,7 +463,7 @@ def _find_common(system: ir.System) -> tuple[Powers, list[Site]] | None:
 
 
 def _walk_products(value: ir.Expr) -> Iterator[ir.Expr]:
-    """The products that are computed for each entry, outside of sums, rows and choices."""
+    """The products outside of reductions, rows and choices."""
     if isinstance(value, (ir.Access, ir.Reduce, ir.Along, ir.Where, ir.Compare)):
         return
     factors = value.factors if isinstance(value, ir.Mul) and not is_complex(value) else ()
@@ -474,7 +474,7 @@ def _walk_products(value: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def _read_powers(product: ir.Expr) -> Powers:
-    """The factors of a product with their powers; nothing where they do not simply add up."""
+    """The exponents of the bases of a product; empty where exponents cannot be added."""
     found: Powers = {}
     for factor in ir.split_product(product):
         base, power = factor, Fraction(1)
@@ -491,7 +491,7 @@ def _read_powers(product: ir.Expr) -> Powers:
 
 
 def _intersect(one: Powers, other: Powers) -> Powers:
-    """What two products have in common, numbers aside: of a half power all or nothing."""
+    """The common part of two products without numbers; fractional powers must be equal."""
     return {
         base: power if abs(power) < abs(other[base]) else other[base]
         for base, power in one.items()
@@ -502,13 +502,13 @@ def _intersect(one: Powers, other: Powers) -> Powers:
 
 
 def _holds(powers: Powers, common: Powers) -> bool:
-    """Is it a product of these and others?"""
+    """Whether a product contains the common part."""
     ratios = (powers.get(base, 0) / power for base, power in common.items())
     return all(ratio >= 1 for ratio in ratios)
 
 
 def _divide(powers: Powers, common: Powers, target: ir.Expr) -> ir.Expr:
-    """The product with a name for what is common, as often as that goes."""
+    """The product divided by the largest power of the common part, times that power of its name."""
     times = Fraction(int(min(powers[base] / power for base, power in common.items())))
     left = {base: power - times * common.get(base, 0) for base, power in powers.items()}
     return _write_powers({base: power for base, power in left.items() if power} | {target: times})
@@ -520,7 +520,7 @@ def _write_powers(powers: Powers) -> ir.Expr:
 
 
 def _count_saved(common: Powers, users: int) -> int:
-    """The operations on each entry that a name for it saves: products, quotients and powers."""
+    """The operations per entry that naming the common part saves."""
     if not any(map(find_free, common)):
         return 0
     powers = sum(abs(power) != 1 for power in common.values())

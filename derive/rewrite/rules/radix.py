@@ -1,9 +1,9 @@
-"""An index of which quotients and remainders are read is two indices: p = r*i + j.
+"""Splitting of an index whose quotients and remainders are read: p = r*i + j.
 
     y_p = x_(p // r) * w_(p % r)          y_(r*i + j) = x_i * w_j
 
-A plan reads both as views, and merges them where the equation's left side does. So it is with an
-index at a place that an earlier equation has made of several.
+A plan reads both as views, and merges them where the equation's left side does. An index at a place
+that an earlier equation merges from several indices is split too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from derive.ir.walk import (
 from derive.rewrite.rule import system_rule
 
 PARTS = {"floordiv", "mod"}
-Merged: TypeAlias = Mapping[ir.Tensor, tuple[ir.Expr, ...]]  # the places that equations write
+Merged: TypeAlias = Mapping[ir.Tensor, tuple[ir.Expr, ...]]  # the places on the left sides
 
 
 @system_rule(
@@ -35,7 +35,7 @@ Merged: TypeAlias = Mapping[ir.Tensor, tuple[ir.Expr, ...]]  # the places that e
     refuses="g[N]; index p < 2*N - 1; y[p] = g[p//2]",
 )
 def split_index(system: ir.System) -> Iterator[ir.System]:
-    """Indices of which quotients and remainders are read are taken apart."""
+    """Split indices whose quotients and remainders are read."""
     names = Names.of(system)
     merged = {e.target.tensor: e.target.places for e in system.equations}
     equations = tuple(_split_equation(equation, merged, names) for equation in system.equations)
@@ -44,12 +44,12 @@ def split_index(system: ir.System) -> Iterator[ir.System]:
 
 
 def _split_equation(equation: ir.Equation, merged: Merged, names: Names) -> ir.Equation:
-    """The equation with all such indices taken apart, those that its sums bind too."""
+    """The equation with its free and bound indices split."""
     if is_reading(equation.value, equation.target.tensor):
         return equation
     value, places = _split_bound(equation.value, merged, names), equation.target.places
     for index in find_free(equation.target):
-        found = _split(value, index, merged, names)
+        found = _split_index(value, index, merged, names)
         if found is not None:
             value, new = found
             places = tuple(substitute(place, {index: new}) for place in places)
@@ -57,27 +57,27 @@ def _split_equation(equation: ir.Equation, merged: Merged, names: Names) -> ir.E
 
 
 def _split_bound(expr: ir.Expr, merged: Merged, names: Names) -> ir.Expr:
-    """The expression with indices of sums and of other reductions taken apart."""
+    """The expression with bound indices of reductions split."""
 
-    def visit(here: ir.Expr) -> ir.Expr:
+    def split_reduction(here: ir.Expr) -> ir.Expr:
         if not isinstance(here, ir.Reduce):
             return here
         bound, both = list(here.bound), ir.Where(here.condition, here.body, ir.ZERO)
         for index in here.bound:
-            found = _split(both, index, merged, names)
+            found = _split_index(both, index, merged, names)
             if found is not None and isinstance(found[0], ir.Where):
                 both, new = found[0], found[1]
                 at = bound.index(index)
                 bound[at : at + 1] = find_free(new)
         return ir.Reduce(here.kind, tuple(bound), both.condition, both.then)
 
-    return rewrite_bottom_up(expr, visit)
+    return rewrite_bottom_up(expr, split_reduction)
 
 
-def _split(
+def _split_index(
     expr: ir.Expr, index: ir.Index, merged: Merged, names: Names
 ) -> tuple[ir.Expr, ir.Expr] | None:
-    """The expression over the parts of an index, and the index made of them."""
+    """The expression over the parts of an index, and the index in terms of its parts."""
     place: ir.Expr = index
     taken = Names(names)
     waiting = [index]
@@ -105,9 +105,9 @@ def _is_part(expr: ir.Expr) -> bool:
 
 
 def _find_parts(expr: ir.Expr, index: ir.Index, merged: Merged, taken: Names) -> Iterator[ir.Expr]:
-    """What an index is made of.
+    """The ways to write an index by several new ones.
 
-    It is divided by a number that its extent is a multiple of, or stands at a merged place.
+    The index is divided by a divisor of its extent, or occurs at a merged place.
     """
     for part in walk(expr):
         match part:
@@ -127,7 +127,7 @@ def _find_parts(expr: ir.Expr, index: ir.Index, merged: Merged, taken: Names) ->
 
 
 def _simplify(expr: ir.Expr) -> ir.Expr:
-    """Places, quotients and remainders in their simplest form."""
+    """A node with its positions, quotients and remainders simplified."""
     match expr:
         case ir.Access(tensor, places):
             return ir.Access(tensor, tuple(map(simplify_place, places)))

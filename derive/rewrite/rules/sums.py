@@ -1,4 +1,4 @@
-"""Rules on sums: what does not depend on the reduced index goes outside; squares are opened.
+"""Rules on sums: constant factors are hoisted; kinks and squares are expanded.
 
 sum_j a_i * f_j = a_i * sum_j f_j
 """
@@ -26,25 +26,25 @@ from derive.rewrite.guards import find_need
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
 
-MOST_POWER = 4  # of a difference: it has one term more
+MOST_POWER = 4  # the largest power of a difference; it has 5 terms
 _LINEAR = ("sum", "mean")
 _SHIFTED = ("mean", *(row.name for row in REDUCTIONS if "+" in row.passes.split()))
 
 
 def find_factors(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The factors of a product, those of products inside it too."""
+    """The factors of a product and of products inside it."""
     if isinstance(expr, ir.Mul):
         return tuple(inner for factor in expr.factors for inner in find_factors(factor))
     return (expr,)
 
 
 def is_number(expr: ir.Expr) -> bool:
-    """Is it the same number wherever it stands?"""
+    """Whether the expression is a number: free of indices and tensors."""
     return not find_free(expr) and not find_accesses(expr)
 
 
 def is_contraction(term: ir.Expr, bound: tuple[ir.Index, ...]) -> bool:
-    """Is it a product of several factors that depend on the bound indices?"""
+    """Whether the term is a product of several factors that depend on the bound indices."""
     return sum(bool(set(find_free(f)) & set(bound)) for f in find_factors(term)) > 1
 
 
@@ -55,9 +55,9 @@ def is_contraction(term: ir.Expr, bound: tuple[ir.Index, ...]) -> bool:
     refuses="A[M, N]; y[M]; z[i] = sum[j, j < i](A[i,j] * y[i - 1])",
 )
 def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
-    """Factors that do not depend on the bound indices go out of a sum or a mean.
+    """Hoist factors that do not depend on the bound indices out of a sum or a mean.
 
-    Where a condition leaves entries out, only what could be read there, and is finite, goes out.
+    Under a condition, a factor is hoisted only if it is readable and finite everywhere.
     """
     match expr:
         case ir.Reduce(kind, bound, condition, ir.Mul() as body) if kind in _LINEAR:
@@ -67,9 +67,9 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
     outside = [f for f in factors if not set(find_free(f)) & set(bound)]
     if condition is not ir.TRUE or any(find_brackets(f) for f in factors if f not in outside):
         inner = (part.condition for f in factors if f not in outside for part in find_brackets(f))
-        told = ir.all_of(condition, *inner)
-        outside = [f for f in outside if is_safe(f) or find_need(told, f) is ir.TRUE]
-        if kind == "mean":  # a bracket outside would hide that there is none of nothing
+        entries = ir.all_of(condition, *inner)
+        outside = [f for f in outside if is_safe(f) or find_need(entries, f) is ir.TRUE]
+        if kind == "mean":  # the mean of an empty row is nan, which a bracket outside would hide
             outside = [f for f in outside if not find_brackets(f)]
     inside = [f for f in factors if f not in outside]
     if not outside or not inside or not all(map(is_finite_where_defined, factors)):
@@ -94,7 +94,7 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
     "infinity among them may give nan",
 )
 def open_kink(expr: ir.Expr) -> ir.Expr | None:
-    """The size of differences of two vectors by which of them are smaller: these can be sorted."""
+    """Expand absolute values of differences of two vectors by their order, found by a sort."""
     match expr:
         case ir.Reduce("sum", bound, condition, body):
             factors, numbers = find_factors(body), list[ir.Expr]()
@@ -106,7 +106,7 @@ def open_kink(expr: ir.Expr) -> ir.Expr | None:
     for k, factor in enumerate(factors):
         others = [*factors[:k], *factors[k + 1 :]]
         for index in bound:
-            sides = _part_kink(factor, index)
+            sides = _split_kink(factor, index)
             parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
             if sides is None or not all(map(is_safe, (*factors, *parts))):
                 continue
@@ -118,17 +118,17 @@ def open_kink(expr: ir.Expr) -> ir.Expr | None:
                 gaps = _sum_gaps(*sides[2:], own[0], index)
                 if gaps is not None and not any({*each} & {*bound} for each in found):
                     return ir.product_of([*numbers, *others, gaps])
-            opened = _open_kink(sides, index, find_names(expr))
+            opened = _expand_kink(sides, index, find_names(expr))
             terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in opened]
             order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
             return ir.product_of(
-                [*numbers, ir.sum_of([_sum_apart(t, order, bound) for t in terms])]
+                [*numbers, ir.sum_of([_sum_first(t, order, bound) for t in terms])]
             )
     return None
 
 
-def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.Expr] | None:
-    """The function, its power, and the two that it compares: what has no such index, what has."""
+def _split_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.Expr] | None:
+    """The function, its power, the side without the index and the side with it."""
     power, name = 1, ""
     match factor:
         case ir.Pow(ir.Call("abs" | "relu" as root) as base, ir.Number(n)) if n.denominator == 1:
@@ -141,7 +141,7 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
     match factor:
         case ir.Call("abs" | "relu" as name, (ir.Add(parts),)) if not holds_complex(factor):
             above = [part for part in parts if index not in find_free(part)]
-            below = [turn(part) for part in parts if part not in above]
+            below = [negate_term(part) for part in parts if part not in above]
         case ir.Call("max" | "min" as name, (one, other)):
             if index in find_free(one):
                 one, other = other, one
@@ -153,18 +153,18 @@ def _part_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.
     return name, power, ir.sum_of(above), below[0]
 
 
-def _open_kink(
+def _expand_kink(
     kink: tuple[str, int, ir.Expr, ir.Expr], index: ir.Index, taken: set[str]
 ) -> list[tuple[ir.Expr, list[ir.Expr]]]:
-    """The terms, each with the condition under which it counts.
+    """The terms of an expanded kink, each with its condition and factors.
 
-    Of a power both are less a mean first: an offset that they share would leave no digits. Two
-    that are equal differ by 0: those of one vector are taken in their order. A nan is in no order:
-    a term without a condition has the one that is summed, and others have the other outside.
+    A mean is subtracted from both sides of a power first, because a common offset would cost all
+    digits. Ties differ by 0; those inside one vector are ordered by index. A nan satisfies no
+    condition: a term without one contains the summed side, and the others contain the other side.
     """
     name, power, one, other = kink
-    is_turned = is_negative(one) and is_negative(other)  # as it is written: one order serves both
-    sides = (turn(other), turn(one)) if is_turned else (other, one)
+    is_turned = is_negative(one) and is_negative(other)  # compare as written, without the signs
+    sides = (negate_term(other), negate_term(one)) if is_turned else (other, one)
     below: ir.Expr
     above: ir.Expr
     below, above = (ir.Compare(sign, *sides) for sign in ("><" if is_turned else "<>"))
@@ -183,10 +183,10 @@ def _open_kink(
         one, other = (less(side, mean) for side in (one, other))
 
     def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
-        """The terms of the power of the difference, so many times, where a condition holds."""
+        """The terms of the power of the difference times a number, where a condition holds."""
         counts = [(-1) ** k * comb(power, k) * number for k in range(power + 1)]
         return [
-            (condition, [*_list_number(n), *[one] * (power - k), *[other] * k])
+            (condition, [*_number_factors(n), *[one] * (power - k), *[other] * k])
             for k, n in enumerate(counts)
         ]
 
@@ -200,9 +200,9 @@ def _open_kink(
 def find_centre(
     bound: tuple[ir.Index, ...], body: ir.Expr, others: Collection[ir.Index]
 ) -> ir.Expr:
-    """The mean that is taken off a side of a difference and off the other side, over `others`.
+    """The mean of one side of a difference, to be subtracted from both sides.
 
-    It is 0 where this side is empty and the other one may have entries.
+    It is 0 where this side is empty and the other side, over `others`, may have entries.
     """
     if all(
         is_filled(index) or any(is_same_extent(index.extent, other.extent) for other in others)
@@ -215,53 +215,53 @@ def find_centre(
 
 
 def less(expr: ir.Expr, centre: ir.Expr) -> ir.Expr:
-    """The expression less its mean."""
+    """The expression minus a mean."""
     return ir.sum_of([expr, ir.product_of([ir.MINUS_ONE, *find_factors(centre)])])
 
 
 def _sum_gaps(one: ir.Expr, other: ir.Expr, own: ir.Index, index: ir.Index) -> ir.Expr | None:
-    """sum_ij |a_i - a_j| = sum_j a_j * (4 * rank_j - 2 * (N - 1)): one order, and one rank."""
+    """sum_ij |a_i - a_j| = sum_j a_j * (4 * rank_j - 2 * (N - 1)), with one sort."""
     if substitute(one, {own: index}) is not other:
         return None
-    ((below, _), *_) = _open_kink(("abs", 1, one, other), index, set())
+    ((below, _), *_) = _expand_kink(("abs", 1, one, other), index, set())
     rank = ir.Reduce("sum", (index,), below, ir.ONE)
     middle = ir.Mul((ir.Number(Fraction(-2)), ir.Add((own.extent, ir.MINUS_ONE))))
     weight = ir.Add((ir.Mul((ir.Number(Fraction(4)), rank)), middle))
     return ir.Reduce("sum", (own,), ir.TRUE, ir.Mul((one, weight)))
 
 
-def _list_number(number: Fraction | int) -> list[ir.Expr]:
-    """The number as a factor; none where it is 1."""
+def _number_factors(number: Fraction | int) -> list[ir.Expr]:
+    """The number as a list of factors, empty for 1."""
     return [] if number == 1 else [ir.Number(Fraction(number))]
 
 
-def _part_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
+def _split_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
     """(the product of the rational factors, the others)."""
     factors = find_factors(term)
     numbers = (factor.value for factor in factors if isinstance(factor, ir.Number))
     return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, ir.Number)]
 
 
-def turn(term: ir.Expr) -> ir.Expr:
-    """The term with the contrary sign."""
-    number, rest = _part_numbers(term)
-    return ir.product_of([*_list_number(-number), *rest])
+def negate_term(term: ir.Expr) -> ir.Expr:
+    """The negated term."""
+    number, rest = _split_numbers(term)
+    return ir.product_of([*_number_factors(-number), *rest])
 
 
 def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
     """(the product of the rational factors, the product of the others)."""
-    number, rest = _part_numbers(term)
+    number, rest = _split_numbers(term)
     return number, ir.product_of(rest)
 
 
-def _sum_apart(
+def _sum_first(
     term: tuple[ir.Expr, list[ir.Expr]],
     order: tuple[ir.Index, ir.Index],
     bound: tuple[ir.Index, ...],
 ) -> ir.Expr:
-    """A term summed over one of two indices first, and what does not depend on it outside.
+    """A term summed over one of two indices first, with the factors free of it outside.
 
-    It is the one that only the condition has, if there is one: the entries then are counted.
+    The first index is one that only the condition has, if there is one: its entries are counted.
     """
     condition, factors = term
     index = next((i for i in order[::-1] if not any(i in find_free(f) for f in factors)), order[0])
@@ -285,7 +285,7 @@ def _sum_apart(
     refuses="a[M]; f[M, N]; y[i] = logsumexp[j](f[i,j] + where(a[i] > 0, 0, -oo))",
 )
 def hoist_term(expr: ir.Expr) -> ir.Expr | None:
-    """Terms that do not depend on the bound indices go out of a reduction that keeps shifts."""
+    """Hoist terms free of the bound indices out of a reduction that commutes with shifts."""
     match expr:
         case ir.Reduce(kind, bound, condition, ir.Add(terms)) if kind in _SHIFTED:
             outside = [t for t in terms if is_safe(t) and not {*find_free(t)} & {*bound}]
@@ -302,7 +302,7 @@ def hoist_term(expr: ir.Expr) -> ir.Expr | None:
     refuses="f[M, N]; y[i] = max[j](-2 * f[i,j])",
 )
 def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
-    """Positive numbers go out of a largest or smallest entry."""
+    """Hoist positive numbers out of a maximum or minimum."""
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Mul() as body):
             outside = [f for f in find_factors(body) if is_positive(f) and is_number(f)]
@@ -312,7 +312,7 @@ def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
     return None
 
 
-# Functions that never fall, where what follows their first argument is no number below 0.
+# Functions that never decrease in the first argument if the others are nonnegative.
 RISING = "exp expm1 log log1p erf atan tanh sigmoid logsigmoid relu leaky_relu elu softplus"
 
 
@@ -323,12 +323,12 @@ RISING = "exp expm1 log log1p erf atan tanh sigmoid logsigmoid relu leaky_relu e
     refuses="a[N]; x[M, N]; y[i] = max[j](leaky_relu(x[i,j], a[j]))",
 )
 def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
-    """A function that never falls is applied to the largest entry alone."""
+    """Apply a function that never decreases to the maximum entry alone."""
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
             is_full = all(is_never_empty(condition, index) for index in bound)
             is_rising = all(is_number(each) and is_never_negative(each) for each in rest)
-            if name in {"max", "min"}:  # a bound, on whichever side
+            if name in {"max", "min"}:  # a bound on either side
                 sides = [part for part in (body, *rest) if {*find_free(part)} & {*bound}]
                 rest = [part for part in (body, *rest) if part not in sides]
                 is_rising = len(sides) == len(rest) == 1
@@ -340,7 +340,7 @@ def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
     return None
 
 
-# Functions that rise wherever they are defined, and are defined everywhere.
+# Functions that are defined everywhere and increase strictly.
 ALWAYS_RISING = "exp expm1 erf atan tanh sigmoid logsigmoid softplus"
 
 
@@ -351,7 +351,7 @@ ALWAYS_RISING = "exp expm1 erf atan tanh sigmoid logsigmoid softplus"
     refuses="x[M, N]; a[i] = argmax[j](relu(x[i,j]))",
 )
 def drop_rising(expr: ir.Expr) -> ir.Expr | None:
-    """The place of the largest value of a function that rises is that of its largest argument."""
+    """Drop an increasing function under an argmax."""
     match expr:
         case ir.Reduce("argmax", bound, condition, body):
             numbers = ir.product_of([f for f in find_factors(body) if is_number(f)])
@@ -370,20 +370,22 @@ def drop_rising(expr: ir.Expr) -> ir.Expr | None:
     if is_positive(numbers):
         return ir.Reduce("argmax", bound, condition, inner)
     return (
-        ir.Reduce("argmax", bound, condition, turn(inner)) if is_positive(turn(numbers)) else None
+        ir.Reduce("argmax", bound, condition, negate_term(inner))
+        if is_positive(negate_term(numbers))
+        else None
     )
 
 
-# A squared difference that is summed becomes products that meet in pairs.
+# A sum of squared differences becomes a sum of contractions.
 #
 #     sum_d (x_id - y_jd)**2 = max(sum_d u_id**2 + sum_d v_jd**2 - 2 * sum_d u_id * v_jd, 0)
 #
-# with u = x - c and v = y - c for the mean c_d of the y_jd. What rounding leaves is a few parts in
-# the number of digits of the largest u**2 and v**2: an offset that x and y have in common costs
-# nothing, and points much closer together than all of them are spread lose the digits of their
-# distance. A value that has no such mean for sure is not moved.
+# with u = x - c and v = y - c for the mean c_d of the y_jd. The error is a few units in the last
+# place of the largest u**2 and v**2. So a common offset of x and y costs nothing, while points much
+# closer together than the spread of all points lose the digits of their distance. A value that may
+# have no mean is not shifted.
 
-MOST_TERMS = 4  # in a square; so many have ten products
+MOST_TERMS = 4  # in a square; four terms give ten products
 TWO = ir.Number(Fraction(2))
 
 _Terms: TypeAlias = tuple[tuple[Fraction, ir.Expr], ...]
@@ -400,10 +402,10 @@ _Terms: TypeAlias = tuple[tuple[Fraction, ir.Expr], ...]
     keeps_sign=True,
 )
 def expand_square(expr: ir.Expr) -> ir.Expr | None:
-    """A square that is wider than each of its terms is multiplied out under a sum or a mean.
+    """Multiply out, under a sum or a mean, a square that is wider than each of its terms.
 
-    First all terms are moved so that the means of all but one are 0. Where the other factors are
-    never negative, neither is the sum.
+    First all terms are shifted so that the means of all but one are 0. If the other factors are
+    nonnegative, a max with 0 keeps the sum nonnegative.
     """
     found = multiply_out(expr)
     if found is None or holds_complex(expr):
@@ -414,7 +416,7 @@ def expand_square(expr: ir.Expr) -> ir.Expr | None:
 
 
 def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] | None:
-    """(factors free of what is summed, the others beside the square, the sum multiplied out)."""
+    """(factors free of the summed indices, the other factors, the sum multiplied out)."""
     match expr:
         case ir.Reduce("sum" | "mean", bound, condition, body):
             factors = find_factors(body)
@@ -430,12 +432,12 @@ def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] 
             inside = {*bound, *find_free(condition)}
             outer = [f for f in others if condition is ir.TRUE and not inside & {*find_free(f)}]
             rest = [f for f in others if f not in outer]
-            return outer, rest, _expand(expr, rest, _centre(terms, expr))
+            return outer, rest, _expand(expr, rest, _subtract_means(terms, expr))
     return None
 
 
-def _centre(terms: _Terms, square: ir.Reduce) -> _Terms:
-    """The terms less their means over the indices that only they have; the first takes those up."""
+def _subtract_means(terms: _Terms, square: ir.Reduce) -> _Terms:
+    """The terms minus their means over their own indices; the first term gets the means back."""
     common = set.intersection(*({*find_free(term)} for _, term in terms))
     taken = {i.name for i in (*square.bound, *find_free(square))}
     moved, shifts = [terms[0]], list[ir.Expr]()
@@ -448,14 +450,14 @@ def _centre(terms: _Terms, square: ir.Reduce) -> _Terms:
         centre = find_centre(bound, body, find_free(terms[0][1]))
         moved.append((number, less(term, centre)))
         scale = number / terms[0][0]
-        shifts.append(ir.product_of([*_list_number(scale), *find_factors(centre)]))
+        shifts.append(ir.product_of([*_number_factors(scale), *find_factors(centre)]))
     if shifts:
         moved[0] = (terms[0][0], ir.Add((terms[0][1], *shifts)))
     return tuple(moved)
 
 
 def _find_terms(factor: ir.Expr) -> _Terms | None:
-    """The terms of a wide sum that is squared, each as (number, the rest)."""
+    """The terms of a squared wide sum, each as (number, rest)."""
     match factor:
         case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if power == 2:
             own, parts = {*find_free(whole)}, (f for term in terms for f in find_factors(term))
@@ -465,13 +467,13 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
 
 
 def _expand(square: ir.Reduce, rest: Sequence[ir.Expr], terms: _Terms) -> ir.Expr:
-    """The squares of the terms, and twice the products of each two."""
+    """The squares of the terms, and twice the product of each pair."""
 
-    def take(number: Fraction, *factors: ir.Expr) -> ir.Expr:
+    def make_term(number: Fraction, *factors: ir.Expr) -> ir.Expr:
         kept = [f for f in (*rest, *factors) if f is not ir.ONE] or [ir.ONE]
         whole = ir.Reduce(square.kind, square.bound, square.condition, ir.product_of(kept))
         return whole if number == 1 else ir.Mul((ir.Number(number), whole))
 
-    squares = [take(number**2, ir.Pow(term, TWO)) for number, term in terms]
-    products = [take(2 * a * b, one, other) for (a, one), (b, other) in combinations(terms, 2)]
+    squares = [make_term(number**2, ir.Pow(term, TWO)) for number, term in terms]
+    products = [make_term(2 * a * b, one, other) for (a, one), (b, other) in combinations(terms, 2)]
     return ir.Add((*squares, *products))

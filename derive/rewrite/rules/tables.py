@@ -1,9 +1,9 @@
-"""What depends on an index only through a place is computed once for each value of the place.
+"""Tables over places: an expression of a place is computed once for each value of the place.
 
     y_eo = sum_d W_od * h_(s_e)d          p_uo = sum_d W_od * h_ud;   y_eo = p_(s_e)o
 
-A gather commutes with what is linear and with what is elementwise. Substitution shows it: put u for
-the place, and an index of the place is gone. Which side is cheaper follows from the sizes.
+A gather commutes with linear and with elementwise operations. To test it, the place is replaced by
+u: an index of the place must be gone then. The sizes decide which side is cheaper.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ HEAVY = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
 
 
 def find_keys(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The places that may stand for their indices: those of data, of functions, and differences."""
+    """The places that may be keys of tables: entries of tensors, functions, and differences."""
     places = (place for access in find_accesses(expr) for place in access.places)
     return tuple(dict.fromkeys(place for place in places if _is_key(place)))
 
@@ -43,13 +43,13 @@ def _is_key(place: ir.Expr) -> bool:
 
 
 def is_affine(place: ir.Expr) -> bool:
-    """Is it a sum of multiples of indices?"""
+    """Whether the place is a sum of multiples of indices."""
     atoms = Polynomial.of(place).atoms
     return all(isinstance(each, ir.Index) or not find_free(each) for each in atoms)
 
 
 def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
-    """The extent of the places that a key stands at, if they have one."""
+    """The extent of all axes that a key is a place of; None if they differ."""
     extents = [
         extent
         for access in find_accesses(expr)
@@ -62,7 +62,7 @@ def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
 
 @dataclass
 class Tables(ABC):
-    """The tables of a system: by what they hold, and the equations that define them."""
+    """The tables of a system: the equations that define them, by value and axes."""
 
     system: ir.System
 
@@ -72,28 +72,32 @@ class Tables(ABC):
 
     @cached_property
     def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
-        """The tensors that may hold more than finite numbers."""
+        """The tensors that may be infinite or nan, with their marked copies."""
         return find_nonfinite(self.system, signs=True)
 
     @abstractmethod
-    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
-        """The expression with reads of tables for its largest parts that tables can hold."""
+    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with its largest parts that fit a table replaced by table reads."""
 
     def open_values(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
-        """The expression with the values in it opened, each under what guards it."""
+        """The expression with table reads inserted in its children, each under its guards."""
         match expr:
             case ir.Reduce(kind, bound, condition, body):
-                return ir.Reduce(kind, bound, condition, self.open(body, (*guards, condition)))
+                return ir.Reduce(
+                    kind, bound, condition, self.insert_reads(body, (*guards, condition))
+                )
             case ir.Along(kind, index, condition, body, columns):
-                inside = self.open(body, (*guards, condition))
+                inside = self.insert_reads(body, (*guards, condition))
                 return ir.Along(kind, index, condition, inside, columns)
             case ir.Where(condition, then, other):
-                then = self.open(then, (*guards, condition))
-                return ir.Where(condition, then, self.open(other, (*guards, ir.Not(condition))))
-        return map_children(expr, lambda part: self.open(part, guards))
+                then = self.insert_reads(then, (*guards, condition))
+                return ir.Where(
+                    condition, then, self.insert_reads(other, (*guards, ir.Not(condition)))
+                )
+        return map_children(expr, lambda part: self.insert_reads(part, guards))
 
     def is_harmful(self, body: ir.Expr) -> bool:
-        """May an entry that nobody reads be infinite? Its gradient would be 0 * oo."""
+        """Whether an unread entry may be infinite: its gradient would be 0 * oo."""
         return is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite))
 
     def define(
@@ -104,7 +108,7 @@ class Tables(ABC):
         is_row: bool = True,
         name: str = "",
     ) -> ir.Expr:
-        """A read of a table at places for some of its indices: its last ones, or its first."""
+        """A read of a new or known table, at `places` for its last axes, or its first."""
         others = tuple(i for i in find_free(body) if i not in places)
         axes = (*others, *places) if is_row else (*places, *others)
         if (body, axes) not in self.made:
@@ -114,12 +118,12 @@ class Tables(ABC):
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
     def tabulate(self, equations: Sequence[ir.Equation]) -> Iterator[ir.System]:
-        """The system with tables, where there is one; an equation that is one goes to readers."""
+        """The system with tables, if any; an equation that becomes one read is inlined."""
         found: list[ir.Equation] = []
         whole: list[ir.Equation] = []
         for equation in equations:
             self.target, count = equation.target.tensor.name, len(self.made)
-            value = self.open(reduce(put_value, whole, equation.value), ())
+            value = self.insert_reads(reduce(put_value, whole, equation.value), ())
             found += [*list(self.made.values())[count:], ir.Equation(equation.target, value)]
             if isinstance(value, ir.Access) and equation.target.tensor not in self.system.results:
                 whole.append(found[-1])
@@ -129,22 +133,24 @@ class Tables(ABC):
 
 @dataclass
 class _Places(Tables):
-    """Tables of what is read at places."""
+    """Tables over places."""
 
-    allowed: Sequence[ir.Expr]  # keys that are tried
-    is_strict: bool = True  # all indices of a key are gone, else one at least
-    adds: bool = False  # instead: what is multiplied by reads is added up by place before
-    runs: dict[ir.Expr, ir.Index] = field(default_factory=dict)  # the values of keys, by extent
+    allowed: Sequence[ir.Expr]  # the keys to try
+    is_strict: bool = True  # a table has no index of its key; else it lacks at least one
+    adds: bool = False  # the factors of reads are summed by place first, instead
+    runs: dict[ir.Expr, ir.Index] = field(
+        default_factory=dict
+    )  # the indices over values of keys, by extent
 
-    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
-        """The expression with reads of tables for its largest parts that a key stands for."""
+    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with its largest parts that depend on a key replaced by table reads."""
         keys = [key for key in find_keys(expr) if key in self.allowed]
         if not keys:
             return expr
         heavy = [part for part in walk(expr) if isinstance(part, HEAVY)]
         worked = (k for k in keys if any(k in walk(part) and k is not part for part in heavy))
         for key in () if self.adds else worked:
-            read = self.read(expr, key)
+            read = self.read_table(expr, key)
             if read is not None:
                 return read
         match expr:
@@ -159,8 +165,8 @@ class _Places(Tables):
                 return expr
         return self.open_values(expr, guards)
 
-    def read(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
-        """A read of a table in place of an expression, if an index of the key stands only there."""
+    def read_table(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
+        """A read of a table for an expression that has an index of the key only inside the key."""
         free = {*find_free(expr)}
         if not {*find_free(key)} <= free:
             return None
@@ -176,18 +182,20 @@ class _Places(Tables):
             return None
         if self.is_harmful(body):
             return None
-        is_row = bool({*find_free(body)} & {*find_free(key)})  # of rows entries are read
+        is_row = bool(
+            {*find_free(body)} & {*find_free(key)}
+        )  # the table's rows are read at entries
         return self.define(body, {run: key}, is_row=is_row)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
-        """The index of the values of a key, if it is a place of one extent."""
+        """The index over the values of a key, if all its axes have one extent."""
         extent = find_extent(expr, key)
         if extent is not None and extent not in self.runs:
             self.runs[extent] = self.names.take_index(ir.Index("u", extent))
         return None if extent is None else self.runs[extent]
 
     def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
-        """A sum of a product: what is summed over indices of the table alone is in the table."""
+        """A sum of a product, with the factors that share inner indices moved into a table."""
         own = find_free(key)
         factors, stand_in = find_factors(expr.body), ir.Index("#", ir.ONE)
         for gone in ({*own}, *({index} for index in own if len(own) > 1)):
@@ -199,17 +207,19 @@ class _Places(Tables):
             if not inner or not any(key in find_keys(f) for f in part):
                 continue
             over = tuple(i for i in expr.bound if i in inner)
-            read = self.read(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
+            read = self.read_table(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
             if read is not None:
                 kept = tuple(i for i in expr.bound if i not in inner)
-                left = ir.product_of([*(self.open(f, ()) for f in factors if f not in part), read])
+                left = ir.product_of(
+                    [*(self.insert_reads(f, ()) for f in factors if f not in part), read]
+                )
                 return ir.sum_over(kept, left, expr.condition)
         return None
 
     def _add_up(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
-        """A sum over an index of the key as one over the values of the key."""
+        """A sum over an index of the key as a sum over the values of the key."""
         over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
-        is_told = is_affine(key) or find_accesses(key)  # a table of data may be of any length
+        is_told = is_affine(key) or find_accesses(key)  # a data-dependent table may have any length
         if not over or run is None or run in find_free(expr) or is_told:
             return None
         factors = find_factors(expr.body)
@@ -231,18 +241,18 @@ class _Places(Tables):
 
 @dataclass
 class _Labels(Tables):
-    """Tables of 1 where a row has a label, else 0."""
+    """One-hot tables: 1 where a row has a label, else 0."""
 
-    labels: Sequence[ir.Access]  # keys that are tried
+    labels: Sequence[ir.Access]  # the keys to try
 
-    def open(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
-        """The expression with sums over entries at labels as products with such tables."""
+    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with sums of entries at labels as products with one-hot tables."""
         if isinstance(expr, ir.Reduce) and expr.kind == "sum":
             expr = reduce(self._multiply, self.labels, expr)
         return self.open_values(expr, guards)
 
     def _multiply(self, expr: ir.Reduce, key: ir.Access) -> ir.Reduce:
-        """The sum over all labels too, if the entries have other indices than the key."""
+        """The sum extended over all labels, if the entries have other indices than the key."""
         own, extent = {*find_free(key)}, find_extent(expr.body, key)
         segments = (each for each in find_accesses(expr.condition) if each.tensor.kind == "int")
         if extent is None or not own & {*expr.bound} or any(segments):
@@ -255,7 +265,7 @@ class _Labels(Tables):
         is_known = all(is_finite(mark_tensors(each, self.nonfinite)) for each in mine)
         if own <= free or free <= own or not is_known:
             return expr
-        rows = [  # a row stands at its own place, for all its readers
+        rows = [  # one table for all readers
             p if isinstance(p, ir.Index) and p not in key.places[:k] else ir.Index(f"r{k}", length)
             for k, (p, length) in enumerate(zip(key.places, key.tensor.shape, strict=True))
         ]
@@ -277,7 +287,7 @@ class _Labels(Tables):
     "where(j - i <= -C, t[2*C], where(j - i >= C, t[0], t[j - i + C]))",
 )
 def join_reads(expr: ir.Expr) -> ir.Expr | None:
-    """A choice between reads of one tensor is one read, at a place kept between two bounds."""
+    """Join a choice between reads of one tensor into one read at a clipped place."""
     pieces = list(_find_pieces(expr, ()))
     reads = [read for read, _ in pieces if isinstance(read, ir.Access)]
     if not 1 < len(reads) == len(pieces) or len({read.tensor for read in reads}) > 1:
@@ -293,7 +303,7 @@ def join_reads(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_pieces(expr: ir.Expr, told: Conditions) -> Iterator[tuple[ir.Expr, Conditions]]:
-    """The values of a nested choice, or read at a place between bounds, and where each is taken."""
+    """The values of a nested choice, or of a read at a clipped place, with their conditions."""
     match expr:
         case ir.Where(condition, then, other):
             yield from _find_pieces(then, (*told, condition))
@@ -315,7 +325,10 @@ def _find_pieces(expr: ir.Expr, told: Conditions) -> Iterator[tuple[ir.Expr, Con
 
 
 def _find_facts(told: Conditions) -> Facts:
-    """What conditions keep >= 0, of two ways in which one may hold that which the others leave."""
+    """The polynomials that conditions keep >= 0.
+
+    If a condition may hold in two ways and the others exclude one of these, the other one holds.
+    """
     facts = tuple(fact for condition in told for fact in find_facts(condition))
     ways: list[list[Facts]] = []
     for condition in told:
@@ -337,7 +350,7 @@ def _find_facts(told: Conditions) -> Facts:
 
 
 def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
-    """The place that has these pieces, as one position kept between bounds."""
+    """The clipped position that equals each place under its conditions."""
     moved = dict.fromkeys(place for place, _ in pieces if find_free(place))
     ends = dict.fromkeys(Polynomial.of(place) for place, _ in pieces if place not in moved)
     if len(moved) != 1 or len(ends) != 2:
@@ -363,7 +376,7 @@ def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
     refuses="h[N, D]; W[E, D]; int s[E] < N; y[e] = sum[d](W[e,d] * h[s[e],d])",
 )
 def tabulate_places(system: ir.System) -> Iterator[ir.System]:
-    """What stands for an index only through a place is computed for each value of the place."""
+    """Compute parts that depend on an index only through a place in tables over the place."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
     for is_strict in (True, False):
         several = keys if is_strict else tuple(k for k in keys if len(find_free(k)) > 1)
@@ -380,7 +393,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
     refuses="q[N, M]; t[2*C + 1, M]; y[i] = sum[j](q[i,j] * t[clip(j - i, -C, C) + C,j])",
 )
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
-    """What reads of a table are multiplied by is added up for each of its places before."""
+    """Sum the factors of table reads by place before the product."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
     yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
 
@@ -393,7 +406,7 @@ def add_by_place(system: ir.System) -> Iterator[ir.System]:
     refuses="int s[N, L] < A; T[N, L, A]; y[n] = sum[l](T[n,l,s[n,l]])",
 )
 def multiply_labels(system: ir.System) -> Iterator[ir.System]:
-    """A sum of entries at labels is a product of matrices with rows that are 1 at the label."""
+    """Write a sum of entries at labels as a product with one-hot matrices."""
     keys = dict.fromkeys(k for e in system.equations for k in find_keys(e.value))
     labels = tuple(key for key in keys if isinstance(key, ir.Access))
     for allowed in (labels, *((key,) for key in labels if len(labels) > 1)):
@@ -401,7 +414,7 @@ def multiply_labels(system: ir.System) -> Iterator[ir.System]:
 
 
 def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
-    """The equations, with those put where they are read that are elementwise."""
+    """The equations, with elementwise ones that have keys inlined."""
     whole: list[ir.Equation] = []
     found: list[ir.Equation] = []
     for equation in system.equations:

@@ -1,4 +1,4 @@
-"""Terms, each a number times the sum of a product, and what they have in common.
+"""Terms, each a number times the sum of a product, and factoring of common parts.
 
 sum_k a_ik * c_nk - sum_k b_ik * c_nk  =  sum_k (a_ik - b_ik) * c_nk
 """
@@ -20,7 +20,7 @@ from derive.rewrite.rules.sums import is_number
 
 Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
 
-FEW = 6  # terms of which all groups are tried
+FEW = 6  # terms up to which all groups are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Term:
     factors: tuple[ir.Expr, ...]
 
     def to_expr(self) -> ir.Expr:
-        """The sum, or the mean of one factor that is over the count; equal factors are a power."""
+        """The term as a sum or a mean; equal factors become a power."""
         powers = Counter(self.factors).items()
         factors = [f if n == 1 else ir.Pow(f, ir.Number(Fraction(n))) for f, n in powers]
         whole = ir.sum_over(self.bound, ir.product_of(factors), self.condition)
@@ -48,7 +48,7 @@ class Term:
         return number if whole is ir.ONE else ir.Mul((number, *ir.split_product(whole)))
 
     def times(self, other: Term) -> Term:
-        """The product of two terms of different bound indices."""
+        """The product of two terms without common bound indices."""
         return Term(
             self.number * other.number,
             (*self.bound, *other.bound),
@@ -57,14 +57,14 @@ class Term:
         )
 
     def rename(self, new: Mapping[ir.Expr, ir.Expr]) -> Term:
-        """The term under other indices."""
+        """The term with its indices renamed."""
         bound = tuple(new.get(i, i) for i in self.bound)
         factors = tuple(walk.substitute(factor, new) for factor in self.factors)
         return Term(self.number, bound, walk.substitute(self.condition, new), factors)  # type: ignore[arg-type]
 
 
-def opens(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
-    """Is a sum multiplied out: has it no tensor at all of its indices, or a product for a term?"""
+def is_expandable(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
+    """Whether a sum is expanded: no tensor has all of its indices, or a term is a product."""
     own = {*walk.find_free(add)}
     if not own & bound:
         return False
@@ -81,7 +81,7 @@ def _is_spanned(term: ir.Expr, own: set[ir.Index]) -> bool:
 
 
 def _find_own(factor: ir.Expr) -> set[ir.Index]:
-    """The indices of a factor; a read at places of data has those of its other places."""
+    """The indices of a factor, apart from those in data-dependent places."""
     if isinstance(factor, ir.Access):
         places = (place for place in factor.places if not walk.find_accesses(place))
         return {index for place in places for index in walk.find_free(place)}
@@ -89,14 +89,14 @@ def _find_own(factor: ir.Expr) -> set[ir.Index]:
 
 
 def is_composite(term: ir.Expr) -> bool:
-    """Is it a product, or the sum of one, no factor of which has all of its indices?"""
+    """Whether the term is a product, or the sum of one, and no factor has all of its indices."""
     own = {*walk.find_free(term)}
     factors = list_factors(term)
     return bool(own) and len(factors) > 1 and not _is_spanned(term, own)
 
 
 def list_factors(term: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The factors, those under sums and natural powers too."""
+    """The factors of a term, including those under sums and natural powers."""
     match term:
         case ir.Mul(factors):
             return tuple(f for factor in factors for f in list_factors(factor))
@@ -111,7 +111,7 @@ def list_factors(term: ir.Expr) -> tuple[ir.Expr, ...]:
 
 
 def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
-    """Is it read only where a bound index is another one?"""
+    """Whether the term is 0 unless a bound index equals another index."""
     match term:
         case ir.Mul(factors):
             return any(_is_tied(factor, bound) for factor in factors)
@@ -125,7 +125,7 @@ def _is_tied(term: ir.Expr, bound: set[ir.Index]) -> bool:
 
 
 def to_sum(terms: Sequence[Term]) -> ir.Expr:
-    """The terms added up, the numbers that all have in common outside."""
+    """The sum of the terms, with common numbers factored out."""
     if not terms:
         return ir.ZERO
     common = _find_common(terms, [f for f in terms[0].factors if is_number(f)])
@@ -141,12 +141,12 @@ def to_sum(terms: Sequence[Term]) -> ir.Expr:
 
 
 def _find_common(terms: Iterable[Term], factors: Sequence[ir.Expr]) -> Counter[ir.Expr]:
-    """Those of some factors that all terms have, as often as each of them does."""
+    """The given factors that all terms have, with the least multiplicity."""
     return reduce(and_, (Counter(term.factors) for term in terms), Counter(factors))
 
 
 def _divide(terms: Sequence[Term], number: Fraction, common: Counter[ir.Expr]) -> list[Term]:
-    """The terms over a number and some of their factors."""
+    """The terms divided by a number and by some of their factors."""
     return [
         replace(t, number=t.number / number, factors=_without(t.factors, common)) for t in terms
     ]
@@ -163,16 +163,16 @@ def _without(factors: Sequence[ir.Expr], common: Counter[ir.Expr]) -> tuple[ir.E
 
 
 def factor_terms(terms: Sequence[Term], *, deep: bool) -> list[Term]:
-    """The terms, those with common factors as one: the largest groups first.
+    """The terms with groups that share factors merged, the largest groups first.
 
-    The sum beside the common factors is no wider than one of the tensors in it. `deep`: products
-    may be summed in it too. Of a few terms, each group is tried to see how few are left in the end.
+    The sum of the other factors is no wider than one of its tensors. `deep`: its terms may be
+    products. For few terms, each group is tried first to find the fewest terms.
     """
     if len(terms) > FEW:
         return _factor_greedily(terms, deep=deep)
     best = list(terms)
     for _, places, whole in _find_groups(terms, deep=deep):
-        left = _factor_greedily(_put(terms, places, whole), deep=deep)
+        left = _factor_greedily(_replace_terms(terms, places, whole), deep=deep)
         best = left if len(left) < len(best) else best
     return best
 
@@ -180,18 +180,18 @@ def factor_terms(terms: Sequence[Term], *, deep: bool) -> list[Term]:
 def _factor_greedily(terms: Sequence[Term], *, deep: bool) -> list[Term]:
     left = list(terms)
     while found := max(_find_groups(left, deep=deep), key=lambda group: group[0], default=None):
-        left = _put(left, found[1], found[2])
+        left = _replace_terms(left, found[1], found[2])
     return left
 
 
-def _put(terms: Sequence[Term], places: Sequence[int], whole: Term) -> list[Term]:
-    """The terms with one in the place of several."""
+def _replace_terms(terms: Sequence[Term], places: Sequence[int], whole: Term) -> list[Term]:
+    """The terms with one in place of several."""
     kept = [whole if k == places[0] else term for k, term in enumerate(terms)]
     return [term for k, term in enumerate(kept) if k not in places[1:]]
 
 
 def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
-    """How good a group with a factor in common is, where its terms stand, and what they become."""
+    """The groups with a common factor: the score, the positions of the terms, the merged term."""
     for place, anchor in enumerate(terms):
         for factor in dict.fromkeys(anchor.factors):
             found = None if is_number(factor) else _find_group(terms, place, factor, deep=deep)
@@ -200,7 +200,7 @@ def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
 
 
 def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: bool) -> Group | None:
-    """The terms that have a factor of one of them, what they become, and how good that is."""
+    """The group of terms that have a given factor, if they can be merged."""
     anchor = terms[place]
     members = {place: anchor}
     for k, term in enumerate(terms):
@@ -211,19 +211,19 @@ def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: boo
         whole = _merge(list(members.values()), common, deep=deep)
         if whole is not None:
             return (len(members), common.total()), tuple(members), whole
-        members.popitem()  # fewer may do
+        members.popitem()  # a smaller group may fit
     return None
 
 
 def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
-    """The term under the bound indices of another one, as far as their factors are the same."""
+    """The term with bound indices renamed to those of the anchor by matching factors."""
     for seed in term.factors:
         new: dict[ir.Expr, ir.Expr] = {}
-        if not _match(seed, factor, term, anchor, new):
+        if not _match_factor(seed, factor, term, anchor, new):
             continue
         for mine in anchor.factors:
             for its in term.factors:
-                _match(its, mine, term, anchor, new)
+                _match_factor(its, mine, term, anchor, new)
         taken = {i.name for i in (*anchor.bound, *term.bound)}
         taken |= {i.name for f in (*anchor.factors, *term.factors) for i in walk.find_free(f)}
         new |= rename_all((i for i in term.bound if i not in new), taken)
@@ -234,10 +234,10 @@ def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
     return None
 
 
-def _match(
+def _match_factor(
     its: ir.Expr, mine: ir.Expr, term: Term, anchor: Term, new: dict[ir.Expr, ir.Expr]
 ) -> bool:
-    """Is a factor another one under bound indices? Those are noted."""
+    """Whether a factor equals another one up to bound indices, whose pairs are added to `new`."""
     old, wanted = walk.find_free(its), walk.find_free(mine)
     if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
         return False
@@ -264,7 +264,7 @@ def _match(
 
 
 def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> Term | None:
-    """Terms with these factors as one, unless the sum in it would be too wide."""
+    """Terms with common factors merged into one; None if the sum in it would be too wide."""
     shared = {i for factor in common for i in walk.find_free(factor)}
     outer = tuple(i for i in members[0].bound if i in shared)
     conditions = {frozenset(ir.split_and(term.condition)) for term in members}
@@ -288,8 +288,8 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
         return None
     if any(i not in walk.find_free(ir.product_of(list(r.factors))) for r in rests for i in r.bound):
         return None
-    lone = {i for rest in rests for i in rest.bound}
-    wide = {i for rest in rests for f in rest.factors for i in walk.find_free(f)} - lone
+    own = {i for rest in rests for i in rest.bound}
+    wide = {i for rest in rests for f in rest.factors for i in walk.find_free(f)} - own
     if members[0].bound:
         standing = [{*walk.find_free(factor)} for rest in rests for factor in rest.factors]
     else:
@@ -299,9 +299,9 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
     is_even = all(wide <= {*walk.find_free(rest.to_expr())} for rest in rests)
     is_plain = deep and not all(rest.bound for rest in rests)  # sums stay apart
     if shared <= wide and not is_even and not is_plain:
-        return None  # at all indices, where the terms alone are at fewer
+        return None  # the merged sum would have all indices, while its terms have fewer
     number, numbers, bracket = _normalize(factor_terms(rests, deep=deep))
-    if not deep and isinstance(bracket, ir.Add) and opens(bracket, {*outer}, deep=False):
+    if not deep and isinstance(bracket, ir.Add) and is_expandable(bracket, {*outer}, deep=False):
         return None
     left, factors = Counter(common), list[ir.Expr]()
     for factor in members[0].factors:
@@ -315,7 +315,7 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
 
 
 def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir.Expr]:
-    """The terms added up less a number, so that the first is positive, and what all have."""
+    """The number of the first term, the common numbers, and the sum divided by both."""
     names = {i.name for term in terms for f in term.factors for i in walk.find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
     named = [term.rename(rename_all(term.bound, set(names), "a")) for term in terms]
