@@ -17,7 +17,7 @@ from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse, refuse_depth
 from derive.formulas import read_formula
 from derive.frontend.from_sympy import to_system
-from derive.frontend.modules import hold
+from derive.frontend.modules import hold_parameters
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.text import to_lines, to_text
@@ -228,7 +228,7 @@ def build_file(
     """
     _refuse_conflicts(options)
     formula = read_formula(formula)
-    formula = hold(formula, options.held) if options.held else formula
+    formula = hold_parameters(formula, options.held) if options.held else formula
     request = to_request(options)
     with refuse_depth():
         system = to_system(formula, name)

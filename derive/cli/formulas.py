@@ -465,7 +465,7 @@ def find_code(
         found.formula,
         shown,
         rebuild,
-        notes=found.say(),
+        notes=found.describe_assumptions(),
         fixed=dict(found.fixed),
     )
 

@@ -1,4 +1,4 @@
-"""At which element of a tensor a gradient arrives: the places of a read, solved for its indices."""
+"""Inversion of reads: the places of an access, solved for its indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def solve_place(
     place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
 ) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
-    """Indices in sight for which a place is the element's, and the conditions for that."""
+    """Solve `place == here` for an index; return substitutions and remaining conditions."""
     if isinstance(place, ir.Index) and place in indices:
         inside = is_same_extent(place.extent, extent)
         return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]
@@ -61,9 +61,9 @@ def solve_place(
 
 
 def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
-    """The places of reads that are new, simplified, and choices taken that are decided.
+    """Simplify the places of reads that are not in `known`, and take decided choices.
 
-    Quotients stay, of which the conditions speak as they are.
+    Places with calls stay unchanged, because conditions contain them in that form.
     """
 
     def simplify(place: ir.Expr) -> ir.Expr:

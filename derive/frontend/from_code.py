@@ -1,4 +1,4 @@
-"""Code: a function is run once, at inputs of declared shapes, and becomes a formula.
+"""Lifting of code: a function is run once, at inputs of declared shapes, and becomes a formula.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
     from_torch(nn.Conv2d(3, 8, 5), "input[B, C, H, W]")      of a module: its tensors come too
@@ -201,7 +201,7 @@ def _find_running(
             count += 1
 
         try:
-            if not known:  # its own tensors are drawn once
+            if not known:  # the module's tensors are drawn once
                 known.update(draw_inputs(systems[1], sizes))
             values = {**known, **draw_inputs(systems[0], sizes)}
             sys.setprofile(step)
@@ -290,7 +290,10 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
     tensors = dict(module.named_parameters())
     for name, value in module.named_buffers():  # leaves out recognised counters and positions
         is_count = trace.kind_of(value) == "int"
-        if not is_count or trace.recognise(value, lambda n: indices.make(to_expr(n), "")) is None:
+        if (
+            not is_count
+            or trace.recognise(value, lambda n: indices.make_index(to_expr(n), "")) is None
+        ):
             tensors[name] = value
     for dotted, value in tensors.items():
         owner, _, last = dotted.rpartition(".")
@@ -391,7 +394,7 @@ class FromCode:
     fixed: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
-    def say(self) -> tuple[str, ...]:
+    def describe_assumptions(self) -> tuple[str, ...]:
         """The assumptions in words."""
         words = [f"the code runs so while {note}" for note in self.notes]
         if self.fixed:
@@ -418,7 +421,7 @@ def from_torch(
     some sizes.
     """
     found = lift_code(function, inputs, name=name, sizes=sizes)
-    for note in found.say():
+    for note in found.describe_assumptions():
         warnings.warn(note, stacklevel=2)
     return found.formula
 
@@ -456,7 +459,7 @@ def lift_code(
         own = {dotted: dotted for dotted, _ in function.named_parameters()}
         formula.held = tuple(_list_held(function, own))
         return FromCode(formula, {}, ())
-    arguments = _match(declared, parameters, name, is_module)
+    arguments = _match_parameters(declared, parameters, name, is_module)
     path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
     held: tuple[Held, ...] | None = None
     if is_module:
@@ -488,7 +491,7 @@ def _bound_positions(formula: Formula, inputs: str) -> str:
 def _lift_anywhere(
     function: Any, arguments: Arguments, declared: ir.System, told: Mapping[str, int], path: str
 ) -> Lifted:
-    """Lift the code at the first sizes at which it runs: a kernel must not exceed its input."""
+    """Lift the code at the first drawn sizes at which it runs."""
     first: DeriveError | None = None
     for seed in range(_MOST_DRAWS):
         chosen = choose_sizes(declared, 1, seed=seed, fixed=told)[0]
@@ -549,7 +552,7 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
     raise refuse("lift-shapes", says, help=advice)
 
 
-def _match(
+def _match_parameters(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
 ) -> dict[str, Argument]:
     """The argument of each parameter; one with a default may be absent."""
@@ -612,7 +615,7 @@ def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
                 kind = _KINDS.get(word, "")
             case ast.Constant(str(shape)):
                 pass
-        sizes = _split(re.sub(r"[\[\](),]", " ", shape).split())
+        sizes = _write_sizes(re.sub(r"[\[\](),]", " ", shape).split())
         if sizes:
             told[argument.arg] = f"{kind}{argument.arg}[{sizes}]"
     return told
@@ -634,7 +637,7 @@ def _read_words(
     told: dict[str, str] = {}
     for line in words:
         for names, shape in _TOLD.findall(line):
-            sizes = _split([size.strip() for size in shape.split(",")])
+            sizes = _write_sizes([size.strip() for size in shape.split(",")])
             kind = "bool " if re.search(r"\bbool\b", line) else ""
             for name in re.split(r"\s*,\s*", names) if sizes else ():
                 if name in known:
@@ -642,7 +645,7 @@ def _read_words(
     return told
 
 
-def _split(sizes: Sequence[str]) -> str:
+def _write_sizes(sizes: Sequence[str]) -> str:
     """Size names in the notation, capitalized; "" for words that are no sizes."""
     is_word = len(sizes) == 1 and len(sizes[0]) > 2 and sizes[0][0].islower()
     are_sizes = all(_SIZE.fullmatch(size) and size not in _NO_SIZES for size in sizes)

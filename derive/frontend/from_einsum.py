@@ -136,9 +136,9 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
         return Fault("form", "the pattern has no ->", help=how)
     operands, start = [], 0
     for part in left.split(","):
-        operands.append(_split(part, start, has_words))
+        operands.append(_tokenize(part, start, has_words))
         start += len(part) + 1
-    output = _split(right, len(left) + 2, has_words)
+    output = _tokenize(right, len(left) + 2, has_words)
     is_many = _is_many(left)
 
     def is_index(name: str) -> bool:
@@ -169,7 +169,7 @@ def _is_many(text: str) -> bool:
     return len({*text} - {*",->. "}) > len(ascii_lowercase)
 
 
-def _split(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
+def _tokenize(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
     found = (_WORDS if has_words else _INDICES).finditer(part)
     return tuple(Token(m[0], start + m.start(), start + m.end()) for m in found)
 

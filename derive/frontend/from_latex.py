@@ -1,22 +1,21 @@
-r"""LaTeX: equations as in a paper, with the shapes of their tensors, become a formula.
+r"""Translation of LaTeX equations, with the shapes of their tensors, into a formula.
 
     q_{ih} = \sum_d X_{id} W_{dh}                    every index written
-    e_{ij} = \frac{X_i W^Q (X_j W^K)}{\sqrt{D_z}}    matrices and vectors, with lines of shapes:
+    e_{ij} = \frac{X_i W^Q (X_j W^K)}{\sqrt{D_z}}    matrices and vectors, with declared shapes:
     X: [B, S, H, D]
     each W: [H, D, D]
 
     text -> equations and declarations   here
          -> trees                        latex.tree, made of latex.nodes
-         -> lines of the notation        latex.reading, one for each way to read them
+         -> lines of the notation        latex.reading, for each interpretation of the trees
          -> Formula                      from_text
 
-Prose beside equations in `$..$`, `\[..\]` or an environment is passed over. A shape is a line like
-those above, one of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or
-`W \in \mathbb{R}^{D \times E}`; of `W_i`, with i an index of a left side, it is the shape of each.
-Of a tensor whose indices are all written none is needed: index i then has the extent I. Indices
-that are not written are found by their extents; where more than one way to read the equations is
-left, all are listed, and the person has to choose. So is what papers mean in two ways: `1/2 x`,
-`\log p / q`, `|A|` of a matrix.
+Prose outside `$..$`, `\[..\]` or an environment is skipped. A shape is a line like those above, one
+of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or `W \in \mathbb{R}^{D \times E}`; the shape
+of `W_i`, with i an index of a left side, is that of each matrix. A tensor with all indices written
+needs no shape: index i then has the extent I. Omitted indices are found by their extents. If
+several interpretations remain, they are all listed and the user has to choose. Ambiguous notation
+of papers is refused too: `1/2 x`, `\log p / q`, `|A|` of a matrix.
 """
 
 import ast
@@ -54,9 +53,9 @@ from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.text import lines as statements
 from derive.notation.formula import About, Formula
 
-MOST = 4096  # ways to read that are tried
-SHOWN = 4  # of them in a message
-MATRIX = 2  # axes that a tensor may have besides its indices
+MOST = 4096  # interpretations that are tried
+SHOWN = 4  # interpretations in a message
+MATRIX = 2  # axes that a tensor may have without written indices
 
 _ENVIRONMENT = (
     r"(?:align|aligned|equation|gather|gathered|multline|eqnarray|split|displaymath|math)\*?"
@@ -79,7 +78,8 @@ _SHAPE = re.compile(
     r"\^\s*(?:\{(?P<power>(?:[^{}]|\{[^{}]*\})*)\}|(?P<single>\w)))\s*(?:$|[,.;]\s*(?:and\s+)?|and\s+)"
 )
 _SIGN = r"(?:[-+*/]|\\(?:cdot|times|odot|wedge|vee|land|lor)(?![A-Za-z]))"
-_MENTIONED = re.compile(rf"[\s(]*{_NAMED}(?:\s*[,(]\s*{_NAMED})*[\s),.;]*$")  # no more than names
+# names and separators only
+_MENTIONED = re.compile(rf"[\s(]*{_NAMED}(?:\s*[,(]\s*{_NAMED})*[\s),.;]*$")
 _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _COUNTED = re.compile(r"(?:\s*&\s*\\text\{)?\s*(?:indices|places) count from ([01])[\s}]*$")
@@ -93,11 +93,11 @@ _NOTATION = re.compile(
 def from_latex(
     text: str, declarations: str = "", name: str = "formula", **about: Unpack[About]
 ) -> Formula:
-    r"""The formula of equations in LaTeX; `declarations` adds lines that the text lacks.
+    r"""Return the formula of equations in LaTeX; `declarations` adds lines that the text lacks.
 
-    `from_latex(r"y_i = \sum_j A_{ij} x_j")` has A[I, J] and x[J]. DeriveError where something is
-    not read, where shapes are missing, and where the equations can be read in more than one way.
-    `title`, `source`, `typical` and `empty_row` are those of `Formula`.
+    `from_latex(r"y_i = \sum_j A_{ij} x_j")` has A[I, J] and x[J]. DeriveError for unknown syntax,
+    for missing shapes, and for equations with more than one interpretation. `title`, `source`,
+    `typical` and `empty_row` are those of `Formula`.
     """
     try:
         formula = parse(to_notation(text, declarations), name, **about)
@@ -114,7 +114,7 @@ def from_latex(
             raise DeriveError(replace(told, help=advice)) from None
         states = re.findall(r"on a line before: (\w+)\[-1", told.help)
         if not states:
-            return formula  # whoever builds it is told
+            return formula  # a later build raises the error
         name = states[0]
         says = f"nothing says what {name} is before its first step"
         advice = f"write {name}_0 = 0, or its shape without the steps: {name}_0: [N]"
@@ -123,7 +123,7 @@ def from_latex(
 
 
 def to_notation(text: str, declarations: str = "") -> str:
-    """The text of the formula in the notation."""
+    """Return the text of the formula in the notation."""
     if not isinstance(text, str):
         raise refuse("text-wanted", f"LaTeX is text, not {type(text).__name__}")
     lines, stated = split_text(text)
@@ -135,7 +135,7 @@ def to_notation(text: str, declarations: str = "") -> str:
     lines = [line for line in lines if line not in listed]
     for line in listed:
         whole = read_word(line.partition("=")[0])
-        if shapes.find(whole) is None:
+        if shapes.find_shape(whole) is None:
             says = f"it is open whether these are the rows of {whole} or its columns"
             raise tex.refuse_at(says, line, f"say its shape: {whole}: [n, d]")
         letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
@@ -159,24 +159,24 @@ def to_notation(text: str, declarations: str = "") -> str:
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
     refuse_fonts(equations)
-    equations = separate(inline(equations))
+    equations = rename_apart(inline_functions(equations))
     equations = [*find_states(equations, shapes), *equations]
     names = Names(complete(shapes, equations, ranges), equations)
     equations = sort_equations(equations, names)
     first, question = find_counted(equations, ranges, names)
-    way = choose(equations, names, first)
+    way = find_interpretation(equations, names, first)
     if question is not None:
         raise question
     return way
 
 
 def split_text(text: str) -> tuple[list[str], list[str]]:
-    """The equations, a line each, and the declarations."""
+    """Return the equations, one line each, and the declarations."""
     text = re.sub(r"(?<!\\)%.*", "", text)
     is_marked = _SEGMENT.search(text) is not None
     lines: list[str] = []
     stated: list[str] = []
-    for segment, is_prose in cut(text):
+    for segment, is_prose in split_prose(text):
         if is_prose:
             stated += (each for line in segment.split("\n") for each in split_stated(line))
             continue
@@ -187,7 +187,7 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
             if before.count("\\begin{cases}") > before.count("\\end{cases}"):
                 parts[-1] = (parts[-1][0], f"{before}{ends}{part}")
             else:
-                pieces = part.split(";")  # shapes may stand in the line of an equation
+                pieces = part.split(";")  # shapes after the equation in one line
                 parts += [(ends, e) for e in (pieces if any(map(split_stated, pieces)) else [part])]
         for ends, part in parts:
             line = " ".join(part.split())
@@ -195,7 +195,9 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
                 stated += declared
             elif "=" in line:
                 lines.append(line)
-            elif len(lines) > first and ((is_marked and ends == "\n") or goes_on(lines[-1], line)):
+            elif len(lines) > first and (
+                (is_marked and ends == "\n") or is_continued(lines[-1], line)
+            ):
                 lines[-1] += f" {line}"
             elif line.strip(" &,.") and (not is_marked or not _MENTIONED.match(line)):
                 is_shape = re.match(rf"\s*{_NAMED}(?:\s*,\s*{_NAMED})*\s*:", line) is not None
@@ -206,17 +208,17 @@ def split_text(text: str) -> tuple[list[str], list[str]]:
     return lines, stated
 
 
-def goes_on(line: str, more: str) -> bool:
-    """Whether an equation goes on in the next line: a sign parts them, or brackets are open."""
+def is_continued(line: str, more: str) -> bool:
+    """Whether an equation continues in the next line: at an operator, or in open brackets."""
     is_open = sum(map(line.count, "([{")) > sum(map(line.count, ")]}"))
     sign = re.search(rf"(?:{_SIGN}|=)[\s&]*\n|\n(?:[\s&]|\\qq?uad)*{_SIGN}", f"{line}\n{more}")
     return is_open or sign is not None
 
 
-def cut(text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, and which are prose: those outside of signs for formulas.
+def split_prose(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a text, and whether each is prose: a part outside math delimiters.
 
-    Where a line outside begins as an equation does, what stands between the signs is no prose.
+    A part outside in which a line begins like an equation is no prose.
     """
     end, found = 0, [*_SEGMENT.finditer(text)]
     for each in found:
@@ -229,7 +231,7 @@ def cut(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def split_stated(line: str) -> list[str]:
-    """What the line declares: itself, or shapes with commas between them; else nothing."""
+    """Return the declarations in the line: the whole line, or its shapes; [] for other lines."""
     if any(form.match(line) for form in (_NOTATION, _VECTORS, _COUNTED)):
         return [line]
     parts, end = list[str](), 0
@@ -240,7 +242,7 @@ def split_stated(line: str) -> list[str]:
 
 
 def read_shapes(stated: Sequence[str]) -> Shapes:
-    """The declarations."""
+    """Return the parsed declarations."""
     tensors: dict[str, tuple[str, ...]] = {}
     families: dict[str, tuple[str, ...]] = {}
     scalars: set[str] = set()
@@ -287,7 +289,7 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
 
 
 def to_plain(line: str) -> str:
-    r"""A line `int \mu: [N] < C` as the notation writes it; other lines as they are."""
+    r"""Return a line such as `int \mu: [N] < C` in the notation; other lines unchanged."""
     if rows := re.search(r"\bempty rows are \w+", line):
         return rows[0]
     found = re.match(r"\s*(int|bool|scalar|size|index)\b(.*)$", line)
@@ -298,7 +300,7 @@ def to_plain(line: str) -> str:
 
 
 def read_word(text: str) -> str:
-    """The name that a declaration is for: `W^Q` is W_Q."""
+    """Return the name in a declaration in the notation: `W^Q` is W_Q."""
     tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
         return f"{text.strip()}_" if iskeyword(text.strip()) else text.strip()
@@ -306,7 +308,7 @@ def read_word(text: str) -> str:
 
 
 def read_extent(text: str) -> str:
-    """An extent as the notation writes it."""
+    """Return an extent in the notation."""
     extent = write_extent(Reader(text).read_sum())
     if not extent:
         says = "an extent is made of sizes, numbers and + -"
@@ -314,11 +316,11 @@ def read_extent(text: str) -> str:
     return extent
 
 
-def inline(equations: Sequence[Equation]) -> list[Equation]:
-    """The equations with the functions that they define as tensors.
+def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
+    """Replace the functions that the equations define by tensors, or inline_functions them.
 
-    A call with the arguments of the definition is what the definition gives, with the places of
-    the arguments; for others the definition is written out.
+    A call with the arguments of the definition becomes a tensor with their places. A call with
+    other arguments is replaced by the definition's right side.
     """
     functions = dict[str, tuple[Call, Tree]]()
     for _, left, right in equations:
@@ -360,7 +362,7 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
         if captured := bound & tex.to_words(arguments):
             says = f"{min(captured)} is summed in {tree.function}, and stands in its argument"
             raise tex.refuse_at(says, tree.token, "take another index in one of them")
-        return open_calls(exchange(right, given), (*inside, tree.function))
+        return open_calls(substitute_parameters(right, given), (*inside, tree.function))
 
     done = [each._replace(right=open_calls(each.right)) for each in equations]
     return [
@@ -373,7 +375,7 @@ def inline(equations: Sequence[Equation]) -> list[Equation]:
 
 
 def refuse_fonts(equations: Sequence[Equation]) -> None:
-    """Refuse a letter in two fonts: with as many places, or in script, it may be two names."""
+    """Refuse a letter in two fonts with as many places, or in script: it may be two names."""
     fonts: dict[tuple[str, int], str] = {}
     for name in find_names(equations):
         command = name.token.text.removeprefix("\\")
@@ -386,9 +388,9 @@ def refuse_fonts(equations: Sequence[Equation]) -> None:
 
 
 def refuse_unread(left: Call, right: Tree) -> None:
-    r"""Refuse a function of the notation on the left whose arguments the right side does not read.
+    r"""Refuse a builtin function on the left whose arguments the right side does not read.
 
-    `\mathrm{Var}(x) = .. x_i ..` says what it is; `\log p_t = \log p_{t-1} + x_t` is about p.
+    `\mathrm{Var}(x) = .. x_i ..` defines Var; `\log p_t = \log p_{t-1} + x_t` defines p.
     """
     if tex.find_function(left.function) is None and left.function not in {*tex.NORMS, "inner"}:
         return
@@ -400,8 +402,8 @@ def refuse_unread(left: Call, right: Tree) -> None:
         raise tex.refuse_at(says, left.token, advice)
 
 
-def separate(equations: Sequence[Equation]) -> list[Equation]:
-    """The equations with a letter of its own for an index that another sum binds to another end."""
+def rename_apart(equations: Sequence[Equation]) -> list[Equation]:
+    """Rename an index that sums bind with different limits, so that each letter has one extent."""
     taken = tex.to_words(equations)
     ends: dict[str, str] = {}
 
@@ -414,14 +416,14 @@ def separate(equations: Sequence[Equation]) -> list[Equation]:
                     fresh = next(a for a in "ijklmnpqrstuvwabcdfgh" if a not in taken)
                     taken.add(fresh)
                     new[name] = Name(fresh, name.token)
-            tree = exchange(tree, new)
+            tree = substitute_parameters(tree, new)
         return tex.map_parts(tree, visit)
 
     return [each._replace(right=visit(each.right)) for each in equations]
 
 
-def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
-    """The tree with arguments for parameters; a power or an index of one stays with it."""
+def substitute_parameters(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
+    """Substitute arguments for parameters; a parameter's power and indices go to its argument."""
     if isinstance(tree, Name):
         argument = given.get(replace(tree, above=None))
         if argument is not None:
@@ -433,16 +435,18 @@ def exchange(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
         if whole is not None:
             says = f"the definition reads {tree.base} at an index, and its argument is no tensor"
             raise tex.refuse_at(says, tree.token, "give the argument a name in an equation before")
-    return tex.map_parts(tree, lambda part: exchange(part, given))
+    return tex.map_parts(tree, lambda part: substitute_parameters(part, given))
 
 
 def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
-    """What is read before it is defined comes after its definition, where that is possible."""
+    """Sort the equations so that definitions precede reads, as far as possible."""
     left: list[tuple[bool, Equation, str, set[str]]] = []
     for each in equations:
         own = names.resolve(each.left, is_target=True) if isinstance(each.left, Name) else Read("")
         # an entry of a tensor to which other equations give a shape comes last
-        is_entry = [*map(to_word, own.places)] == ["0"] and names.shapes.find(own.name) is None
+        is_entry = [*map(to_word, own.places)] == ["0"] and names.shapes.find_shape(
+            own.name
+        ) is None
         left.append((is_entry, each, own.name, names.find_reads(each.right) - {own.name}))
     left.sort(key=itemgetter(0))
     found: list[Equation] = []
@@ -454,7 +458,7 @@ def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation
 
 
 def find_results(written: Sequence[str]) -> list[str]:
-    """The line of the results: each tensor that no other equation reads; none for the last one."""
+    """Return the line that returns the tensors which no other equation reads, if not the last."""
     sides = [re.findall(r"[^\W\d]\w*", side) for line in written for side in line.split(" = ", 1)]
     own = [words[0] for words in sides[::2]]
     read = {
@@ -465,7 +469,7 @@ def find_results(written: Sequence[str]) -> list[str]:
 
 
 def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
-    """The extent of a place of an undeclared tensor: it holds all that limits let it read."""
+    """Return the extent of an undeclared tensor's place: large enough for all reads in limits."""
     for read in sorted(reading.reads[name, place]):
         found = re.fullmatch(r"(\w+)(?: \+ (\d+))?", read)
         if found and found[1] in reading.limits:
@@ -480,21 +484,21 @@ def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
     return known
 
 
-def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
-    """The only way to read the equations; DeriveError where there is none, or more than one."""
-    # By where written indices stand: each way, and how many extents have an index of their own.
+def find_interpretation(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
+    """Return the only interpretation in the notation; DeriveError if there are none or several."""
+    # interpretations by the places of written indices, each with its number of added indices
     found: dict[tuple[object, ...], dict[str, int]] = {}
     ends, astray = find_ends(equations, names.sizes), dict[str, int]()
     asks: dict[str, tuple[int, MisfitError] | None] = {}
-    misfit: tuple[int, MisfitError] | None = None  # of the way that was read furthest
+    misfit: tuple[int, MisfitError] | None = None  # of the interpretation that got furthest
     for is_strict in (True, False):
         for choice in find_choices(equations, names, is_strict=is_strict):
             reading, written = Reading(names, choice, first), []
             try:
                 for _, left, right in equations:
-                    written.append(reading.write(left, right))
+                    written.append(reading.write_equation(left, right))
                 for name, indices in reading.undeclared.items():
-                    if not all(indices):  # nothing tells its extents
+                    if not all(indices):  # its extents are unknown
                         sizes = names.make_sizes(len(indices))
                         says = f"the shape of {name} is not declared"
                         raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
@@ -504,7 +508,7 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
                     misfit = (len(written), error)
             else:
                 returned = names.shapes.returned or find_results(written)
-                way = "\n".join([*declare(reading, written), *written, *returned])
+                way = "\n".join([*write_declarations(reading, written), *written, *returned])
                 ways = found.setdefault(tuple(choice.places.items()), {})
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
                 pairs = ((reading.extents.get(index), end) for index, end in ends.items())
@@ -513,7 +517,8 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
         if found:
             break
     open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
-    if not min(map(astray.__getitem__, open_ways), default=1):  # each index as far as it is said
+    # prefer ranges that match the stated ends
+    if not min(map(astray.__getitem__, open_ways), default=1):
         open_ways = [way for way in open_ways if not astray[way]]
     if len({*open_ways}) == 1 and asks[open_ways[0]] is None:
         return open_ways[0]
@@ -540,15 +545,15 @@ def choose(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
 def find_choices(
     equations: Sequence[Equation], names: Names, *, is_strict: bool
 ) -> Iterator[Choice]:
-    """Where written indices may stand, and how many axes each tensor may have besides."""
+    """Yield the possible positions of written indices and numbers of remaining axes."""
     accesses: dict[str, list[tuple[str, ...]]] = {}
     for read in map(names.resolve, find_names(equations)):
-        if read.name not in names.defined and names.shapes.find(read.name) is not None:
+        if read.name not in names.defined and names.shapes.find_shape(read.name) is not None:
             accesses.setdefault(read.name, []).append(tuple(map(to_word, read.places)))
     partial: dict[str, int] = {}
     extents = dict(names.shapes.indices)
     for name, found in accesses.items():
-        shape = names.shapes.find(name) or ()
+        shape = names.shapes.find_shape(name) or ()
         for places in found:
             if len(places) != len(shape):
                 partial[name] = len(places)
@@ -558,12 +563,12 @@ def find_choices(
     def place(
         left: list[str], known: dict[str, str], places: dict[str, tuple[int, ...]]
     ) -> Iterator[Choice]:
-        """The choices for the tensors that are left, one after the other."""
+        """Yield the choices for the remaining tensors."""
         if not left:
             yield from find_axes(names, Choice(places, {}, known, is_strict=is_strict))
             return
         name, *rest = left
-        shape = names.shapes.find(name) or ()
+        shape = names.shapes.find_shape(name) or ()
         for stand in combinations(range(len(shape)), partial[name]):
             also = dict(known)
             pairs = [
@@ -581,10 +586,10 @@ def find_choices(
 
 
 def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
-    """The choice with axes for each tensor: an extent is of axes everywhere, or of indices."""
+    """Yield the choice with axes for each tensor; an extent belongs to axes or to indices only."""
     options: list[list[tuple[str, list[str], list[str]]]] = []
     for name, places in choice.places.items():
-        shape = names.shapes.find(name) or ()
+        shape = names.shapes.find_shape(name) or ()
         left = [extent for k, extent in enumerate(shape) if k not in places]
         counts = range(min(MATRIX, len(left)), 0, -1) if left else [0]
         split = [(name, left[: len(left) - count], left[len(left) - count :]) for count in counts]
@@ -598,10 +603,10 @@ def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
                 yield replace(choice, axes=own, has_rows=has_rows)
 
 
-def declare(reading: Reading, written: Sequence[str]) -> list[str]:
-    """The declarations that a reading needs, in the notation."""
+def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
+    """Return the declarations that an interpretation needs, in the notation."""
     names, lines = reading.names, list(reading.names.shapes.lines)
-    for index, extent in names.shapes.indices.items():  # a range that no tensor tells
+    for index, extent in names.shapes.indices.items():  # ranges that no tensor's shape implies
         sides = " ".join(line.partition(" = ")[2] for line in written)
         is_read = re.search(rf"[\[,]{index}[,\]]", sides) is not None
         is_told = is_read and extent == reading.extents.get(index, extent)
@@ -613,10 +618,10 @@ def declare(reading: Reading, written: Sequence[str]) -> list[str]:
     stems = {name: name if name in order else name.partition("_")[0] for name in reading.used}
     for name in sorted(stems, key=lambda name: order.index(stems[name])):
         if not re.search(rf"\b{name}\b[^\[\]]*\[", stated):
-            groups.setdefault(names.shapes.find(name) or (), []).append(name)
+            groups.setdefault(names.shapes.find_shape(name) or (), []).append(name)
     extents = dict(reading.extents)
     plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
-    for index in plain:  # what stands at one place of a tensor has one extent
+    for index in plain:  # indices at one place of a tensor have one extent
         alike = sorted(spread({index}, [{*pair} for pair in reading.alike], set()))
         known = next((extents[each] for each in alike if each in extents), None)
         upper = index[0].upper() + index[1:]

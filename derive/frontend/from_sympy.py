@@ -1,17 +1,16 @@
-"""From SymPy equations to the index language: names, tensors, equations, and the checked system.
+"""Translation of SymPy equations into the index language, and the checked system.
 
-SymPy has one class, `Symbol`, for four roles. The role is found by use:
+SymPy has one class, `Symbol`, for four roles. The role is inferred from the use:
 - size: in a tensor's shape, in the range of an index, or declared as one
-- index: an `Idx`, or a `Symbol` that a sum binds, that an equation's left side holds, or that
-  stands alone in a place
+- index: an `Idx`, or a `Symbol` that a sum binds, that is on a left side, or that is a plain place
 - scalar: named in `Formula.scalars`, or declared as one
 - tensor: an `IndexedBase`, or the bare left side of an equation
 
 Laws:
-- `show(parse(text)) == text` for a text in canonical form: what was written stays.
-- Equations made with SymPy, which sorts, come out in a readable order.
-- The tensors are arguments by their shapes, results by the reach of their places.
-- Nothing is judged here but what SymPy alone can tell; `analysis.names` judges the system.
+- `show(parse(text)) == text` for a text in canonical form.
+- Equations made with SymPy, which sorts, are put in a readable order.
+- Shapes are those declared for arguments; defined tensors are as long as their left sides reach.
+- Mistakes that only the SymPy objects show are refused here; `analysis.names` checks the system.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ from derive.analysis.extents import find_open_sizes
 from derive.analysis.integers import mark_integers
 from derive.analysis.names import check_names, find_missing
 from derive.errors import DeriveError, Diagnostic, keep_what_helps, refuse, refuse_depth, suggest
-from derive.frontend.from_text import read
+from derive.frontend.from_text import read_with_line
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
     Context,
@@ -49,7 +48,7 @@ from derive.frontend.sympy.nodes import (
     find_label,
     to_extent,
     to_node,
-    walk,
+    walk_sympy,
 )
 from derive.frontend.text.build import to_size
 from derive.ir import functions, pieces, polynomial, recurrences, text
@@ -59,7 +58,7 @@ from derive.notation.formula import Formula, check_formula, check_name
 
 
 def from_sympy(formula: Formula) -> ir.System:
-    """The system of a formula; DeriveError where the SymPy objects say nothing usable."""
+    """Return the system of a formula; DeriveError if the SymPy objects have no meaning."""
     declarations = formula.declarations
     context = find_names(formula)
     _find_tensors(formula, context)
@@ -94,7 +93,8 @@ def from_sympy(formula: Formula) -> ir.System:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
         check_names(system)
         return system
-    told = {index.name for index in text.find_undeduced(system)}  # the text has their lines anyway
+    # `to_lines` writes their lines in any case
+    told = {index.name for index in text.find_undeduced(system)}
     winning = text.find_contradicted(system, declarations.indices)
     system = replace(system, declared=tuple(name for name in winning if name not in told))
     check_names(system)
@@ -104,10 +104,10 @@ def from_sympy(formula: Formula) -> ir.System:
 
 
 def _refuse(mistake: Diagnostic, system: ir.System) -> DeriveError:
-    """The error for it, once the lines that it proposes are tried in the formula's text."""
+    """Return the error of a mistake, with the advice only if the proposed line is valid."""
 
     def act(line: str) -> None:
-        formula = read("\n".join(text.to_lines(system)), line)
+        formula = read_with_line("\n".join(text.to_lines(system)), line)
         for other in names.find_mistakes(mark_integers(from_sympy(formula))):
             raise DeriveError(other)
 
@@ -115,7 +115,7 @@ def _refuse(mistake: Diagnostic, system: ir.System) -> DeriveError:
 
 
 def show(formula: Formula) -> str:
-    """The formula in the notation, as `derive.parse` reads it back."""
+    """Return the formula in the notation; `derive.parse` reads it back."""
     return "\n".join(text.to_lines(from_sympy(check_formula(formula))))
 
 
@@ -123,34 +123,34 @@ def show(formula: Formula) -> str:
 
 
 def find_names(formula: Formula) -> Context:
-    """The role of every name in the formula."""
+    """Return the role of every name in the formula."""
     _check_equations(formula)
     context = Context(is_ordered=formula.declarations is not None)
     context.scalars.update({str(name): default for name, default in formula.scalars.items()})
     if formula.declarations is not None:
         for argument in formula.declarations.arguments:
             if isinstance(argument, IndexedBase):
-                _note(argument, context)
+                _enter_node(argument, context)
             else:
                 context.scalars.setdefault(find_label(argument), None)
         sizes = (find_label(size) for size, _ in formula.declarations.sizes)
         context.sizes.update(dict.fromkeys(sizes))
         for bounded in formula.declarations.domains:
             context.domains[find_label(bounded)] = _to_domain(bounded.domain, context)
-    every = [value for equation in formula.equations for value in walk(equation)]
+    every = [value for equation in formula.equations for value in walk_sympy(equation)]
     for value in every:
         if isinstance(value, IndexedBase | Idx):
             context.sizes.update(dict.fromkeys(_find_sizes(value)))
     for equation in formula.equations:
         name = find_label(getattr(equation.lhs, "base", equation.lhs))
         context.defined.setdefault(name, equation)
-        for value in walk(equation):
-            _note(value, context)
+        for value in walk_sympy(equation):
+            _enter_node(value, context)
         for place in getattr(equation.lhs, "indices", ()):
-            for part in walk(place):
+            for part in walk_sympy(place):
                 if isinstance(part, Symbol) and _is_open(part, context):
                     context.extents.setdefault(part.name, [])
-    # An index without a range takes its extent from the limits of its sum, if they start at 0.
+    # an index without a range has the extent of its sum's limits, if they start at 0
     sums = (value for value in every if isinstance(value, Sum | Product))
     for index, *limits in (each for value in sums for each in value.args[1:]):
         if len(limits) == 2 and limits[0] == 0 and not context.extents[find_label(index)]:
@@ -174,23 +174,23 @@ def find_names(formula: Formula) -> Context:
 
 
 def _find_extents(formula: Formula, context: Context) -> None:
-    """The extents of the indices that have none of their own."""
+    """Infer the extents of indices without a range."""
 
     def to_sizes(expr: Any) -> Any:
-        """With symbols that are known to be whole and positive, as sizes are."""
+        """Replace plain symbols by those of sizes, which are positive integers."""
         symbols = sorted(expr.free_symbols, key=str)
         plain = (each for each in symbols if isinstance(each, Symbol))
         return expr.xreplace({each: to_size(each.name) for each in plain})
 
     def to_form(place: Any) -> Any:
-        """A place over plain symbols of its indices, and sizes; None for no such polynomial."""
-        atoms = [part for part in walk(place) if isinstance(part, Idx | Symbol)]
+        """Return a place as a polynomial of indices, as plain symbols, and sizes; else None."""
+        atoms = [part for part in walk_sympy(place) if isinstance(part, Idx | Symbol)]
         indices = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
         sizes = {a: to_size(a.name) for a in atoms if a not in indices and isinstance(a, Symbol)}
         form = place.xreplace({**indices, **sizes})
         known = {*context.sizes, *context.extents}
         is_known = all(symbol.name in known for symbol in form.free_symbols)
-        own = {*indices.values()}  # a quotient of sizes is a number like them
+        own = {*indices.values()}  # a quotient of sizes counts as a size
         bare = form.xreplace({f: Dummy() for f in form.atoms(floor) if not f.free_symbols & own})
         return expand(form) if is_known and bare.is_polynomial(*bare.free_symbols) else None
 
@@ -198,7 +198,7 @@ def _find_extents(formula: Formula, context: Context) -> None:
     for equation in formula.equations:
         places = [to_form(place) for place in getattr(equation.lhs, "indices", ())]
         lefts.setdefault(find_label(getattr(equation.lhs, "base", equation.lhs)), []).append(places)
-    every = (value for equation in formula.equations for value in walk(equation))
+    every = (value for equation in formula.equations for value in walk_sympy(equation))
     uses = [
         (find_label(value.base), number, to_form(place))
         for value in every
@@ -215,7 +215,7 @@ def _find_extents(formula: Formula, context: Context) -> None:
 
 
 def _check_equations(formula: Formula) -> None:
-    """Refuse what is no equation, and equations that SymPy has decided already."""
+    """Refuse other objects than equations, and equations that SymPy has evaluated."""
     if not formula.equations:
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the formula has no equation", help=advice)
@@ -235,7 +235,7 @@ def _check_equations(formula: Formula) -> None:
 
 
 def _find_sizes(value: Any) -> Iterator[str]:
-    """The symbols in the shape and bounds of a tensor, or in the range of an index."""
+    """Yield the symbols in the shape and bounds of a tensor, or in the range of an index."""
     if isinstance(value, Idx):
         parts = [value.lower, value.upper]
     else:
@@ -245,8 +245,8 @@ def _find_sizes(value: Any) -> Iterator[str]:
         yield from sorted(s.name for s in symbols if isinstance(s, Symbol))
 
 
-def _note(value: Any, context: Context) -> None:
-    """Enter one node of an equation."""
+def _enter_node(value: Any, context: Context) -> None:
+    """Enter the names in one node of an equation."""
     if isinstance(value, IndexedBase):
         name, known = find_label(value), context.bases.get(find_label(value))
         context.sizes.update(dict.fromkeys(_find_sizes(value)))
@@ -284,7 +284,7 @@ def _is_open(place: Any, context: Context) -> bool:
 def _find_tensors(formula: Formula, context: Context) -> None:
     """Enter every tensor of the formula into the context, arguments first."""
     declared = formula.declarations.arguments if formula.declarations is not None else ()
-    values = [value for equation in formula.equations for value in walk(equation)]
+    values = [value for equation in formula.equations for value in walk_sympy(equation)]
     if "I" in {*context.bases, *context.extents, *context.sizes} and sympy.I in values:
         advice = "give one of them another name"
         raise refuse("name-clash", "I is the imaginary unit and a name", help=advice)
@@ -301,7 +301,7 @@ def _find_tensors(formula: Formula, context: Context) -> None:
 
 
 def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
-    """The shape that an argument declares, or that its first use tells."""
+    """Return the declared shape of an argument, or that of its first use."""
     if base.shape is not None:
         return tuple(base.shape)
     name = find_label(base)
@@ -309,7 +309,7 @@ def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
         says = f"tensor {name} has no shape and no equation defines it"
         advice = f'give it a shape, tensors("{name}", ...), or an equation'
         raise refuse("tensor-undefined", says, help=advice)
-    for value in (value for equation in formula.equations for value in walk(equation)):
+    for value in (value for equation in formula.equations for value in walk_sympy(equation)):
         if isinstance(value, Indexed) and find_label(value.base) == name:
             extents = [find_extent(place) for place in value.indices]
             if None not in extents:
@@ -326,14 +326,14 @@ def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Contex
 
 
 def _to_domain(domain: Sequence[Any], context: Context) -> tuple[Any, Any, tuple[bool, bool]]:
-    """The lower and the upper bound, and which of them are excluded."""
+    """Return the lower and the upper bound, and whether each is strict."""
     low, high, *relations = domain or (-sympy.oo, sympy.oo, "<=", "<=")
     lower, upper = (None if abs(end) == sympy.oo else to_node(end, context) for end in (low, high))
     return lower, upper, (str(relations[0]) == "<", str(relations[1]) == "<")
 
 
 def _define(name: str, context: Context) -> ir.Tensor:
-    """A tensor that equations define: each place is as long as their places reach."""
+    """Return a tensor that equations define; each axis is as long as their places reach."""
     base = context.bases.get(name)
     shape: tuple[ir.Expr, ...]
     if base is not None and base.shape is not None:
@@ -342,8 +342,8 @@ def _define(name: str, context: Context) -> ir.Tensor:
     left, value = context.defined[name].args
     shape = ()
     for number, place in enumerate(getattr(left, "indices", ())):
-        extent = context.resolved.find(name, number)
-        if extent is None:  # a place that nothing else may read
+        extent = context.resolved.find_extent(name, number)
+        if extent is None:  # a constant place
             shape += (to_node(place, context),)
             continue
         whole = polynomial.Polynomial.of(to_node(extent, context)).to_expr()
@@ -358,13 +358,13 @@ def _define(name: str, context: Context) -> ir.Tensor:
 
 
 def _find_inputs(formula: Formula, context: Context) -> tuple[ir.Tensor | ir.ScalarInput, ...]:
-    """The arguments: as declared, else the tensors that nothing defines and then the scalars."""
+    """Return the arguments: as declared, else the tensors without equations and the scalars."""
     if formula.declarations is not None:
         given = [find_label(argument) for argument in formula.declarations.arguments]
     else:
         open_ones = (name for name in context.bases if name not in context.defined)
         is_plain = {n: not hasattr(base, "declared") for n, base in context.bases.items()}
-        given = sorted(open_ones, key=lambda name: (is_plain[name], context.order(name)[1]))
+        given = sorted(open_ones, key=lambda name: (is_plain[name], context.sort_key(name)[1]))
         given += context.scalars
     return tuple(
         ir.ScalarInput(
@@ -389,7 +389,7 @@ def _to_default(name: str, value: Any) -> ir.Expr | None:
 
 
 def to_system(formula: Formula, name: str | None = None) -> ir.System:
-    """The checked system of a formula; DeriveError for every mistake that it holds."""
+    """Return the checked system of a formula; DeriveError for its first mistake."""
     check_formula(formula)
     if name is not None:
         check_name(name)
@@ -405,7 +405,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
 
 
 def check_real(system: ir.System) -> ir.System:
-    """The system; DeriveError where something in it is complex."""
+    """Return the system; DeriveError if a part of it is complex."""
     if any(functions.holds_complex(equation.value) for equation in system.equations):
         raise refuse(
             "not-yet",

@@ -1,18 +1,17 @@
-"""From the text notation to a formula of SymPy equations.
+"""Translation of the text notation into a formula of SymPy equations.
 
-    text -> statements of tokens      text.lines
-         -> declarations, equations   text.statements, their expressions as trees
+    text -> statements with trees      text.lines
          -> one namespace             here, over frontend.names
          -> SymPy, unevaluated        text.expr over text.build
 
-Declarations say shapes, bounds, defaults, and extents of indices:
+Declarations contain shapes, bounds, defaults, and extents of indices:
 
     extent  = number | size | extent (+ - * // % **) extent
     bound   = number | size | bound (+ - * / // % **) bound
     default = number | default (+ - * / **) default
 
-Who claims which name: declarations first, then equations and functions, then indices. Nothing of
-the text is ever evaluated, and every mistake in it is a DeriveError with its place.
+Names are claimed by declarations first, then by equations and functions, then by indices. No part
+of the text is evaluated, and every mistake is a DeriveError with its position.
 """
 
 import ast
@@ -56,10 +55,10 @@ _WORDS = {*build.BINDING, *build.KEEPING}
 
 @refuse_depth()
 def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
-    """The formula of a text in the notation; DeriveError says what is wrong in it, and where.
+    """Return the formula of a text in the notation; DeriveError marks a mistake in it.
 
-    `title`, `source`, `typical` and `empty_row` are those of `Formula`; the last may be a line of
-    the text too, `empty rows are zeros`.
+    `title`, `source`, `typical` and `empty_row` are those of `Formula`; the text may have a line
+    `empty rows are zeros` too.
     """
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
@@ -68,11 +67,11 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     try:
         return _resolve(code, lines, name, **about)
     except DeriveError as error:
-        raise keep_what_helps(error, partial(read, text)) from None
+        raise keep_what_helps(error, partial(read_with_line, text)) from None
 
 
-def read(text: str, more: str) -> Formula:
-    """The formula with a line more, in place of what is declared so far; no help is tried."""
+def read_with_line(text: str, more: str) -> Formula:
+    """Return the formula of the text plus a line that replaces declarations of its names."""
     code, lines = _read_lines(f"{more}\n{text}")
     new = {token.text for token in getattr(lines[0], "names", ()) if more}
     for k, line in enumerate(lines[1:], 1):
@@ -87,7 +86,7 @@ def _read_lines(text: str) -> tuple[Source, list[Line]]:
 
 
 def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:
-    """The formula of these lines."""
+    """Return the formula of these lines."""
     if not any(isinstance(line, EquationLine) for line in lines):
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the text has no equation", help=advice)
@@ -128,7 +127,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
 
 
 def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
-    """The claims of all lines: declarations first, then equations, then indices."""
+    """Return the claims of all lines: of declarations, then of equations, then of indices."""
     names = expr.Names(source.refuse, source=source)
     for line in lines:
         _declare(names, line)
@@ -138,7 +137,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
         elif isinstance(line, FunctionLine):
             word, place = line.name.text, line.name.span
             rows = FUNCTIONS.get(word), ROWS.get(word)
-            # A word that only abbreviates others may be given another meaning.
+            # a user may redefine a function that is defined by others
             is_composite = any(
                 row and row.definition and (row is rows[0] or not row.is_kept) for row in rows
             )
@@ -168,7 +167,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
 
 
 def _claim(names: expr.Names, name: str, kind: str, how: str, place: tuple[int, int]) -> None:
-    """Enter one claim; DeriveError where the name is something else, or is so for good already."""
+    """Enter one claim; DeriveError if the name is reserved, of another kind, or declared twice."""
     if name in _RESERVED or (name in {"pi", "oo"} and how not in _PLACED):
         says = f"{name} has a meaning of its own in the notation"
         raise names.source.refuse("name-reserved", says, place, help=f"write {name.lower()}_")
@@ -183,7 +182,7 @@ def _declared_twice(names: expr.Names, name: str, advice: str, *places: Any) -> 
 
 
 def _declare(names: expr.Names, line: Line) -> None:
-    """Enter what one declaration says; other lines say nothing here."""
+    """Enter one declaration; other lines are ignored."""
     again = "take one of the declarations out"
     match line:
         case TensorLine():
@@ -244,7 +243,7 @@ def _claim_sizes(names: expr.Names, node: ast.expr, how: str) -> None:
 
 
 def read_extent(names: expr.Names, node: ast.expr) -> Any:
-    """An expression over sizes, as SymPy."""
+    """Translate an extent: an expression over sizes."""
     for part in walk_in_order(node):
         advice = ""
         match part:
@@ -269,12 +268,12 @@ def read_extent(names: expr.Names, node: ast.expr) -> Any:
 
 
 def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help: str) -> Any:
-    """An expression over numbers and, where these may stand, over sizes."""
+    """Translate an expression over numbers and, except in defaults, over sizes."""
 
     def read(part: ast.expr) -> Any:
         match part:
             case ast.BinOp(left, ast.FloorDiv(), ast.Constant(1)) if code == "extent-form":
-                return read(left)  # extents are whole, so this says nothing
+                return read(left)  # extents are integers
             case ast.Name(name) if code != "default-form" and names.kind(name) == "size":
                 return build.to_size(name)
             case ast.Call(ast.Name("max"), [least, most], []) if code == "extent-form":
@@ -289,7 +288,7 @@ def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help:
 def _read_bounds(
     names: expr.Names, kind: str, bounds: Sequence[tuple[str, ast.expr]]
 ) -> dict[str, Any]:
-    """`below` or `domain`, as `notation.words.tensors` takes them."""
+    """Return `below` or `domain` for `notation.words.tensors`."""
     advice = "write 0 <= u[N] < 1"
     if kind == "real":
         sides: dict[str, tuple[Any, str]] = {}
@@ -327,7 +326,7 @@ def _read_bounds(
 
 
 def _is_from_zero(names: expr.Names, relation: str, node: ast.expr) -> bool:
-    """Whether a bound of whole numbers says that they begin at 0."""
+    """Whether a bound of integers is `>= 0` or `> -1`."""
     if relation not in {">", ">="}:
         return False
     says = "a bound is made of numbers and sizes"
@@ -357,7 +356,7 @@ def _define(names: expr.Names, line: EquationLine) -> None:
         all(isinstance(p, ast.Name) and names.kind(p.id) != "size" for p in each.places or ())
         for each in lines
     ]
-    is_part = len(lines) > 1 and whole.count(True) < 2  # beside others it fills a part
+    is_part = len(lines) > 1 and whole.count(True) < 2  # one of several equations that define parts
     if known is not None and known.kind == "tensor" and not is_part:
         says, advice = f"{name} is defined twice", f"give the second one a name of its own, {name}2"
         if name not in names.equations:
@@ -372,12 +371,13 @@ def _define(names: expr.Names, line: EquationLine) -> None:
 
 
 def _claim_bound(names: expr.Names, line: Line) -> None:
-    """The indices that reductions bind, and those on the left side."""
+    """Claim the indices of a line's left side and of its reductions."""
     if not isinstance(line, EquationLine | FunctionLine):
         return
     hidden = {token.text for token in getattr(line, "parameters", ())}
     for place in getattr(line, "places", ()) or ():
-        is_part = len(names.equations[line.name.text]) > 1  # R[T] beside R[t] is behind the last
+        # R[T] beside R[t] is the entry after the last
+        is_part = len(names.equations[line.name.text]) > 1
         for word in walk_in_order(place):
             if not isinstance(word, ast.Name):
                 continue
@@ -395,7 +395,7 @@ def _claim_bound(names: expr.Names, line: Line) -> None:
 
 
 def _walk_places(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr, set[str]]]:
-    """(tensor, number, place, parameters) for each place of each access on a right side."""
+    """Yield (tensor, number, place, parameters) for each place of each access on a right side."""
     for line in lines:
         if isinstance(line, EquationLine | FunctionLine):
             hidden = {token.text for token in getattr(line, "parameters", ())}
@@ -414,7 +414,7 @@ def _find_uses(names: expr.Names, lines: Sequence[Line]) -> Iterator[Use]:
 
 
 def _to_form(names: expr.Names, place: ast.expr) -> Any:
-    """A place over plain symbols of its indices, and sizes; None where it is no such polynomial."""
+    """Return a place as a polynomial of indices, as plain symbols, and sizes; else None."""
     merging = (ast.Add, ast.Sub, ast.Mult, ast.unaryop)
     for part in walk_in_order(place):
         if isinstance(part, ast.Name):
@@ -437,12 +437,14 @@ def _to_form(names: expr.Names, place: ast.expr) -> Any:
 
 
 def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, dict[str, Any]]:
-    """What the index of a recurrence is read as where other lines give its first or last places.
+    """Return, by line, the shifted indices of recurrences whose first or last places are given.
 
-    h[0] = x[0]; h[t] = a*h[t - 1] + x[t]     is read as    h[t + 1] = a*h[t] + x[t + 1]
-    R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]    is read so, with t < T - 1
+    h[0] = x[0]; h[t] = a*h[t - 1] + x[t]     becomes    h[t + 1] = a*h[t] + x[t + 1]
+    R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]    stays, with t < T - 1
     """
-    shifts: dict[int, dict[str, tuple[int, int]]] = {}  # line: its indices, how many stand alone
+    shifts: dict[
+        int, dict[str, tuple[int, int]]
+    ] = {}  # line: index: numbers of first and last places
     for number, line in enumerate(lines):
         if isinstance(line, EquationLine):
             shifts[number] = _find_shifts(names, lines, line)
@@ -451,7 +453,8 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
         users = [k for k, line in enumerate(lines) if _is_naming(line, index)]
         ends = {k: shifts.get(k, {}).get(index, (0, 0)) for k in users}
         extent, claim = names.extents.known[index], names.claims[index]
-        cuts = dict.fromkeys(map(sum, ends.values()))  # lines cut alike have one index
+        # one shortened index for equal numbers of places
+        cuts = dict.fromkeys(map(sum, ends.values()))
         for cut in filter(None, cuts):
             fresh = (f"{index}{'_' * k}" for k in count(1))
             short = index if len(cuts) == 1 else next(n for n in fresh if n not in names.claims)
@@ -466,7 +469,7 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
 def _find_shifts(
     names: expr.Names, lines: Sequence[Line], line: EquationLine
 ) -> dict[str, tuple[int, int]]:
-    """The indices of a recurrence whose first or last places have equations of their own."""
+    """Return the numbers of first and last places of a recurrence's index with own equations."""
     every = names.equations[line.name.text]
     if len(every) == 1:
         return {}
@@ -495,7 +498,8 @@ def _find_shifts(
             each[number] for each in fixed.values() if each == own | {number: each.get(number)}
         ]
         alone += _find_corner(names, line, number, fixed)
-        alone = [each for each in alone if not each.is_negative]  # before the first, as h[-1] is
+        # without places before the first, h[-1]
+        alone = [each for each in alone if not each.is_negative]
         ends = names.extents.find_ends(place.id, alone) if alone else None
         if ends:
             found[place.id] = ends
@@ -505,9 +509,9 @@ def _find_shifts(
 def _find_corner(
     names: expr.Names, line: EquationLine, number: int, fixed: Mapping[EquationLine, dict[int, Any]]
 ) -> list[Any]:
-    """The positions of a place that a line before tells too, where both lines say the same there.
+    """Return the positions of a place that an earlier line defines with the same value.
 
-    D[0,j] = j; D[i,0] = i     both tell D[0,0], and that it is 0
+    D[0,j] = j; D[i,0] = i     both define D[0,0] as 0
     """
     own, found = fixed[line], []
     for other in list(fixed)[: list(fixed).index(line)]:
@@ -527,7 +531,7 @@ def _find_corner(
 
 
 def _find_fixed(names: expr.Names, line: EquationLine) -> dict[int, Any]:
-    """The places of a left side that no index stands in."""
+    """Return the places of a left side without indices."""
     forms = {number: _to_form(names, place) for number, place in enumerate(line.places or ())}
     return {k: form for k, form in forms.items() if form is not None and not find_indices(form)}
 
@@ -554,7 +558,7 @@ def _read_equation(names: expr.Names, line: EquationLine, moved: Mapping[str, An
 
 
 def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
-    """A place of the left side: an index, or indices merged by + and *."""
+    """Translate a place of the left side: an index, or indices merged by + and *."""
     merging = (ast.Add, ast.Mult, ast.Sub, ast.Pow)
     for part in ast.walk(place):
         is_plain = isinstance(part, ast.Name | ast.Constant | ast.UnaryOp)
@@ -569,7 +573,7 @@ def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
 
 
 def _find_results(names: expr.Names, lines: Sequence[Line]) -> tuple[str, ...]:
-    """The results in order: those of the return line, else the last equation's."""
+    """Return the results in order: those of the return line, or the last equation's."""
     found = [line for line in lines if isinstance(line, ReturnLine)]
     if len(found) > 1:
         says, place = "there are two return lines", found[1].names[0].span

@@ -71,7 +71,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
     system = check_real(to_system(formula))
     wanted = [wrt] if isinstance(wrt, str) else list(wrt)
     tensors = [e.name for e in system.inputs if isinstance(e, ir.Tensor) and _is_real(e)]
-    return _write(formula, _Reverse(system, wanted or tensors).make(), name)
+    return _parse_gradient(formula, _Reverse(system, wanted or tensors).build_system(), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def find_backward(formula: Formula, system: ir.System | None = None) -> Backward
     system = check_real(system or to_system(formula))
     wanted = [e.name for e in system.inputs if _is_real(e)]
     reverse = _Reverse(system, wanted, is_backward=True)
-    found = _write(formula, reverse.make(), "")
+    found = _parse_gradient(formula, reverse.build_system(), "")
     return Backward(found, reverse.given, reverse.made)
 
 
-def _write(formula: Formula, made: ir.System, name: str) -> Formula:
+def _parse_gradient(formula: Formula, made: ir.System, name: str) -> Formula:
     return parse(
         "\n".join(to_lines(made)),
         name or f"{formula.name or 'formula'}_gradient",
@@ -149,7 +149,7 @@ class _Reverse:
     needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)  # 0 outside
     nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)
 
-    def make(self) -> ir.System:
+    def build_system(self) -> ir.System:
         system = self.system
         inputs = {entry.name: entry for entry in system.inputs}
         for each in self.wanted:
@@ -175,7 +175,7 @@ class _Reverse:
         whole = {e.target.tensor for e in system.equations if is_whole(Polynomial.of(e.value))}
         if self.is_backward or len(system.results) > 1 or system.results[0].shape:
             for made in (t for t in system.results if self.is_backward or t not in whole):
-                self.given[made.name] = name = self.name(made.name)
+                self.given[made.name] = name = self.name_gradient(made.name)
                 given.append(ir.Tensor(name, made.shape) if made.shape else ir.ScalarInput(name))
         seeds = dict(zip((t for t in system.results if t.name in self.given), given, strict=True))
         passed: set[ir.Equation] = set()
@@ -197,7 +197,7 @@ class _Reverse:
         results = tuple(equation.target.tensor for equation in last)
         return self.tidy([*system.equations, *self.backward, *last], given, results)
 
-    def name(self, of: str) -> str:
+    def name_gradient(self, of: str) -> str:
         """A free name for the gradient: `d` and the name."""
         names = (f"d{of}{'_' * k}" for k in count())
         found = next(each for each in names if each not in {*self.taken, *self.extents})
@@ -267,7 +267,7 @@ class _Reverse:
         begun: list[tuple[int, ir.Access]] = []
         for equation in passed:
             tensor, places = equation.target.tensor, equation.target.places
-            made = ir.Access(ir.Tensor(self.name(tensor.name), tensor.shape), places)
+            made = ir.Access(ir.Tensor(self.name_gradient(tensor.name), tensor.shape), places)
             begun.append((len(self.backward), made))
             self.carry_equation(equation, made)
         for equation, (at, made) in reversed([*zip(passed, begun, strict=True)]):
@@ -378,9 +378,9 @@ class _Reverse:
             case "sum":
                 self.carry(body, inner)
             case "mean":
-                self.carry(body, inner.times(power(_count(again, where), ir.MINUS_ONE)))
+                self.carry(body, inner.times(power(_count_values(again, where), ir.MINUS_ONE)))
             case "var" | "sample_var":
-                number = _count(again, where)
+                number = _count_values(again, where)
                 off = subtract(body, reduce(kind="mean", body=other))
                 under = number if expr.kind == "var" else add(number, ir.MINUS_ONE)
                 slope = divide(multiply(ir.Number(Fraction(2)), off), under)
@@ -442,7 +442,7 @@ class _Reverse:
                 inner = replace(inner, conditions=())
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
-        self.carry(expr.body, self.keep(replace(inner, value=value), expr.body))
+        self.carry(expr.body, self.name_flow(replace(inner, value=value), expr.body))
 
     def find_total(self, expr: ir.Along) -> ir.Expr | None:
         """sum_j dp_j * p_j of a normalized row p, from its readers; None if one is not linear.
@@ -494,15 +494,15 @@ class _Reverse:
         right = substitute(made, {rows: columns, columns: q})
         value = ir.Reduce("sum", (p, q), held, multiply(ir.MINUS_ONE, left, given, right))
         inner = replace(flow, value=value, conditions=())
-        self.carry(expr.body, self.keep(inner, expr.body))
+        self.carry(expr.body, self.name_flow(inner, expr.body))
 
-    def keep(self, flow: _Flow, expr: ir.Expr) -> _Flow:
+    def name_flow(self, flow: _Flow, expr: ir.Expr) -> _Flow:
         """Give the flow an equation of its own if several reads receive it."""
         reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
         assert self.here is not None
         if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
             return flow
-        made = ir.name_axes(self.name(f"{self.here.target.tensor.name}_in"), flow.indices)
+        made = ir.name_axes(self.name_gradient(f"{self.here.target.tensor.name}_in"), flow.indices)
         self.backward.append(ir.Equation(made, flow.value))
         return replace(flow, value=made)
 
@@ -521,8 +521,11 @@ class _Reverse:
             )
         if target is None:
             places = self.choose_places(shape, [places for places, _ in arrived])
-            target = ir.Access(ir.Tensor(self.name(name), shape), places)
-        terms = [self.place(read_at, flow, target.places, shape) for read_at, flow in arrived]
+            target = ir.Access(ir.Tensor(self.name_gradient(name), shape), places)
+        terms = [
+            self.place_contribution(read_at, flow, target.places, shape)
+            for read_at, flow in arrived
+        ]
         return ir.Equation(target, add(*terms))
 
     def choose_places(
@@ -544,7 +547,7 @@ class _Reverse:
             used |= {index.name for index in find_free(found[-1])}
         return tuple(found)
 
-    def place(
+    def place_contribution(
         self,
         read_at: Sequence[ir.Expr],
         flow: _Flow,
@@ -645,7 +648,7 @@ def _refuse(says: str) -> Exception:
     return refuse("gradient-none", says, help="write it by functions that have one")
 
 
-def _count(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
+def _count_values(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
     """The number of joint values of the indices."""
     if condition is ir.TRUE:
         return multiply(*(index.extent for index in indices))

@@ -29,7 +29,9 @@ _NAMED = re.compile(r"(?:(?P<dotted>[^\W\d]\w*(?:\.\w+)*)\s*=\s*)?(?P<name>\w+)(
 _FORM = "write W_q,W_k or q_proj.weight=W_q.T, names of the state dict first"
 
 
-def hold(formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]) -> Formula:
+def hold_parameters(
+    formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]
+) -> Formula:
     """The formula with the tensors held by its module; refused where they are ambiguous.
 
     A mapping goes from names of the state dict to names of the formula. Where held tensors define
@@ -41,10 +43,10 @@ def hold(formula: Formula, asked: bool | str | Mapping[str, str] | Iterable[str]
     elif isinstance(asked, str) and "[" in asked:
         formula = _define(formula, asked)
     elif isinstance(asked, Mapping):
-        formula = _name(formula, [f"{dotted}={name}" for dotted, name in asked.items()])
+        formula = _hold_named(formula, [f"{dotted}={name}" for dotted, name in asked.items()])
     else:
         each = asked.split(",") if isinstance(asked, str) else asked
-        formula = _name(formula, [str(one) for one in each])  # type: ignore[union-attr]
+        formula = _hold_named(formula, [str(one) for one in each])  # type: ignore[union-attr]
     # a non-persistent buffer whose elements differ stays an argument
     held = [each for each in formula.held or () if each.is_persistent or each.value is not None]
     _check(to_system(formula), held)
@@ -77,7 +79,7 @@ def _choose(system: ir.System) -> list[str]:
     return found
 
 
-def _name(formula: Formula, words: Iterable[str]) -> Formula:
+def _hold_named(formula: Formula, words: Iterable[str]) -> Formula:
     """The formula that holds the named arguments; `.T` ones are defined from held tensors."""
     system = to_system(formula)
     entries = {entry.name: entry for entry in system.inputs}
@@ -103,7 +105,8 @@ def _name(formula: Formula, words: Iterable[str]) -> Formula:
             continue
         if not isinstance(entry, ir.Tensor) or len(entry.shape) != 2:
             raise refuse("module-form", f"{name} has no two places to be turned", help=_FORM)
-        own, *indices = (_free(wish, taken) for wish in (dotted, f"{name}_row", f"{name}_column"))
+        stems = dotted, f"{name}_row", f"{name}_column"
+        own, *indices = (_free(stem, taken) for stem in stems)
         taken |= {own, *indices}
         lines.append(to_declaration(replace(entry, name=own, shape=entry.shape[::-1])))
         lines.append(f"{name}[{', '.join(indices)}] = {own}[{', '.join(indices[::-1])}]")

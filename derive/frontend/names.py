@@ -1,4 +1,4 @@
-"""Names and extents of a formula, of text and of SymPy: one claim a name, one extent an index.
+"""Names and extents of a formula in text or SymPy: one kind for a name, one extent for an index.
 
     tensor     declared with a shape, or the left side of an equation
     size       in a shape, in the extent of an index, in a bound, or declared as one
@@ -86,13 +86,13 @@ class Extents:
             for tensor, number, place in uses:
                 if not _is_index(place) or place.name in self.known:
                     continue
-                extent = self.find(tensor, number)
+                extent = self.find_extent(tensor, number)
                 if extent is not None:
                     self.known[place.name] = extent
                     is_open = True
         return self
 
-    def find(self, tensor: str, number: int) -> Any:
+    def find_extent(self, tensor: str, number: int) -> Any:
         """The extent of one place of a tensor; None if not known."""
         if tensor in self.shapes:
             shape = self.shapes[tensor]
@@ -143,7 +143,7 @@ class Extents:
         None where the access implies no extent, nan where no other access may imply one either.
         """
         tensor, number, value = use
-        extent, indices = self.find(tensor, number), find_indices(value)
+        extent, indices = self.find_extent(tensor, number), find_indices(value)
         if extent is None or name not in indices:
             return None
         step = value.coeff(Symbol(name))

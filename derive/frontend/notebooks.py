@@ -1,8 +1,8 @@
-"""Files as texts; a notebook's code cells as one, so that a cell knows the imports before it.
+"""Readers of files and notebooks; a notebook's code cells are joined into one text.
 
-Lines of IPython (`%time`, `!ls`, `x?`) are left blank; so is a cell in another language (`%%bash`)
-and, unless it is asked for, one that is no Python. Cells are numbered from 1, those of text among
-them. A notebook that was pasted as text has a prompt, `In [3]:`, on the line before each cell.
+Lines of IPython (`%time`, `!ls`, `x?`) become blank. So do cells in another language (`%%bash`)
+and, unless `keep_broken`, cells that are not Python. Cells are numbered from 1; text cells count
+too. A notebook that was pasted as text has a prompt, `In [3]:`, on the line before each cell.
 """
 
 import ast
@@ -23,22 +23,22 @@ _PYTHON_CELLS = ("time", "timeit", "capture", "prun", "memit", "python3")
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The Python of a notebook, and for each of its lines the cell and the line there."""
+    """The Python text of a notebook; `places` are (cell, line in it) for each line."""
 
     text: str
     places: tuple[tuple[int, int], ...]
-    shown: frozenset[int]  # lines of expressions at the end of a cell, whose value is shown
-    broken: tuple[tuple[int, str], ...]  # line in the text and what is wrong there
-    prompts: tuple[str, ...]  # of each line: "In [3]", or its cell where that was never run
+    shown: frozenset[int]  # first lines of the cells' final expressions, whose values are shown
+    broken: tuple[tuple[int, str], ...]  # (line in the text, message) of syntax errors
+    prompts: tuple[str, ...]  # for each line "In [3]", or "cell 2" if that was never run
 
     def name_lines(self) -> tuple[str, ...]:
-        """Each line as people tell it, `In [3] line 2`."""
+        """The name of each line, `In [3] line 2`."""
         pairs = zip(self.prompts, self.places, strict=True)
         return tuple(f"{prompt} line {line}" for prompt, (_, line) in pairs)
 
 
 def is_file(text: str) -> bool:
-    """Is it the path of a file? Not where it is too long for one, or holds what no path may."""
+    """Whether the text is the path of a file; False for texts that are no valid path."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):
@@ -46,7 +46,7 @@ def is_file(text: str) -> bool:
 
 
 def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None) -> Any:
-    """The file's text, or what `read` makes of its bytes; DeriveError where it cannot be read."""
+    """Return the file's text, or `read` of its bytes; DeriveError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig") if read is None else read(path.read_bytes())
     except UnicodeDecodeError as error:
@@ -57,22 +57,28 @@ def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None
 
 
 def is_pasted(text: str) -> bool:
-    """Is it a notebook pasted as text?"""
+    """Whether the text is a notebook pasted as text."""
     return _PROMPT.search(text) is not None
 
 
 def read_pasted(text: str) -> Cells:
-    """The code of a notebook that was pasted as text; what stands below a cell is no code."""
+    """Return the code of a notebook that was pasted as text, without the outputs."""
     parts = _PROMPT.split(text.replace("\r\n", "\n"))
     cells = zip(parts[1::2], parts[2::2], strict=True)
     codes = [
         (_cut_output(body.removeprefix("\n")), (number or "").strip()) for number, body in cells
     ]
-    return _join([(k, code, number) for k, (code, number) in enumerate(codes, 1)], keep_broken=True)
+    return _join_cells(
+        [(k, code, number) for k, (code, number) in enumerate(codes, 1)], keep_broken=True
+    )
 
 
 def _cut_output(body: str) -> str:
-    """The paragraphs that are code: output is no Python, or follows a value as a value alone."""
+    """Return the code of a cell without its output.
+
+    Output starts at the first paragraph that is no Python, or that has expressions only and follows
+    a shown expression.
+    """
     first, *others = re.split(r"(\n[ \t]*\n+)", body)
     code, is_shown = first, _is_python(first) and _find_shown(first) is not None
     for gap, part in zip(others[::2], others[1::2], strict=True):
@@ -86,7 +92,7 @@ def _cut_output(body: str) -> str:
 
 
 def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
-    """The code of a notebook; ValueError where it is none."""
+    """Return the code of a notebook; ValueError if the bytes are no notebook."""
     try:
         notebook = json.loads(data)
         cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
@@ -95,11 +101,11 @@ def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
         raise ValueError("it is nested too deeply") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError("it is no notebook") from error
-    return _join(codes, keep_broken)
+    return _join_cells(codes, keep_broken)
 
 
-def _join(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Cells:
-    """The cells below each other; each has its number, its code, and its count when it was run."""
+def _join_cells(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Cells:
+    """Join cells; each is a number, its code (None for text), and its execution count as text."""
     lines: list[str] = []
     places: list[tuple[int, int]] = []
     prompts: list[str] = []
@@ -129,10 +135,10 @@ def _join(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Ce
 
 
 def _read_cell(cell: dict[str, Any]) -> tuple[str | None, str]:
-    """The text of a code cell, and how many had been run when it was, as its prompt has it."""
+    """Return the text of a code cell (None for other cells) and its execution count as text."""
     if cell["cell_type"] != "code":
         return None, ""
-    count = cell.get("execution_count", cell.get("prompt_number"))  # the name in older files
+    count = cell.get("execution_count", cell.get("prompt_number"))  # `prompt_number` in older files
     run = str(count) if isinstance(count, int) else ""
     source = cell["source"] if "source" in cell else cell["input"]
     text = source if isinstance(source, str) else "".join(source)
@@ -140,7 +146,7 @@ def _read_cell(cell: dict[str, Any]) -> tuple[str | None, str]:
 
 
 def _is_python(code: str) -> bool:
-    """Whether the cell can be parsed as it stands."""
+    """Whether the cell is valid Python without rewriting."""
     try:
         _find_shown(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -149,7 +155,7 @@ def _is_python(code: str) -> bool:
 
 
 def _to_python(code: str) -> str:
-    """The cell with IPython's own lines left blank, each where it stood."""
+    """Return the cell with blank lines or `pass` for IPython's own lines."""
     lines = code.split("\n")
     first = next((k for k, line in enumerate(lines) if line.strip()), 0)
     if lines[first].startswith("%%"):
@@ -158,14 +164,14 @@ def _to_python(code: str) -> str:
             return "\n" * (len(lines) - 1)
         lines[first] = ""
     for k, line in enumerate(lines):
-        if _IPYTHON.match(line):  # as deep as the one it replaces
+        if _IPYTHON.match(line):  # with the indentation of the replaced line
             lead = line[: len(line) - len(line.lstrip())]
             lines[k] = f"{lead}pass" if lead else ""
     return "\n".join(lines)
 
 
 def _find_shown(text: str) -> int | None:
-    """The first line of the expression at the end of a cell."""
+    """Return the first line of the expression that ends a cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         body = ast.parse(text).body

@@ -27,7 +27,7 @@ from derive.analysis.names import check_system
 from derive.errors import PROPOSED
 from derive.frontend.from_latex import from_latex
 from derive.frontend.from_sympy import from_sympy, to_system
-from derive.frontend.from_text import read
+from derive.frontend.from_text import read_with_line
 from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes, draw_inputs
 
@@ -168,7 +168,7 @@ def test_a_line_that_a_help_proposes_gets_the_text_further(text, lines):
     assert [found[1] for found in PROPOSED.finditer(told.help)] == lines
     assert told.help
     for line in lines:
-        after = find_refusal(lambda: read(text, line))  # noqa: B023
+        after = find_refusal(lambda: read_with_line(text, line))  # noqa: B023
         assert after is None or (after.code, after.says) != (told.code, told.says)
         assert after is None or not any(line in mark.line for mark in after.marks)
 
@@ -177,7 +177,7 @@ def test_a_line_that_a_help_proposes_gets_the_text_further(text, lines):
 def test_so_does_each_line_in_the_table_of_mistakes(text):
     told = find_refusal(lambda: parse(text))
     for found in PROPOSED.finditer(told.help):
-        after = find_refusal(lambda: read(text, found[1]))  # noqa: B023
+        after = find_refusal(lambda: read_with_line(text, found[1]))  # noqa: B023
         assert after is None or (after.code, after.says) != (told.code, told.says)
 
 

@@ -1,4 +1,4 @@
-"""What names and parts of LaTeX mean: places, labels, powers; texts and the axes that are left."""
+"""Interpretation of names in LaTeX (places, labels, powers), and values with their open axes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ TRANSPOSED = {"T", "top", "intercal"}
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is declared: the extents of tensors, of all whose name starts so, and plain names."""
+    """The declarations: shapes of tensors and of families (W for all W_x), scalars, indices."""
 
     tensors: Mapping[str, tuple[str, ...]]
     families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scalars: Set[str] = frozenset()
     indices: Mapping[str, str] = field(default_factory=dict)
-    lines: Sequence[str] = ()  # declarations in the notation, as they are
-    returned: Sequence[str] = ()  # likewise what the results are
-    has_rows: bool | None = None  # are vectors rows, or columns
-    counted: int | None = None  # what all indices count from
-    renamed: Mapping[str, str] = field(default_factory=dict)  # sizes whose names tensors have
-    stated: frozenset[str] = frozenset()  # indices with a line of their own
+    lines: Sequence[str] = ()  # declarations in the notation
+    returned: Sequence[str] = ()  # `return` lines
+    has_rows: bool | None = None  # whether vectors are rows; None if not stated
+    counted: int | None = None  # the first value of all indices; None if not stated
+    # new names of sizes that clash with tensors
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()  # indices with a declaration
 
-    def find(self, name: str) -> tuple[str, ...] | None:
-        """The extents of a tensor."""
+    def find_shape(self, name: str) -> tuple[str, ...] | None:
+        """The shape of a tensor; None if unknown."""
         base, _, label = name.partition("_")
         is_member = label and "_" not in label
         return self.tensors.get(name) or (self.families.get(base) if is_member else None)
@@ -48,10 +49,11 @@ class Shapes:
 def complete(
     shapes: Shapes, equations: Sequence[tree.Equation], ranges: Mapping[str, tree.Tree]
 ) -> Shapes:
-    r"""The shapes with what the equations tell of them.
+    r"""Complete the shapes from the equations.
 
-    `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` tell extents of indices; a shape of
-    `W_i` with an index i of a left side is one for each i; a size does not have a tensor's name.
+    `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` give extents of indices. The shape of
+    `W_i`, with i an index of a left side, becomes a shape of W. Sizes named like tensors are
+    renamed.
     """
     targets = tree.find_targets(equations)
     extents = dict[str, str]()
@@ -96,7 +98,7 @@ def complete(
 
 
 def write_extent(part: tree.Tree) -> str:
-    """An extent of sizes and numbers as the notation writes it; nothing for anything else."""
+    """Return an extent of sizes and numbers in the notation, or "" for other parts."""
     match part:
         case tree.Number(number):
             return number
@@ -113,9 +115,9 @@ def write_extent(part: tree.Tree) -> str:
 
 
 def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree.Equation]:
-    """`h_0 = h_0` for each `h_0` with a shape: the first entry of h is the tensor of that name.
+    """Return `h[0] = h_0` for each declared initial state `h_0`.
 
-    So it is where `h_t` is defined, `h_{t-1}` is read, and no equation says what `h_0` is.
+    That is for h where `h_t` is defined, `h_{t-1}` is read, and no equation defines `h_0`.
     """
     parts = tree.find_names(each.right for each in equations)
     before = {part.base for part in parts if part.below and isinstance(part.below[0], tree.Sum)}
@@ -130,19 +132,19 @@ def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree
 
 
 def is_series(call: tree.Call) -> bool:
-    """Whether the arguments have dots among them, as those of a concatenation have."""
+    r"""Whether the arguments are a series with dots, `h_1, \ldots, h_n`."""
     return any(isinstance(each, tree.Name) and each.base in tree.DOTS for each in call.arguments)
 
 
 def find_series(equations: Sequence[tree.Equation]) -> Iterator[tree.Call]:
-    """The calls whose arguments have dots among them."""
-    calls = (part for part in tree.walk(equations) if isinstance(part, tree.Call))
+    """Yield the calls whose arguments are a series with dots."""
+    calls = (part for part in tree.walk_parts(equations) if isinstance(part, tree.Call))
     return filter(is_series, calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A name as it is meant: its places, a power of it, whether it is transposed."""
+    """A resolved name: its places, its power, and whether it is transposed."""
 
     name: str
     places: tuple[tree.Tree, ...] = ()
@@ -151,7 +153,7 @@ class Read:
 
 
 class Names:
-    """What the names of a text mean."""
+    """Resolver of the names in the equations."""
 
     def __init__(self, shapes: Shapes, equations: Sequence[tree.Equation]) -> None:
         self.shapes = shapes
@@ -167,30 +169,30 @@ class Names:
         self.numbers = self.sizes | shapes.scalars
         targets = tree.find_targets(equations)
         self.lefts = {left.base for left in targets}
-        # `\\sigma^2 = ..` defines a tensor of its own.
+        # `\\sigma^2 = ..` defines a tensor `sigma_squared`.
         square = tree.Number("2")
         self.squares = {left.base for left in targets if left.above == square}
-        # With `h_t` beside it `h_0` is an entry of h.
+        # Tensors with an index: if `h_t` occurs, `h_0` is an entry of h.
         self.indexed = {
             part.base
             for part in names
             if part.below and not part.label.isdigit()
-            if not tree.has_label(part) and shapes.find(f"{part.base}_{part.label}") is None
+            if not tree.has_label(part) and shapes.find_shape(f"{part.base}_{part.label}") is None
         }
         self.defined: set[str] = set()
-        # Names that have a number above wherever they stand, `W^1`.
+        # Names that have a number in the superscript at every occurrence, `W^1`.
         plain = {p.base for p in names if p.below or not tree.to_word(p.above).isdigit()}
         self.numbered = self.words - plain
         ranks = [(p.base, len(p.below)) for p in names if p.below and not p.label.isdigit()]
         self.ranks = {*ranks, *((name, len(shape)) for name, shape in shapes.tensors.items())}
-        # `W^{(q)}` is W_q where that is declared; so is what is defined, if no index is q besides.
+        # `W^{(q)}` is W_q if that is declared, or if it is defined and q is no index.
         marked = {(part.base, part.upper) for part in names}
         told = {(left.base, left.upper) for left in targets}
         known = {(base, word) for base, word in marked if self.is_known(f"{base}_{word}")}
         self.marks = {word for _, word in known} - {word for _, word in marked - told - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
-        # Places that are the same everywhere.
+        # Constant places.
         listed = {argument for call in find_series(equations) for argument in call.arguments}
         places = [p for part in names if part not in listed for p in self.resolve(part).places]
         linear = [found for p in places if (found := self.find_linear(p, set())) is not None]
@@ -208,17 +210,17 @@ class Names:
                 raise MisfitError(says, part.token, "give one of them another letter")
 
     def make_sizes(self, count: int) -> str:
-        """As many letters that name nothing, for the shape in an advice."""
+        """Return free letters for the shape in an advice."""
         taken = self.sizes | self.words
         return ", ".join([letter for letter in "NMKLPQRSTUV" if letter not in taken][:count])
 
     def is_known(self, name: str) -> bool:
-        """Is it declared or defined?"""
+        """Whether the name is declared or defined."""
         known = name in self.defined or name in self.sizes or name in self.shapes.scalars
-        return known or self.shapes.find(name) is not None
+        return known or self.shapes.find_shape(name) is not None
 
     def resolve(self, name: tree.Name, *, is_target: bool = False) -> Read:
-        """Which tensor or number a name is. `x_1` is x1 where neither is declared."""
+        """Return the tensor or number of a name; `x_1` is x1 if neither is declared."""
         if name.base in self.squares and name.above == tree.Number("2"):
             name = replace(name, base=f"{name.base}_squared", above=None)
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
@@ -267,7 +269,7 @@ class Names:
         return Read(name.base, name.below, power, is_transposed)
 
     def find_reads(self, part: tree.Tree | None) -> set[str]:
-        """The names that a part reads; a label of a name reads nothing."""
+        """Return the names that a part reads, without labels."""
         if not isinstance(part, tree.Name):
             inside = () if part is None else tree.find_parts(part)
             return set().union(*map(self.find_reads, inside))
@@ -275,7 +277,7 @@ class Names:
         return {read.name}.union(*map(self.find_reads, (*read.places, read.power)))
 
     def find_valued(self, part: tree.Tree) -> set[str]:
-        """The names whose first value matters: numbers that are no differences of names."""
+        """Return the indices whose values enter the part, not only their differences."""
         if isinstance(part, tree.Relation):
             sides = pairwise((part.first, *(side for _, side in part.rest)))
             return set().union(
@@ -291,13 +293,13 @@ class Names:
             return {*own} if sum(own.values()) else set()
         inside = [*tree.find_parts(part)]
         for each in part.below if isinstance(part, (tree.Big, tree.Call)) else ():
-            match each:  # an index, with its first value or not
+            match each:  # an index, with or without its first value
                 case tree.Name() | tree.Relation(_, (("==", _), *_)):
                     inside.remove(each)
         return set().union(*map(self.find_valued, inside))
 
     def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
-        """Whole multiples of indices and sizes, and of 1 under no name; None for anything else."""
+        """Return integer coefficients of indices, sizes and 1 (under ""); None if not linear."""
         match part:
             case tree.Number(text) if text.isdigit():
                 return {"": int(text)}
@@ -327,19 +329,19 @@ class Names:
 def find_counted(
     equations: Sequence[tree.Equation], ranges: Iterable[str], names: Names
 ) -> tuple[set[str], MisfitError | None]:
-    """The indices that count from 1, if it is not stated for all; the question that is left.
+    """Return the indices that count from 1, and the question that remains open.
 
-    The least place that a sum reads says what its index counts from: 1, or 0 if it is not above.
-    Indices that are compared, or stand alone at one place of a tensor, count alike; so does t of
-    `h_t` where `h_0` is given. Where the least place is above 1 and nothing else tells, it is open;
-    so it is for an index that is a number, and for fixed places, none of them 0.
+    An index counts from 1 if the least place that its sum reads is 1, and from 0 if that is 0 or
+    less. Indices that are compared, or are plain places of one axis of a tensor, count alike. The t
+    of `h_t` counts from 1 if `h_0` is given. An index is open if its least place is above 1, or if
+    it is used as a number; so are constant places unless one is 0.
     """
     least: dict[str, int] = {}
     links, bound = list[set[str]](), list[tree.Tree]()
     places: dict[tuple[str, int], set[str]] = {}
     targets = [left for left in tree.find_targets(equations) if left.below]
     starts = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
-    relations = (part for part in tree.walk(equations) if isinstance(part, tree.Relation))
+    relations = (part for part in tree.walk_parts(equations) if isinstance(part, tree.Relation))
     links += map(tree.to_words, relations)
     for name in tree.find_names(equations):
         for k, place in enumerate(name.below):
@@ -363,7 +365,7 @@ def find_counted(
         says = f"{early[0]} starts below {stated}, where indices count from {stated}"
         advice = "let its sum start there, and shift its places"
         raise MisfitError(says, find_token(equations, early[0]), advice)
-    if stated is not None:  # the sign for all numbers is in it, too
+    if stated is not None:  # "1" is the mark of constant places
         return {*indices, "1"} if stated else set(), None
     links = [link & indices for link in links]
     alike = [place & indices for place in places.values()]
@@ -387,7 +389,7 @@ def find_counted(
 
 
 def find_token(equations: Sequence[tree.Equation], place: str) -> tree.Token | None:
-    """The sign of an index, or the tensor that is read at a fixed place."""
+    """Return the token of an index, or of the tensor that is read at a constant place."""
     for name in tree.find_names(equations):
         if name.base == place or place.removeprefix("the place ") in map(write_extent, name.below):
             return name.token
@@ -395,7 +397,7 @@ def find_token(equations: Sequence[tree.Equation], place: str) -> tree.Token | N
 
 
 def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
-    """What is found, and what is linked to it and not kept out."""
+    """Return the closure of `found` under the links, without the words in `kept`."""
     found = set(found)
     while also := {word for link in links if link & found for word in link - found - kept}:
         found |= also
@@ -403,7 +405,7 @@ def spread(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[st
 
 
 def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
-    """The indices below a sign that are not less than a number, and the least one of each."""
+    """Yield the indices in a range that have a lower bound, each with its least value."""
     if not isinstance(below, tree.Relation):
         return
     sides = [below.first, *(side for _, side in below.rest)]
@@ -422,11 +424,11 @@ def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
 def find_shifts(
     body: tree.Tree | tuple[tree.Tree, ...], index: str, starts: Set[str]
 ) -> Iterator[int]:
-    """How far from an index the places are that are read with it, if no condition guards them.
+    """Yield the numbers that are added to an index in the places of an unguarded body.
 
-    An entry before the first one is given for what `starts`.
+    Tensors in `starts` are excluded: they have a given initial entry.
     """
-    parts = [*tree.walk(body)]
+    parts = [*tree.walk_parts(body)]
     if any(isinstance(part, (tree.Bracket, tree.Cases)) for part in parts):
         return
     for part in parts:
@@ -440,7 +442,7 @@ def find_shifts(
 
 
 def find_ends(equations: Sequence[tree.Equation], sizes: Set[str]) -> dict[str, str]:
-    """How far an index goes, as a sum from its first value says it, or the size of its letter."""
+    """Return the last values of indices: the limit of a sum, or the size with the same letter."""
     found: dict[str, str] = {}
     for binder in tree.find_binders(equations):
         if end := tree.to_word(binder.above):
@@ -451,12 +453,12 @@ def find_ends(equations: Sequence[tree.Equation], sizes: Set[str]) -> dict[str, 
     return said | found
 
 
-_MARK = re.compile(r"<(\d+)>")  # an index that has no name yet
-ANY, TERM, FACTOR, ATOM = range(4)  # how tightly a text holds together
+_MARK = re.compile(r"<(\d+)>")  # an index without a name yet
+ANY, TERM, FACTOR, ATOM = range(4)  # operator precedence of a text
 
 
 class MisfitError(DeriveError):
-    """The equations cannot be read so; another choice may fit."""
+    """A choice that does not fit the equations; another choice may."""
 
     def __init__(
         self,
@@ -472,34 +474,34 @@ class MisfitError(DeriveError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a vector or a matrix: its extent, and its index as a mark."""
+    """An axis of a vector or a matrix: its extent, and the number of its index."""
 
     extent: str
     mark: int
 
 
 class Axes:
-    """The axes of one reading, and which of them are one."""
+    """The axes of one interpretation, as a union-find structure."""
 
     def __init__(self) -> None:
-        self.extents: list[str] = []  # by the mark
+        self.extents: list[str] = []  # extents by mark
         self.same: dict[int, int] = {}
-        self.parts: set[int] = set()  # marks of parts of a concatenation
-        self.pools: dict[str, list[str]] = {}  # the indices, by their extent
+        self.parts: set[int] = set()  # marks of axes in concatenations
+        self.pools: dict[str, list[str]] = {}  # names of indices, by extent
 
     def mark(self, extent: str) -> Axis:
-        """A new axis."""
+        """Return a new axis."""
         self.extents.append(extent)
         return Axis(extent, len(self.extents) - 1)
 
     def root(self, mark: int) -> int:
-        """The mark that stands for all equal ones."""
+        """Return the representative of a mark's class."""
         while mark in self.same:
             mark = self.same[mark]
         return mark
 
-    def join(self, some: Sequence[Axis], others: Sequence[Axis]) -> None:
-        """Make axes one by one the same; their extents have to be the same."""
+    def unify_axes(self, some: Sequence[Axis], others: Sequence[Axis]) -> None:
+        """Unify two sequences of axes; MisfitError if extents differ."""
         for one, other in zip(some, others, strict=False):
             if one.extent != other.extent:
                 says = f"an extent {one.extent} meets an extent {other.extent}"
@@ -508,10 +510,10 @@ class Axes:
             if low != high:
                 self.same[high] = low
 
-    def name(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
-        """The line with indices for its marks, in every line the same ones for an extent.
+    def name_indices(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+        """Replace the marks in a line by indices; each extent has the same indices in every line.
 
-        Beside it the extents of those that stand at a place that goes further.
+        Also return the extents of the indices of concatenated parts.
         """
         names: dict[int, str] = {}
         ends: dict[str, str] = {}
@@ -530,35 +532,35 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The text of a part, its axes, and the indices that it has besides."""
+    """The text of a part, its open axes, and its free indices."""
 
     text: str
     holds: int = ATOM
     axes: tuple[Axis, ...] = ()
     free: tuple[str, ...] = ()
-    is_row: bool | None = None  # of a vector
-    is_curved: bool = False  # a vector by its elements, as no product of matrices gives it
-    parts: tuple[tuple[Value, str, str], ...] = ()  # of a concatenation: index of each, and start
+    is_row: bool | None = None  # of vectors only
+    is_curved: bool = False  # a vector made elementwise, not by matrix products
+    parts: tuple[tuple[Value, str, str], ...] = ()  # concatenated parts: value, index, start
 
     def within(self, holds: int) -> str:
-        """The text, in parentheses where it holds less than its place asks for."""
+        """Return the text, in parentheses if its precedence is below that of its place."""
         return self.text if self.holds >= holds else f"({self.text})"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Where written indices stand, how many axes each tensor has left, and what vectors are."""
+    """The positions of written indices, the axes of each tensor, and the kind of vectors."""
 
     places: Mapping[str, tuple[int, ...]]
     axes: Mapping[str, int]
-    extents: Mapping[str, str]  # of the indices that are written
+    extents: Mapping[str, str]  # extents of the written indices
     has_rows: bool = True
-    is_strict: bool = True  # no product of two rows, which people write for the inner product
+    is_strict: bool = True  # refuse a product of two rows, which papers write for the inner product
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The extents of a tensor, which of its places are written, and how many axes come last."""
+    """A tensor's extents, the positions of its written indices, and the number of its last axes."""
 
     extents: tuple[str, ...]
     written: tuple[int, ...]
@@ -566,7 +568,7 @@ class Layout:
 
 
 def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
-    """The text of multiples of names, and of a number under no name, `less` so much."""
+    """Return the text of a linear form minus the number `less`."""
     text = ""
     for name, factor in {**terms, "": terms.get("", 0) - less}.items():
         size = abs(factor)
@@ -578,7 +580,7 @@ def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
 
 
 def add_to(extent: str, number: int) -> str:
-    """The text of an extent and a number more."""
+    """Return the text of an extent plus a number."""
     found = re.fullmatch(r"(.*?)(?: ([+-]) (\d+))?", extent)
     assert found is not None
     number += int(f"{found[2]}{found[3]}") if found[2] else 0
@@ -588,7 +590,7 @@ def add_to(extent: str, number: int) -> str:
 
 
 def to_polynomial(extent: str) -> Polynomial:
-    """An extent of sizes and numbers."""
+    """Return an extent as a polynomial."""
 
     def read(node: ast.expr) -> Polynomial:
         match node:
@@ -606,20 +608,20 @@ def to_polynomial(extent: str) -> Polynomial:
 
 
 def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
-    """Refuse extents that are not those that are stated, counted from the last one."""
+    """Refuse extents that differ from the stated ones, aligned at the last."""
     for one, other in zip(found[::-1], stated[::-1], strict=False):
         if one and other and to_polynomial(one) != to_polynomial(other):
             raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
 
 
 def refuse_undefined(name: str) -> MisfitError:
-    """The error of a tensor that is read where nothing tells its shape."""
+    """Return the error of a tensor that is read before its shape is known."""
     advice = f"say its shape: {name}: [T, N]"
     return MisfitError(f"{name} is read before it is defined", help=advice)
 
 
 def transpose(value: Value, token: tree.Token | None = None) -> Value:
-    """A matrix with its axes exchanged; a row for a column."""
+    """Return the transposed matrix or vector."""
     if not value.axes:
         says = "what is transposed has neither rows nor columns here"
         raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
@@ -637,25 +639,25 @@ def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozens
 
 
 def ask_rows(token: tree.Token, advice: str) -> MisfitError:
-    """The question whether a word is of a matrix or of its rows, where both can be meant."""
+    """Return the question whether a function applies to a matrix or to each row."""
     says = "it is open whether this runs over the whole matrix or over each row"
     return MisfitError(says, token, f"write {advice}")
 
 
 def find_words(places: Iterable[str]) -> tuple[str, ...]:
-    """The names in places, each once."""
+    """Return the distinct names in places."""
     return tuple(dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place)))
 
 
 def refuse_undeclared(name: str, token: tree.Token) -> MisfitError:
-    """The error of a name that is neither declared nor an index."""
+    """Return the error of a name that is neither declared nor an index."""
     advice = f"declare it, {name}: [N, M], scalar {name} or size {name}; a function: {name}(x) = .."
     advice = f"{tree.USUAL[name]}, or {advice}" if name in tree.USUAL else advice
     return MisfitError(f"{name} is not declared", token, advice)
 
 
 def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> None:
-    """Refuse a place after the last one of an index whose extent is known."""
+    """Refuse a limit beyond the known extent of an index."""
     if extent is not None:
         further = to_polynomial(add_to(limit, shift)) - to_polynomial(extent)
         if (further.constant or 0) > 0:
@@ -665,7 +667,7 @@ def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> No
 
 
 def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
-    """Refuse indices side by side that count from 1, and others that do not."""
+    """Refuse a sum or place in which only some of the indices count from 1."""
     if first and others:
         says = f"of the indices of a {what} {min(first)} counts from 1, and others do not"
         advice = "let the sums start alike, or add a line: indices count from 1"
@@ -673,7 +675,7 @@ def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
 
 
 class Every(frozenset[str]):
-    """A scope that holds every name: a place may be read by any index."""
+    """A scope that contains every name, for places."""
 
     def __contains__(self, _: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The parts of a tree of LaTeX, how names are written, and what the indices in it count from."""
+"""The syntax tree of LaTeX equations: nodes, traversals, and the spelling of names."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name with what stands above and below it."""
+    """A name with its superscript and its subscripts."""
 
     base: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
+    token: Token = field(compare=False)  # equal names differ in position
     above: Tree | None = None
     below: tuple[Tree, ...] = ()
-    label: str = ""  # what stands below, as part of a name
-    upper: str = ""  # the first place, where it is a word in parentheses above: x^{(q)}
+    label: str = ""  # the subscript as part of a name
+    upper: str = ""  # the first place, if it is a word in a superscript in parentheses: x^{(q)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A power of what is no name."""
+    """A power of a part that is no name."""
 
     base: Tree
     exponent: Tree
@@ -67,7 +67,7 @@ class Call:
     """A function, or a word over indices: `softmax_j(..)`."""
 
     function: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
+    token: Token = field(compare=False)
     arguments: tuple[Tree, ...]
     below: tuple[Tree, ...] = ()
     above: Tree | None = None  # the end of the range below
@@ -78,7 +78,7 @@ class Big:
     """A sum or product sign with its range."""
 
     kind: str
-    token: Token = field(compare=False)  # where it stands says nothing of what it means
+    token: Token = field(compare=False)
     below: tuple[Tree, ...]
     above: Tree | None
     body: Tree
@@ -120,7 +120,7 @@ Tree: TypeAlias = (
 
 
 class Equation(NamedTuple):
-    """Both sides of an equation, and the line that it is written in."""
+    """Both sides of an equation, and its line in the text."""
 
     line: str
     left: Tree
@@ -128,43 +128,43 @@ class Equation(NamedTuple):
 
 
 def find_targets(equations: Iterable[Equation]) -> list[Name]:
-    """The tensors that the equations define."""
+    """Return the tensors on the left sides."""
     return [each.left for each in equations if isinstance(each.left, Name)]
 
 
 def refuse_at(says: str, token: Token | str | None, help: str = "") -> DeriveError:
-    """The error that marks a token, or a whole line."""
+    """Return an error that marks a token, or a whole line."""
     mark = Mark(token, 0, len(token)) if isinstance(token, str) else None
     if isinstance(token, Token):
         mark = Mark(token.line, token.start, token.end)
     return refuse("latex-form", says, marks=[mark] if mark else [], help=help)
 
 
-def walk(tree: Tree | Iterable[object]) -> Iterator[Tree]:
-    """A part, or several, and all their parts."""
+def walk_parts(tree: Tree | Iterable[object]) -> Iterator[Tree]:
+    """Yield a part, or several, and all their descendants."""
     if isinstance(tree, Tree):
         yield tree
     for part in find_parts(tree):
-        yield from walk(part)
+        yield from walk_parts(part)
 
 
 def find_names(tree: Tree | Iterable[object]) -> Iterator[Name]:
-    """The names in a part, or in several."""
-    return (part for part in walk(tree) if isinstance(part, Name))
+    """Yield the names in a part, or in several."""
+    return (part for part in walk_parts(tree) if isinstance(part, Name))
 
 
 def find_binders(tree: Tree | Iterable[object]) -> Iterator[Big | Call]:
-    """The signs and functions in a part, or in several: what may bind an index."""
-    return (part for part in walk(tree) if isinstance(part, (Big, Call)))
+    """Yield the sum signs, product signs and functions in a part: these may bind an index."""
+    return (part for part in walk_parts(tree) if isinstance(part, (Big, Call)))
 
 
 def to_words(tree: Tree | Iterable[object]) -> set[str]:
-    """The words and whole numbers in a part, or in several."""
-    return {*map(to_word, walk(tree))} - {""}
+    """Return the words and integers in a part, or in several."""
+    return {*map(to_word, walk_parts(tree))} - {""}
 
 
 def find_parts(tree: Any) -> Iterator[Tree]:
-    """The parts right below a part, or several parts."""
+    """Yield the children of a part, or the parts in nested tuples."""
     is_tree = isinstance(tree, Tree)
     for part in (getattr(tree, each.name) for each in fields(tree)) if is_tree else tree:
         if isinstance(part, Tree):
@@ -174,7 +174,7 @@ def find_parts(tree: Any) -> Iterator[Tree]:
 
 
 def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
-    """The tree with each part right below it changed."""
+    """Return the tree with `change` applied to each child."""
 
     def visit(part: Any) -> Any:
         if isinstance(part, tuple):
@@ -187,11 +187,11 @@ def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
 # Norms over the axes of a vector or matrix.
 NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
 NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
-# Letters that papers use without a declaration, and what to write for them.
+# Letters that papers use without a declaration, and the advice for each.
 USUAL = {"sigma": "write \\operatorname{sigmoid}(..) for the function"}
 USUAL |= {"I": "write the identity with its indices, \\delta_{ij}"}
 DOTS = {"ldots", "dots", "cdots"}
-# Commands that are no names, and what to write for them.
+# Commands outside the grammar, and the advice for each.
 _SET = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"
 UNREAD = {
     "int iint oint lim": "write the sum or the value that it stands for",
@@ -205,32 +205,32 @@ UNREAD = {
     "in": f"{_SET}, with A_{{ik}} 1 where k is in the set of i and 0 elsewhere",
 }
 UNREAD = {f"\\{word}": advice for words, advice in UNREAD.items() for word in words.split()}
-# Functions by the command or the word that people write, capitals and lines aside.
+# Functions by their command or word, in lower case and without underscores.
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
 WORDS |= {"concat": "concat", "concatenate": "concat"}
 WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
-_UNNAMED = {"LN", "Norm", "NORM"}  # layer norm to most, and not the function of that name
+_UNNAMED = {"LN", "Norm", "NORM"}  # names of layer norm in papers; not the function `norm`
 
 
 def find_function(word: str) -> str | None:
-    """The function of the notation that a word means."""
+    """Return the function of the notation that a word names."""
     plain = word.replace("_", "").replace(" ", "")
     return None if plain in _UNNAMED else WORDS.get(plain.lower())
 
 
 def is_label(word: str) -> bool:
-    """Does a word look like part of a name, and not like an index or a number?"""
+    """Whether a word looks like a label in a name, not like an index or a number."""
     return word[:1].isalpha() and (word[0].isupper() or len(word) > 1)
 
 
 def has_label(name: Name) -> bool:
-    """Is what stands below the name part of it? Capitals side by side are one word."""
+    """Whether the subscript is a label; adjacent capitals are one word."""
     return is_label(name.label) and (len(name.below) == 1 or name.label.isupper())
 
 
 def to_word(tree: Tree | None) -> str:
-    """The text of a sub- or superscript that may be part of a name."""
+    """Return the text of a sub- or superscript that may be part of a name, else nothing."""
     match tree:
         case Name(base, _, None, ()):
             return base
@@ -240,9 +240,9 @@ def to_word(tree: Tree | None) -> str:
 
 
 def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree, ...]]:
-    """The name with what stands above and below it, and its places.
+    """Return the name in the notation with its labels, and its places.
 
-    Of one that `has_places` what stands below is a place where it does not look like a label.
+    With `has_places` a subscript that does not look like a label is a place.
     """
     is_part = not has_places or has_label(name)
     label = name.label if is_part else ""
@@ -254,7 +254,7 @@ def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree
 def find_limits(
     below: tuple[Tree, ...], above: Tree | None
 ) -> tuple[tuple[Tree, ...], Tree | None]:
-    r"""The starts, conditions and limit of `\sum_{i, j = 1}^N` and `\sum_{1 \le i < j \le N}`."""
+    r"""Return starts, conditions and limit of `\sum_{i, j = 1}^N` or `\sum_{1 \le i < j \le N}`."""
     match below[-1]:
         case Relation(Name(), (("==", least),)) if above is not None:
             starts = [Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below]

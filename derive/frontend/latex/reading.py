@@ -1,20 +1,19 @@
-"""One reading of LaTeX equations: every tensor with all of its indices, as lines of the notation.
+"""Translation of LaTeX equations into the notation, for one choice of the omitted indices.
 
-A tensor with fewer indices written than it has extents is a scalar, a vector or a matrix for each
-value of the others: its last extents are those of the vector or matrix, the extents before them
-have one index each, the same one wherever that extent stands. Side by side means the product of
-matrices and vectors then; `u v` of two vectors of one kind is their inner product.
+A tensor with fewer indices than extents is a scalar, a vector or a matrix for each value of the
+other indices. Its last extents are those of the vector or matrix. Each extent before them has one
+index, the same wherever that extent occurs. Juxtaposition is the product of matrices and vectors
+then; `u v` of two vectors of one kind is their inner product.
 
 Laws:
-- What is written at a tensor once stands at the same of its places everywhere.
-- A function is taken elementwise; a word of rows without an index runs over the last
-  axis of the vector or matrix, and where there is none over the index that is written last.
-- A sum whose least place is 1 counts from 1: its index, what is compared with it or stands alone
-  at the same place of a tensor, and every number that stands as a place with it, is one less in the
-  notation.
-- Powers, quotients and functions of a vector are those of its elements; a product of such a vector
-  and another needs its sign.
-- A concatenation is read where it meets a vector or a matrix: the sum of the products of its parts.
+- The written indices of a tensor have the same positions at every occurrence.
+- A function is elementwise. A row operation (softmax, mean) without an index runs over the last
+  axis of the vector or matrix; without an axis it runs over the last written index.
+- The index of a sum whose least place is 1 counts from 1. In the notation that index is one less,
+  and so are indices compared with it or used as plain places of the same axis, and numbers as
+  places there.
+- Powers, quotients and functions of a vector are elementwise; their products need an operator.
+- A concatenation is allowed only in a product: it becomes the sum of the products of its parts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,28 +56,28 @@ _CONCATENATED = "a concatenation stands where no product takes its parts"
 
 
 class Reading:
-    """The lines of one choice; MisfitError where it does not fit."""
+    """The translation of the equations for one choice; MisfitError if the choice does not fit."""
 
     def __init__(self, names: Names, choice: Choice, first: Iterable[str] = ()) -> None:
         self.names, self.choice = names, choice
         self.first = set(first)  # indices that count from 1
         self.extents = dict(choice.extents)
-        self.limits: dict[str, str] = {}  # extents that only a sum's limits tell
+        self.limits: dict[str, str] = {}  # extents that only the limits of sums give
         self.layouts: dict[str, Layout] = {}
-        self.undeclared: dict[str, tuple[str, ...]] = {}  # tensors, by their indices
-        self.reads: dict[tuple[str, int], set[str]] = {}  # what is read there of the undeclared
+        self.undeclared: dict[str, tuple[str, ...]] = {}  # indices of undeclared tensors
+        self.reads: dict[tuple[str, int], set[str]] = {}  # places read from undeclared tensors
         self.alike: list[tuple[str, str]] = []  # indices with one extent
-        self.used: dict[str, None] = {}  # the declared ones
-        self.own, self.reads_own = ("", list[str]()), False  # what is defined, by its indices
-        self.batch: dict[str, str] = {}  # the index of an extent that is left out
+        self.used: dict[str, None] = {}  # declared tensors that are read
+        self.own, self.reads_own = ("", list[str]()), False  # the defined tensor and its places
+        self.batch: dict[str, str] = {}  # indices of omitted extents
         self.axes = Axes()
-        self.asks: MisfitError | None = None  # what only a person can say
+        self.asks: MisfitError | None = None  # a question for the user
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
 
     def name_index(self, extent: str) -> str:
-        """A new name for an index: the first letter of its extent, or the next that is free."""
+        """Return a new index name: the first letter of its extent, or the next free letter."""
         signs = (sign for sign in extent if sign.isascii() and sign.isalpha())
         start = ord(next(signs, "i").lower())
         letters = [chr(97 + (start - 97 + k) % 26) for k in range(26)]
@@ -87,8 +86,8 @@ class Reading:
         self.extents[name] = extent
         return name
 
-    def write(self, left: Tree, right: Tree) -> str:
-        """The line of an equation."""
+    def write_equation(self, left: Tree, right: Tree) -> str:
+        """Return the line of an equation."""
         read = self.names.resolve(left, is_target=True) if isinstance(left, Name) else None
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
@@ -98,7 +97,8 @@ class Reading:
         self.own, self.reads_own = (read.name, places), False
         value = self.read_right(read.name, places, right, scope)
         alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
-        if "[" in value.text and any(map(str.islower, alone)):  # a size may be, `C_{m P + p}`
+        # a size may occur on the left alone, `C_{m P + p}`
+        if "[" in value.text and any(map(str.islower, alone)):
             advice = f"write it on the right, or a line of its extent: index {max(alone)} < .."
             says = f"index {max(alone)} stands on the left alone"
             raise MisfitError(says, help=advice, of_extents=True)
@@ -106,8 +106,8 @@ class Reading:
         extents = [self.extents.get(place, "") for place in every]
         extents += [axis.extent for axis in value.axes]
         known = self.layouts.get(read.name, Layout((), (), 0)).extents
-        stated = self.names.shapes.find(read.name) or known or None
-        if stated is not None and not value.axes:  # the same number everywhere
+        stated = self.names.shapes.find_shape(read.name) or known or None
+        if stated is not None and not value.axes:  # one number for all elements
             if "[" in value.text and len(stated) > len(every):
                 raise MisfitError(f"a number is given to {read.name}, of a shape", help=_VECTORS)
             value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
@@ -117,14 +117,14 @@ class Reading:
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
-        named, ends = self.axes.name(f"{target} = {value.text}", self.name_index)
+        named, ends = self.axes.name_indices(f"{target} = {value.text}", self.name_index)
         self.limits |= ends
         return named
 
     def place_batch(
         self, places: Sequence[str], free: Sequence[str]
     ) -> tuple[list[str], tuple[int, ...]]:
-        """The places with the indices of left out extents among them, and which are written."""
+        """Insert the indices of omitted extents; also return the positions of the written ones."""
         every = list(places)
         inside = [i for i in self.batch.values() if i in free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -134,36 +134,36 @@ class Reading:
         return every, tuple(k for k, place in enumerate(every) if place not in inside)
 
     def read_right(self, name: str, places: list[str], right: Tree, scope: frozenset[str]) -> Value:
-        """The right side; what is not declared and reads itself is as what is added to it."""
+        """Return the right side; an undeclared tensor that reads itself has its summands' shape."""
         try:
-            value = self.read(right, scope)
+            value = self.read_part(right, scope)
         except MisfitError as error:
             is_open = not error.diagnostic.marks and name not in self.layouts
-            is_declared = self.names.shapes.find(name) is not None
+            is_declared = self.names.shapes.find_shape(name) is not None
             if not is_open or is_declared or name not in self.names.find_reads(right):
                 raise
         else:
-            if not (self.reads_own and value.axes):  # it was not read as a number
+            if not (self.reads_own and value.axes):  # the recurrence was no number
                 return value
         with suppress(MisfitError):
-            sums = (part.terms for part in tex.walk(right) if isinstance(part, tex.Sum))
+            sums = (part.terms for part in tex.walk_parts(right) if isinstance(part, tex.Sum))
             beside = (e for terms in sums for _, e in terms if name not in self.names.find_reads(e))
-            found = (self.read(term, scope) for term in beside)
+            found = (self.read_part(term, scope) for term in beside)
             whole = next((value for value in found if value.axes), Value(""))
             axes = whole.axes
             every, written = self.place_batch(places, whole.free)
             extents = (*(self.extents.get(p, "") for p in every), *map(_EXTENT, axes))
             self.layouts[name] = Layout(extents, written, len(axes))
-            value = self.read(right, scope)
+            value = self.read_part(right, scope)
             if axes and [*map(_EXTENT, value.axes)] == [*map(_EXTENT, axes)]:
                 return value
         raise refuse_undefined(name)
 
-    def lay_out(self, name: str, written: int) -> Layout:
-        """What is known of a tensor of which so many indices are written."""
+    def find_layout(self, name: str, written: int) -> Layout:
+        """Return the layout of a tensor with this number of written indices."""
         if name in self.layouts:
             return self.layouts[name]
-        extents = self.names.shapes.find(name)
+        extents = self.names.shapes.find_shape(name)
         if extents is None and (self.own[0], len(self.own[1])) == (name, written):
             self.reads_own = True
             return Layout(("",) * written, tuple(range(written)), 0)
@@ -176,13 +176,13 @@ class Reading:
         return Layout(extents, tuple(range(written)), max(len(extents) - written, 0))
 
     def read_tensor(self, read: Read, name: Name) -> Value:
-        """A tensor with the indices that are written and those that are left out."""
+        """Return an access with the written and the omitted indices."""
         places = [self.write_place(place) for place in read.places]
         if not self.names.is_known(read.name):
             return self.read_undeclared(read.name, places, name.token)
         if read.name in self.names.sizes:
             raise MisfitError(f"{read.name} is a size, no tensor", name.token, "rename one of them")
-        layout = self.lay_out(read.name, len(places))
+        layout = self.find_layout(read.name, len(places))
         if len(layout.written) != len(places):
             says = f"{len(places)} indices here, and {len(layout.written)} elsewhere"
             raise MisfitError(f"{read.name} has {says}", name.token)
@@ -204,7 +204,7 @@ class Reading:
         return Value(text, ATOM, axes, find_words(inside), self.choice.has_rows)
 
     def read_undeclared(self, name: str, places: Sequence[str], token: Token) -> Value:
-        """A tensor whose indices are all written; they tell its extents where they stand alone."""
+        """Return an access of an undeclared tensor, whose indices are all written."""
         plain = [place if place.isidentifier() else "" for place in places]
         known = self.undeclared.get(name, tuple(plain))
         if len(known) != len(places):
@@ -212,20 +212,20 @@ class Reading:
         self.undeclared[name] = tuple(a or b for a, b in zip(known, plain, strict=True))
         for k, place in enumerate(places):
             self.reads.setdefault((name, k), set()).add(place)
-        for one, other in zip(known, plain, strict=True):  # the same place has one extent
+        for one, other in zip(known, plain, strict=True):  # indices at one place have one extent
             if one and other and one != other:
                 self.alike.append((one, other))
         return Value(f"{name}[{','.join(places)}]", free=find_words(places))
 
-    def read(self, tree: Tree, scope: frozenset[str], *, is_factor: bool = False) -> Value:
-        """What a part says, over the indices in scope; only a factor may be a concatenation."""
+    def read_part(self, tree: Tree, scope: frozenset[str], *, is_factor: bool = False) -> Value:
+        """Translate a part, with these indices in scope; only a factor may be a concatenation."""
         value = self.read_any(tree, scope)
         if value.parts and not is_factor:
             raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
         return value
 
     def read_any(self, tree: Tree, scope: frozenset[str]) -> Value:
-        """The same of any part."""
+        """Translate any part, also a concatenation."""
         match tree:
             case Number(text):
                 return Value(text)
@@ -234,17 +234,17 @@ class Reading:
             case tex.Sum(terms):
                 words = scope & {to_word(term) for _, term in terms}
                 refuse_mixed("sum", words & self.first, words - self.first)
-                return self.read_sum([(sign, self.read(term, scope)) for sign, term in terms])
+                return self.read_sum([(sign, self.read_part(term, scope)) for sign, term in terms])
             case tex.Product(factors):
-                values = [(s, self.read(each, scope, is_factor=True)) for s, each in factors]
+                values = [(s, self.read_part(each, scope, is_factor=True)) for s, each in factors]
                 for k, (sign, place) in enumerate(factors):
                     if sign == "(":
                         refuse_entry(factors[k - 1][1], values[k - 1][1], place, scope)
                 return self.multiply_all([(sign.strip("("), value) for sign, value in values])
             case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
-                return transpose(self.read(base, scope, is_factor=True))
+                return transpose(self.read_part(base, scope, is_factor=True))
             case tex.Power(base, exponent):
-                return self.read_power(self.read(base, scope), exponent, scope)
+                return self.read_power(self.read_part(base, scope), exponent, scope)
             case tex.Call():
                 return self.read_call(tree, scope)
             case tex.Big():
@@ -252,7 +252,7 @@ class Reading:
             case tex.Bracket(Name() as name) if (
                 self.names.resolve(name).name not in self.names.truths
             ):
-                return self.read(name, scope)  # brackets that are parentheses
+                return self.read_part(name, scope)  # brackets that are parentheses
             case tex.Bracket(condition):
                 text, free = self.read_condition(condition, scope)
                 return Value(f"[{text}]", ATOM, (), free)
@@ -261,7 +261,7 @@ class Reading:
         raise MisfitError("a comparison stands where a value is expected")
 
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
-        """A number, an index, a size or a tensor, perhaps to a power or transposed."""
+        """Translate a number, an index, a size or a tensor, perhaps to a power or transposed."""
         read = self.names.resolve(name)
         is_bare = not read.places
         is_free = not self.names.is_known(read.name) or read.name in self.names.indexed
@@ -276,7 +276,7 @@ class Reading:
             places = [*map(self.write_place, read.places)]
             return Value(f"[{' == '.join(places)}]", free=find_words(places))
         elif read.name == "e" and is_bare and read.power is not None and is_free:
-            power = self.read(read.power, scope)
+            power = self.read_part(read.power, scope)
             return replace(power, text=f"exp({power.text})", holds=ATOM)
         elif read.name in self.names.squares:
             says = f"{read.name} is defined by its square"
@@ -294,7 +294,7 @@ class Reading:
         return value if read.power is None else self.read_power(value, read.power, scope)
 
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
-        """A number to a power."""
+        """Translate a power of a number, of a vector's elements, or an inverse."""
         match exponent:
             case tex.Sum((("-", Name(word)),)) if word in TRANSPOSED and len(base.axes) > 1:
                 return transpose(self.read_axes("inverse", base))
@@ -303,10 +303,10 @@ class Reading:
                 says = f"it is open whether {letters} are indices or a power"
                 advice = "write them below for indices, and \\cdot between them for a power"
                 raise MisfitError(says, help=advice)
-        value = self.read(exponent, scope)
+        value = self.read_part(exponent, scope)
         if len(base.axes) > 1 and value.text == "-1":
             return self.read_axes("inverse", base)
-        if len(base.axes) > 1 or value.axes:  # of a vector it is that of its elements
+        if len(base.axes) > 1 or value.axes:  # a power of a vector is elementwise
             says = "a power of a matrix is not read"
             raise MisfitError(says, help="write its indices, or \\odot for elements")
         text = f"{base.within(ATOM)}**{value.within(ATOM)}"
@@ -314,12 +314,12 @@ class Reading:
         return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
 
     def read_sum(self, terms: Sequence[tuple[str, Value]]) -> Value:
-        """Terms of the same axes, and numbers beside them."""
+        """Return the sum of terms with the same axes; numbers are broadcast."""
         whole = next((value for _, value in terms if value.axes), terms[0][1])
         text, free = "", list[str]()
         for sign, value in terms:
             if value.axes and len(value.axes) == len(whole.axes):
-                self.axes.join(whole.axes, value.axes)
+                self.axes.unify_axes(whole.axes, value.axes)
             elif whole.axes and (value.axes or "[" in value.text):
                 raise MisfitError("a vector or matrix and something else are added")
             if len(value.axes) == 1 and value.is_row != whole.is_row:
@@ -332,14 +332,14 @@ class Reading:
         return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
 
     def multiply(self, one: Value, sign: str, other: Value) -> Value:
-        """The product of numbers, vectors and matrices, or of their elements."""
+        """Return the product of numbers, vectors and matrices, or of their elements."""
         if one.parts or other.parts:
             return self.multiply_parts(one, sign, other)
         free = tuple(dict.fromkeys((*one.free, *other.free)))
         if sign == "/":
             if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
                 raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
-            self.axes.join(one.axes, other.axes)  # vectors by their elements
+            self.axes.unify_axes(one.axes, other.axes)  # vectors by their elements
             text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
             is_row = one.is_row if one.axes else other.is_row
             return Value(text, FACTOR, one.axes or other.axes, free, is_row)
@@ -354,7 +354,7 @@ class Reading:
             ends = {axis.extent for axis in along.axes if not along.free}
             written = [i for i in entry.free if i not in self.batch.values()]
             alike = [i for i in written if self.extents.get(i, i.upper()) in ends]
-            if alike and self.names.shapes.find(self.own[0]) is None:
+            if alike and self.names.shapes.find_shape(self.own[0]) is None:
                 says = f"it is open whether a tensor beside {alike[0]} has that index too"
                 advice = f"write all its indices, or a line with the shape of {self.own[0]}"
                 raise MisfitError(says, help=advice)
@@ -362,7 +362,7 @@ class Reading:
         if sign == "odot":
             if len(a) != len(b):
                 raise MisfitError("elements of a vector and of a matrix are multiplied")
-            self.axes.join(a, b)
+            self.axes.unify_axes(a, b)
             return Value(text, FACTOR, a, free, one.is_row)
         of_vectors = len(a) == len(b) == 1
         if of_vectors and sign == "times":
@@ -374,20 +374,20 @@ class Reading:
             return Value(text, FACTOR, (a[0], b[0]), free)
         if sign == "otimes":
             raise MisfitError("the outer product of matrices is not read", help="write the indices")
-        is_made = "sum[<" in one.text + other.text  # of matrices, in `X_i W (X_j V)`
+        is_made = "sum[<" in one.text + other.text  # a product of matrices, in `X_i W (X_j V)`
         is_inner = sign == "cdot" or (is_made and not self.choice.is_strict)
         is_open = one.is_curved or other.is_curved or not is_inner
         if of_vectors and one.is_row == other.is_row and is_open:
             raise MisfitError("two vectors are multiplied", help=_VECTORS)
         if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
             raise MisfitError("a column stands before a matrix, or a row after it")
-        self.axes.join(a[-1:], b[:1])
+        self.axes.unify_axes(a[-1:], b[:1])
         left = (*a[:-1], *b[1:])
         is_row = len(a) == 1 if len(left) == 1 else None
         return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
 
     def multiply_all(self, factors: Sequence[tuple[str, Value]]) -> Value:
-        """The product from left to right; a product of matrices behind `odot` is one factor."""
+        """Return the product from left to right; a matrix product after `odot` is one factor."""
         whole = factors[0][1]
         for k, (sign, value) in enumerate(factors[1:], 1):
             rest = factors[k + 1 :]
@@ -401,7 +401,7 @@ class Reading:
         return whole
 
     def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
-        """A concatenation and a vector or matrix: the sum of the products of the parts."""
+        """Return the product of a concatenation and a vector or matrix: the sum over the parts."""
         whole, given = (one, other) if one.parts else (other, one)
         if given.parts or sign not in {"", "cdot", "times"} or not given.axes:
             raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
@@ -423,19 +423,19 @@ class Reading:
         return self.read_sum(terms)
 
     def read_concat(self, call: tex.Call, scope: frozenset[str]) -> Value:
-        """Vectors one after the other; with dots there is one for each value of an index."""
+        """Translate a concatenation of vectors; with dots there is a part for each index value."""
         first, last = call.arguments[0], call.arguments[-1]
         parts, extents = list[tuple[Value, str, str]](), list[str]()
         if not is_series(call):
             for each in call.arguments:
-                value = self.read(each, scope)
+                value = self.read_part(each, scope)
                 parts.append((value, "", " + ".join(extents)))
                 extents.append(value.axes[-1].extent if value.axes else "")
         elif isinstance(first, Name) and isinstance(last, Name) and len(last.below) == 1:
             extent = self.names.shapes.renamed.get(to_word(last.below[0]), to_word(last.below[0]))
             index = self.name_index(extent)
             series = replace(first, below=(Name(index, first.token),), label=index)
-            value = self.read(series, scope | {index})
+            value = self.read_part(series, scope | {index})
             inside = value.axes[-1].extent if value.axes else ""
             parts.append((value, index, f"{index}*{inside}"))
             extents.append(f"{extent}*{inside}")
@@ -446,7 +446,7 @@ class Reading:
         for value, _, _ in parts:
             if len(value.axes) != len(whole.axes) or value.is_row != whole.is_row:
                 raise MisfitError("what is concatenated is not of one kind", call.token)
-            self.axes.join(whole.axes[:-1], value.axes[:-1])
+            self.axes.unify_axes(whole.axes[:-1], value.axes[:-1])
         axes = (*whole.axes[:-1], self.axes.mark(" + ".join(extents)))
         bound = {index for _, index, _ in parts}
         free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
@@ -454,19 +454,19 @@ class Reading:
         return Value("", ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
 
     def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:
-        """A function of elements, or a word over an index or an axis."""
+        """Translate an elementwise function, or a row operation over an index or an axis."""
         word, below = call.function, call.below
         if word == "concat":
             return self.read_concat(call, scope)
-        is_norm = word.startswith("norm") and not below  # of a matrix it runs over both axes
+        is_norm = word.startswith("norm") and not below  # a norm of a matrix runs over both axes
         if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
-            values = [self.read(each, scope) for each in call.arguments]
+            values = [self.read_part(each, scope) for each in call.arguments]
             found = self.read_function(call, values)
             if below and (word != "log" or len(below) > 1):
                 raise MisfitError(f"what stands below {word} is not read", call.token)
             if not below:
                 return found
-            base = self.read(below[0], scope)
+            base = self.read_part(below[0], scope)
             free = tuple(dict.fromkeys((*found.free, *base.free)))
             return replace(found, text=f"{found.text} / log({base.text})", holds=FACTOR, free=free)
         if len(call.arguments) != 1:
@@ -475,7 +475,7 @@ class Reading:
         firsts = (each.first if isinstance(each, Relation) else each for each in below)
         outside = scope - {*map(to_word, firsts)} if keeps else scope
         bound, inside = self.read_range(below, call.above, outside, call.token, is_listed=keeps)
-        value = self.read(call.arguments[0], scope | {*bound})
+        value = self.read_part(call.arguments[0], scope | {*bound})
         if not bound and value.axes:
             return self.read_axes(word, value, call.token)
         if not bound:
@@ -488,7 +488,7 @@ class Reading:
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
-        """A word over the last axis of a vector or matrix, or over both axes of a matrix."""
+        """Apply a row operation to the last axis, or to both axes of a matrix."""
         row = ROWS[word]
         if row.is_matrix and len(value.axes) != len(("row", "column")):
             raise MisfitError(f"{word} is of a matrix", token)
@@ -503,7 +503,7 @@ class Reading:
         return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
 
     def read_function(self, call: tex.Call, values: Sequence[Value]) -> Value:
-        """A function of elements, a norm or a trace."""
+        """Apply an elementwise function, a norm, an inner product or a trace."""
         word, first = call.function, max(values, key=lambda value: len(value.axes))
         free = tuple(dict.fromkeys(i for value in values for i in value.free))
         marks = ", ".join(f"<{axis.mark}>" for axis in first.axes)
@@ -523,7 +523,7 @@ class Reading:
         if first.axes and word in tex.NORMS:
             return Value(tex.NORMS[word].format(marks, first.text), ATOM, (), free)
         if word == "trace" and is_matrix:
-            self.axes.join(first.axes[:1], first.axes[1:])
+            self.axes.unify_axes(first.axes[:1], first.axes[1:])
             return Value(f"sum[<{first.axes[0].mark}>]({first.text})", ATOM, (), free)
         if word not in FUNCTIONS and word != "inner":
             says, advice = f"there is no function {word} here", "define it in an equation before"
@@ -534,7 +534,7 @@ class Reading:
         for value in values:
             if len(value.axes) not in {0, len(first.axes)}:
                 raise MisfitError(f"{word} of a vector and a matrix", call.token)
-            self.axes.join(first.axes, value.axes)
+            self.axes.unify_axes(first.axes, value.axes)
         if word == "inner":
             if not all(value.axes for value in values):
                 raise MisfitError("the inner product of a vector and a number", call.token)
@@ -547,13 +547,13 @@ class Reading:
         return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
 
     def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
-        """A sum or a product over what stands below its sign."""
+        """Translate a sum or a product sign."""
         bound, inside = self.read_range(big.below, big.above, scope, big.token)
         last = big.body.factors[-1][1] if isinstance(big.body, tex.Product) else None
         if big.kind == "prod" and last is not None and not {*bound} & tex.to_words(last):
             says = "it is open how far the product goes"
             raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
-        value = self.read(big.body, scope | {*bound})
+        value = self.read_part(big.body, scope | {*bound})
         free = tuple(i for i in value.free if i not in bound)
         return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
@@ -566,7 +566,7 @@ class Reading:
         *,
         is_listed: bool = False,
     ) -> tuple[tuple[str, ...], str]:
-        """The indices that are bound, by no condition where all are listed; the text of both."""
+        """Return the bound indices (if listed, none of a condition), and the text of the range."""
         bound: dict[str, None] = {}
         conditions: list[str] = []
         said: Relation | None = None
@@ -599,7 +599,7 @@ class Reading:
                     sides = zip((first, *(end for _, end in rest)), rest, strict=False)
                     for index, end in ((to_word(one), end) for one, end in sides):
                         if end[0] == "<=" and index in {*bound} - self.first:
-                            limit = self.read(end[1], scope | {*bound}).text
+                            limit = self.read_part(end[1], scope | {*bound}).text
                             refuse_further(index, limit, self.extents.get(index), 1)
             conditions.append(self.read_condition(whole, scope | {*bound})[0])
         if above is not None:
@@ -612,11 +612,11 @@ class Reading:
         return tuple(bound), ", ".join([*bound, *filter(None, [" and ".join(conditions)])])
 
     def read_limit(self, index: str, above: Tree, scope: frozenset[str]) -> list[str]:
-        """The condition that an upper limit makes; none where it is the extent of the index."""
+        """Return the condition of an upper limit; [] if the limit is the extent of the index."""
         if isinstance(above, Name) and above.base == "oo":
             raise MisfitError("a sum without an end is not read", above.token, "say where it ends")
         shift = 0 if index in self.first else 1
-        limit = self.read(above, scope)
+        limit = self.read_part(above, scope)
         if not limit.free:
             extent = add_to(limit.text, shift)
             known = self.extents.setdefault(index, extent)
@@ -628,12 +628,12 @@ class Reading:
         return [self.read_condition(said, scope | {index})[0]]
 
     def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
-        """The text of a condition, and its free indices."""
+        """Return the text of a condition, and its free indices."""
         match tree:
             case Relation(first, rest):
                 parts = [first, *(side for _, side in rest)]
                 sums = [self.names.find_linear(part, self.first) for part in parts]
-                values = [self.read(part, scope) for part in parts]
+                values = [self.read_part(part, scope) for part in parts]
                 if any(value.axes for value in values):
                     raise MisfitError("vectors or matrices are compared")
                 texts = [value.within(TERM) for value in values]
@@ -653,12 +653,12 @@ class Reading:
                 text = f" {word} ".join(f"({text})" for text, _ in found)
                 return text, tuple(i for _, free in found for i in free)
             case _:
-                value = self.read(tree, scope)
+                value = self.read_part(tree, scope)
                 return value.text, value.free
 
     def read_cases(self, rows: Sequence[tuple[Tree, Tree | None]], scope: frozenset[str]) -> Value:
-        """Nested choices; where no condition holds the value is 0 if nothing else is said."""
-        found = [(self.read(value, scope), condition) for value, condition in rows]
+        """Translate cases into nested choices; the last row has no condition."""
+        found = [(self.read_part(value, scope), condition) for value, condition in rows]
         free = [i for value, _ in found for i in value.free]
         if any(value.axes for value, _ in found):
             raise MisfitError("a vector or a matrix stands in cases", help="write the indices")
@@ -675,7 +675,7 @@ class Reading:
         return Value(text, free=tuple(dict.fromkeys(free)))
 
     def write_place(self, tree: Tree) -> str:
-        """The text of a place, counted from 0."""
+        """Return the text of a place, counted from 0."""
         linear = self.names.find_linear(tree, self.first)
         if linear is not None:  # `t - k` counts as t does
             ahead = {word for word, factor in linear.items() if factor > 0} - self.names.sizes
@@ -683,8 +683,9 @@ class Reading:
             refuse_mixed("place", known, ahead - {""} - known)
             is_fixed = {*linear} <= {*self.names.sizes, ""}
             return write_linear(linear, bool(known or (self.first and is_fixed)))
-        value = self.read(tree, EVERY)
-        is_entry = isinstance(tree, Name) and tree.below  # it counts as it is declared
+        value = self.read_part(tree, EVERY)
+        # an entry of an integer tensor has its declared range
+        is_entry = isinstance(tree, Name) and tree.below
         if self.first & {*value.free} and not is_entry:
             says = "a place is no sum of indices that count from 1"
             raise MisfitError(says, help="let the sums start at 0")

@@ -1,4 +1,4 @@
-r"""LaTeX taken apart: the lines of a text, and the tree of each equation.
+r"""Parser of LaTeX equations: tokens of a line, and the tree of each equation.
 
     line      = equation (("," | ";") equation)*
     equation  = (sum | name "(" sum ("," sum)* ")") "=" sum | name "=" number "," \ldots "," sum
@@ -9,8 +9,8 @@ r"""LaTeX taken apart: the lines of a text, and the tree of each equation.
               | function ["_" indices] argument | \sum "_" range ["^" limit] product
     relation  = sum (("<" | "\leq" | ..) sum)*, joined by \wedge and \vee
 
-A sum sign takes all that follows it in its product. What a sub- or superscript means (a place, a
-part of the name, a power) depends on what is declared, so it is kept as it is written.
+A sum sign applies to all that follows it in its product. The meaning of a sub- or superscript (a
+place, a label, a power) depends on the declarations, so the tree keeps it uninterpreted.
 """
 
 import re
@@ -24,9 +24,9 @@ from derive.frontend.latex.nodes import Call, Name, Number, Product, Token, Tree
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _SPACES = r"\s|\\[ ,;:!>]|~"
-# Commands that say nothing: what they print is empty, or the sign behind them in another size.
+# Commands without meaning: they print nothing, or the next sign in another size.
 _LAYOUT = r"(?:display|text|script)style|(?:no)?limits|nonumber|notag|[bB]igg?[lrm]?|left|right"
-# Gaps and words part a row of cases, an equation, and what stands beside it.
+# Gaps and words separate the parts of a row of cases, and an equation from its conditions.
 _WORDS = r"if|for(?: all)?|when|otherwise|else|where|with"
 _GAP = rf"\\qq?uad|\\forall|\\text(?:rm)?\{{[,\s]*(?:{_WORDS})[,\s]*\}}"
 _TOKEN = re.compile(
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
     r"|(?P<command>\\(?:(?:begin|end)\{cases\}|\\|[A-Za-z]+|[|{}\[\]_%#$&]))"
     r"|(?P<word>[A-Za-z]+)|(?P<sign>\S)"
 )
-# Signs and words that are the command behind them.
+# Signs and words, and the commands that replace them.
 _REWRITTEN = {"≤": "\\leq ", "≥": "\\geq ", "≠": "\\neq ", "∑": "\\sum ", "√": "\\sqrt "}
 _REWRITTEN |= {"·": "\\cdot ", "∞": "\\infty ", "−": "-", "×": "\\times ", "⊤": "\\top "}
 _REWRITTEN |= {"∈": "\\in ", "⊙": "\\odot "}
@@ -56,12 +56,12 @@ _TIMES = {"\\cdot": "cdot", "\\times": "times", "*": "star", "\\odot": "odot", "
 _TIMES |= {"/": "/", "\\otimes": "otimes"}
 _CLOSING = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _CLOSING |= {"\\lfloor": "\\rfloor", "\\lvert": "\\rvert"}
-_MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # above a name
+_MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # in superscripts
 _GLYPHS = {"infty": "oo", "varepsilon": "epsilon", "varphi": "phi"}
 _GLYPHS |= {"vartheta": "theta", "varrho": "rho", "varsigma": "sigma"}
-_SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # of the arguments of a function that is defined
+_SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # separators of the arguments of a user's function
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
-_INVERSE = tex.Sum((("-", Number("1")),))  # above a name
+_INVERSE = tex.Sum((("-", Number("1")),))  # in superscripts
 _MOD = {"\\bmod", "\\mod"}
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
@@ -69,14 +69,14 @@ _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each 
 _STOPS = {",", ";", "."}
 _END = "\\end{cases}"
 _SIGNS = {"+", "-", ",", ";", ".", "&", "\\\\", "\\begin{cases}", *_RELATIONS, *_TIMES, *_LOGIC}
-# Commands that print a letter; others are names only where the text declares them.
+# Commands that print a letter; other commands are names only if the text declares them.
 _LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma"
 _LETTERS += " tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi"
 _LETTERS += " Omega ell hbar imath jmath top intercal ldots dots cdots"
 
 
 class Reader:
-    """The tokens of one line, and how far they are read."""
+    """A recursive-descent parser over the tokens of one line."""
 
     def __init__(
         self,
@@ -89,15 +89,15 @@ class Reader:
         self.line = line
         self.words = words  # names of several letters
         self.functions = functions  # names that an equation defines with arguments
-        self.ranges: dict[str, Tree] = {}  # by an index that counts from 1, how far it goes
-        self.tokens = list(self._split())
+        self.ranges: dict[str, Tree] = {}  # the last values of indices that count from 1
+        self.tokens = list(self._split_tokens())
         self.place = 0
         self.indices = {*"".join(map("".join, re.findall(r"_(?:\{([a-z,]+)|(\w))", line)))}
-        # Left of an equals sign; inside brackets, whose parts double lines separate.
+        # whether the parser is left of an equals sign; whether it is in a bracketed list
         self.is_left = self.is_list = False
-        self.bars = 0  # that are open: absolute values, norms, and lists whose parts they separate
+        self.bars = 0  # nesting depth of bars: absolute values, norms, and lists that bars separate
 
-    def _split(self) -> list[Token]:
+    def _split_tokens(self) -> list[Token]:
         found: list[Token] = []
         for match in _TOKEN.finditer(self.line):
             kind, text = str(match.lastgroup), match.group()
@@ -112,7 +112,7 @@ class Reader:
             found.pop()
         depth, kept = 0, list[Token]()
         for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0, "")], strict=True):
-            # Neither the & of an environment of equations nor a space at a sign says anything.
+            # drop the & of environments outside of cases, and spaces beside operators
             beside = {"&", behind.text, kept[-1].text if kept else "+"}
             is_space = token.text.endswith("quad") and beside & _SIGNS - {"&"}
             depth += (token.text == "\\begin{cases}") - (token.text == _END)
@@ -120,11 +120,11 @@ class Reader:
         return kept
 
     def peek(self) -> str:
-        """The next token's text; nothing at the end."""
+        """Return the next token's text, or "" at the end."""
         return self.tokens[self.place].text if self.place < len(self.tokens) else ""
 
-    def take(self, wanted: str = "") -> Token:
-        """The next token, which has to be the one that is wanted."""
+    def take_token(self, wanted: str = "") -> Token:
+        """Return the next token and advance; DeriveError unless it is the wanted one."""
         if self.place == len(self.tokens):
             end = Token("", "", len(self.line), len(self.line) + 1, self.line)
             raise refuse_at(f"{wanted or 'more'} is missing at the end of the equation", end)
@@ -135,11 +135,11 @@ class Reader:
         return token
 
     def read_equations(self) -> list[tex.Equation]:
-        r"""Both sides of each equation; a range `i = 1, \ldots, n` is kept beside them."""
+        r"""Return the equations of the line; a range `i = 1, \ldots, n` goes to `ranges`."""
         found: list[tex.Equation] = []
         while not (found or self.ranges) or self._is_gap():
             while (found or self.ranges) and self._is_gap():
-                self.take()
+                self.take_token()
             if found and self._is_beside(found[-1].left):
                 break
             start, left = self.place, self.read_left()
@@ -147,7 +147,7 @@ class Reader:
                 advice = "write \\tag{2} for a number, cases for a condition, [i > 0] as a factor"
                 raise refuse_at("this is no equation", self.tokens[start], advice)
             while self.peek() in _DEFINES:
-                self.take()
+                self.take_token()
             right = self.read_sum()
             ahead = [token.text for token in self.tokens[self.place : self.place + 3]]
             is_range = ahead[:1] == [","] and ahead[1:] and ahead[1].lstrip("\\") in tex.DOTS
@@ -159,17 +159,17 @@ class Reader:
             else:
                 found.append(tex.Equation(self.line, left, right))
         if self.peek():
-            token = self.take()
+            token = self.take_token()
             advice = "write one equation a line" if token.text in _RELATIONS else ""
             raise refuse_at(f"{token.text} is not read here", token, advice)
         return found
 
     def _is_gap(self) -> bool:
-        """Whether a sign, a space or a word that parts equations is next."""
+        """Whether the next token separates equations: punctuation, a gap or a word."""
         return any(t.text in _STOPS or t.kind == "gap" for t in self.tokens[self.place :][:1])
 
     def _is_beside(self, left: Tree) -> bool:
-        r"""Whether the rest lists indices of the left side: `\forall i, j`."""
+        r"""Whether the rest of the line lists indices of the left side, `\forall i, j`; skip it."""
         words = {0: tex.to_words(left), 1: {","}}
         is_list = all(t.text in words[k % 2] for k, t in enumerate(self.tokens[self.place :]))
         if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
@@ -178,7 +178,7 @@ class Reader:
         return True
 
     def read_left(self) -> Tree:
-        """A tensor, or a function that is defined: a name with arguments in parentheses."""
+        """Return the left side: a tensor, or a defined function with its arguments."""
         start, self.is_left = self.place, True
         tree = self.read_factor()
         self.is_left = False
@@ -190,7 +190,7 @@ class Reader:
         return self.read_sum()
 
     def find_defined(self) -> tuple[set[str], set[str]]:
-        """The functions that the line defines, and the tensors that are called like one."""
+        """Return the functions that the line defines, and the tensors with a function's name."""
         found: tuple[set[str], set[str]] = set(), set()
         places = (k + 1 for k, token in enumerate(self.tokens) if token.text in _STOPS)
         for self.place in (0, *places):
@@ -204,60 +204,60 @@ class Reader:
         return found
 
     def _read_defined(self, name: Name) -> Call:
-        """The call of a function that the text defines; its places are those of the function."""
-        self.take("(")
+        """Return the call of a function that the text defines."""
+        self.take_token("(")
         self.bars += 1
         arguments = self._read_list(_SEPARATORS)
         self.bars -= 1
-        self.take(")")
+        self.take_token(")")
         word, places = tex.write_name(name, has_places=True)
         return Call(word, name.token, arguments, places)
 
     def read_relation(self) -> Tree:
-        """A condition, or a sum where no sign makes it one."""
+        """Return a condition, or a sum if there is no relation."""
         parts: list[Tree] = [self._read_comparison()]
         words: set[str] = set()
         while self.peek() in _LOGIC:
             words.add(_LOGIC[self.peek()])
             if len(words) > 1:
-                raise refuse_at("and stands beside or", self.take(), "put parentheses")
-            self.take()
+                raise refuse_at("and stands beside or", self.take_token(), "put parentheses")
+            self.take_token()
             parts.append(self._read_comparison())
         return tex.Logic(words.pop(), tuple(parts)) if words else parts[0]
 
     def _read_comparison(self) -> Tree:
         if self.peek() in {"\\neg", "\\lnot"}:
-            self.take()
+            self.take_token()
             return tex.Logic("not", (self._read_comparison(),))
         first, rest = self.read_sum(), []
         while self.peek() in _RELATIONS:
-            rest.append((_RELATIONS[self.take().text], self.read_sum()))
+            rest.append((_RELATIONS[self.take_token().text], self.read_sum()))
         return tex.Relation(first, tuple(rest)) if rest else first
 
     def read_sum(self) -> Tree:
-        """Terms with signs between them."""
+        """Return a sum of products."""
         terms: list[tuple[str, Tree]] = []
-        sign = self.take().text if self.peek() in {"+", "-"} else "+"
+        sign = self.take_token().text if self.peek() in {"+", "-"} else "+"
         while True:
             terms.append((sign, self.read_product()))
             if self.peek() in _MOD:
-                token = self.take()
+                token = self.take_token()
                 if len(terms) > 1 or sign == "-" or isinstance(terms[0][1], Product):
                     says = f"it is open what {token.text} divides"
                     raise refuse_at(says, token, "put parentheses around it")
                 terms = [("+", Call("mod", token, (terms[0][1], self.read_product())))]
             if self.peek() not in {"+", "-"}:
                 return terms[0][1] if len(terms) == 1 and sign == "+" else tex.Sum(tuple(terms))
-            sign = self.take().text
+            sign = self.take_token().text
 
     def read_product(self) -> Tree:
-        """Factors side by side, or with a sign between them."""
+        """Return a product of factors, adjacent or with operators between them."""
         starts = [self.place]
         factors: list[tuple[str, Tree]] = [("", self.read_factor())]
         while True:
             sign = _TIMES.get(self.peek(), "")
             if sign:
-                self.take()
+                self.take_token()
             elif not self._starts_factor():
                 return factors[0][1] if len(factors) == 1 else Product(tuple(factors))
             starts.append(self.place)
@@ -267,7 +267,7 @@ class Reader:
                 self._refuse_open(factors, starts)
 
     def _refuse_open(self, factors: list[tuple[str, Tree]], starts: list[int]) -> None:
-        """Refuse `a/2 b`: b may multiply the quotient or its divisor; a sum ends a divisor."""
+        """Refuse `a/2 b`: b may multiply the quotient or its divisor. A sum sign is unambiguous."""
         (sign, divisor), (_, behind) = factors[-2:]
         is_closed = self.tokens[starts[-2]].text in {"(", "[", "{", "\\{"}
         if sign != "/" or is_closed or isinstance(divisor, tex.Big) or isinstance(behind, tex.Big):
@@ -295,7 +295,7 @@ class Reader:
         return text[0].isalnum() or text in {"(", "[", "{"}
 
     def read_factor(self) -> Tree:
-        """An atom with what stands above and below it."""
+        """Return an atom with its super- and subscripts."""
         is_grouped = self.peek() in {"(", "{"}  # a power of `(x_i)` is no index of x
         tree = self._read_atom()
         while self.peek() in {"^", "_", "'", "(", "["}:
@@ -304,7 +304,7 @@ class Reader:
                     break
                 tree = found
                 continue
-            sign = self.take()
+            sign = self.take_token()
             if sign.text == "^" and isinstance(tree, Name) and (place := self._read_upper(tree)):
                 if isinstance(place, Number):
                     tree = replace(tree, base=f"{tree.base}_{place.text}")
@@ -340,21 +340,21 @@ class Reader:
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
-        """What stands above in parentheses, `x^{(b)}`: an index, or a number of the name."""
+        """Return a superscript in parentheses, `x^{(b)}`: an index, or a number in the name."""
         start = self.place
         if name.base != "e" and self.peek() == "{":
             with suppress(DeriveError):
-                self.take()
-                self.take("(")
+                self.take_token()
+                self.take_token("(")
                 place = self.read_sum()
-                self.take(")")
-                self.take("}")
+                self.take_token(")")
+                self.take_token("}")
                 return place
         self.place = start
         return None
 
     def _find_entry(self, tree: Tree) -> Name | Call | None:
-        """The call of a function, or the name with places in brackets, several in parentheses."""
+        """Return a call, or a name with places in brackets or several in parentheses; else None."""
         start, opened = self.place, self.peek()
         if not isinstance(tree, Name):
             return None
@@ -363,10 +363,10 @@ class Reader:
         if tree.above or (self.is_left and opened == "("):
             return None
         with suppress(DeriveError):
-            self.take()
+            self.take_token()
             places = self._read_list({","})
-            self.take(_CLOSING[opened])
-            parts = [*tex.walk(places)]
+            self.take_token(_CLOSING[opened])
+            parts = [*tex.walk_parts(places)]
             are_sums = all(isinstance(each, (Name, Number, tex.Sum, Product)) for each in parts)
             is_nested = any(t.text == "[" for t in self.tokens[start + 1 : self.place])  # `x[p[i]]`
             is_plain = is_nested or not any(e.below for e in parts if isinstance(e, Name))
@@ -376,11 +376,11 @@ class Reader:
         return None
 
     def _read_group(self) -> Tree:
-        """A sum in braces, or one token without them."""
-        token = self.take()
+        """Return a sum in braces, or one token without them."""
+        token = self.take_token()
         if token.text == "{":
             tree = self.read_sum()
-            self.take("}")
+            self.take_token("}")
             return tree
         if self.line[token.start - 1] in "_^":
             more = re.sub(r"(?!^)[\W_].*", "", self.line[token.start :])
@@ -399,12 +399,12 @@ class Reader:
         return self._read_atom()
 
     def _read_places(self) -> tuple[tuple[Tree, ...], str]:
-        """The places below a name, and their text as part of it. Letters side by side are many."""
+        """Return the places in a subscript and its text as a label."""
         start = self.place
         if self.peek() != "{":
             place = self._read_group()
             return (place,), tex.to_word(place)
-        self.take()
+        self.take_token()
         places: list[Tree] = []
         sign = ""
         self.bars += 1
@@ -418,11 +418,11 @@ class Reader:
             if is_list and len(found) > 1 and called:  # `x_{\pi(i)}`
                 advice = "write it with its index, x_{p_i}, and declare it: int p[N] < N"
                 raise refuse_at("a function in a place is not read", called[0], advice)
-            # After a colon `i = 0` is a condition, and no place to start at.
+            # after a colon `i = 0` is a condition, not a start
             places += [tex.Logic("and", (tree,))] if sign not in {"", ","} else found
-            sign = self.take().text if self.peek() in {",", ":", "\\mid", "|"} else ""
+            sign = self.take_token().text if self.peek() in {",", ":", "\\mid", "|"} else ""
         self.bars -= 1
-        self.take("}")
+        self.take_token("}")
         if len(places) == 1 and isinstance(places[0], Name) and not places[0].below:
             return tuple(places), places[0].base
         texts = [token.text for token in self.tokens[start + 1 : self.place - 1]]
@@ -430,7 +430,7 @@ class Reader:
         return tuple(places), "".join(words) if len(words) == len(texts) else ""
 
     def _read_atom(self) -> Tree:
-        token = self.take()
+        token = self.take_token()
         match token.kind, token.text:
             case "number", text:
                 return Number(text)
@@ -447,26 +447,26 @@ class Reader:
                 if self.peek() != ",":
                     says = "of angle brackets the inner product of two parts is read"
                     raise refuse_at(says, token, f"write \\langle x, y \\rangle, or {_ENTRY}")
-                self.take()
+                self.take_token()
                 second = self.read_sum()
-                self.take("\\rangle")
+                self.take_token("\\rangle")
                 return Call("inner", token, (first, second))
             case "command", command:
                 return self._read_command(command, token)
         raise refuse_at(f"{token.text} is not read here", token)
 
     def _read_within(self, opened: Token) -> Tree:
-        """What stands between parentheses, braces or brackets."""
+        """Return the content of parentheses, braces or brackets."""
         outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
         parts = [self.read_relation()]
         while opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
-            self.take()
+            self.take_token()
             parts.append(self.read_sum())
         self.bars, self.is_list = outside, False
         if self.peek() == "," and opened.text == "(":
             advice = "define the function whose arguments these are: d(x, y) = .."
             raise refuse_at("a list in parentheses is not read here", opened, advice)
-        self.take(_CLOSING[opened.text])
+        self.take_token(_CLOSING[opened.text])
         if len(parts) > 1:
             return Call("concat", opened, tuple(parts))
         if opened.text in {"\\lfloor", "\\lvert"}:
@@ -476,16 +476,16 @@ class Reader:
         return tex.Bracket(parts[0]) if is_condition else parts[0]
 
     def _read_bars(self, opened: Token) -> Tree:
-        """An absolute value or a norm."""
+        """Return an absolute value or a norm."""
         self.bars += 1
         body = self.read_sum()
         self.bars -= 1
         if opened.text == "|":
             if self.peek() != "|":
                 raise refuse_at("| is missing", opened, f"write |x|, or {_ENTRY}")
-            self.take()
+            self.take_token()
             return Call("abs", opened, (body,))
-        closing = self.take()
+        closing = self.take_token()
         if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
             says = f"\\| is missing before {closing.text}"
             raise refuse_at(says, closing, f"write \\|x\\|, or {_ENTRY}")
@@ -498,7 +498,7 @@ class Reader:
         return norm if power is None else tex.Power(norm, power)
 
     def _read_call(self, word: str, token: Token) -> Tree:
-        """A function and its argument, which is in parentheses or one factor."""
+        """Return a function with its arguments in parentheses, or with one factor."""
         below, power = self._read_scripts()
         is_range, above = below and word in ROWS, None
         if is_range and power and not any(isinstance(each, tex.Relation) for each in below):
@@ -507,9 +507,9 @@ class Reader:
         if is_range:
             (below, above), power = tex.find_limits(below, power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
-            closing = _CLOSING[self.take().text]
+            closing = _CLOSING[self.take_token().text]
             arguments = self._read_list({","})
-            self.take(closing)
+            self.take_token(closing)
         else:
             is_bare = self.peek() not in {"|", "\\|", "\\Vert", "\\lVert", "\\lvert", "\\lfloor"}
             arguments = (self.read_factor(),)
@@ -526,14 +526,14 @@ class Reader:
         return call if power is None else tex.Power(call, power)
 
     def _is_one(self, start: int) -> bool:
-        """Is what was read since then one factor?"""
+        """Whether the tokens from `start` up to here are one factor."""
         end, self.place = self.place, start
         self.read_factor()
         is_one, self.place = self.place == end, end
         return is_one
 
     def _is_alone(self) -> bool:
-        """Has a function no argument behind what stands below and above it, as a name has none?"""
+        """Whether no argument follows the scripts, so that a function's word is a name."""
         start = self.place
         self._read_scripts()
         is_alone = not self._starts_factor()
@@ -541,21 +541,21 @@ class Reader:
         return is_alone
 
     def _read_scripts(self) -> tuple[tuple[Tree, ...], Tree | None]:
-        """What stands below and above a function or a sign."""
+        """Return the sub- and superscript of a function or a sign."""
         below: tuple[Tree, ...] = ()
         above: Tree | None = None
         while self.peek() in {"_", "^"}:
-            if self.take().text == "_":
+            if self.take_token().text == "_":
                 below, _ = self._read_places()
             else:
                 above = self._read_group()
         return below, above
 
     def _read_list(self, separators: set[str]) -> tuple[Tree, ...]:
-        """Sums with separators between them."""
+        """Return sums with separators between them."""
         found = [self.read_sum()]
         while self.peek() in separators:
-            self.take()
+            self.take_token()
             found.append(self.read_sum())
         return tuple(found)
 
@@ -569,12 +569,12 @@ class Reader:
         if command == "\\sqrt":
             if self.peek() != "[":
                 return Call("sqrt", token, (self._read_group(),))
-            self.take()
+            self.take_token()
             inverse = Product((("", Number("1")), ("/", self.read_sum())))
-            self.take("]")
+            self.take_token("]")
             return tex.Power(self._read_group(), inverse)
         if command == "\\arg" and self.peek() in {"\\max", "\\min"}:
-            return self._read_call(f"arg{self.take().text[1:]}", token)
+            return self._read_call(f"arg{self.take_token().text[1:]}", token)
         if command in _BIG:
             below, above = self._read_scripts()
             if not below:
@@ -583,7 +583,7 @@ class Reader:
             below, above = tex.find_limits(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
-                body = tex.Sum((("+", body),))  # in parentheses, which say how far it goes
+                body = tex.Sum((("+", body),))  # one term keeps the extent of the body clear
             return tex.Big(_BIG[command], token, below, above, body)
         if command == "\\begin{cases}":
             return self._read_cases(token)
@@ -603,8 +603,8 @@ class Reader:
         raise refuse_at(f"{command} is not read", token, advice)
 
     def _read_font(self, word: str, token: Token) -> Tree:
-        """A name in braces: its letters are one word."""
-        end = self.take().end if self.peek() == "*" else token.end
+        """Return a name in a font or with an accent; the letters in braces are one word."""
+        end = self.take_token().end if self.peek() == "*" else token.end
         braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, end)
         is_upright = word in {"mathrm", "operatorname", "text", "textrm", "mathop", "rm"}
         if self.peek() == "{" and (not braced or ("_" in braced[1] and not is_upright)):
@@ -613,7 +613,7 @@ class Reader:
                 raise refuse_at(f"\\{word} is of a name", token)
             return replace(inside, base=f"{inside.base}_{word}") if word in _ACCENTS else inside
         if braced is None:
-            name = self.take().text.lstrip("\\")
+            name = self.take_token().text.lstrip("\\")
         else:
             name = re.sub(r"\\[,;:! ]", "", braced[1]).strip()
             name = re.sub(r"\\_|[\s-]+", "_", name).replace("\\", "")
@@ -622,12 +622,13 @@ class Reader:
         if name == "E" and (word == "mathbb" or self.peek() == "["):
             advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
             raise refuse_at("an expectation says not over what it runs", token, advice)
-        if word in {"mathbb", "mathbf"} and name == "1":  # a condition in brackets or below it
+        # an indicator; its condition is in brackets or in the subscript
+        if word in {"mathbb", "mathbf"} and name == "1":
             if self.peek() == "_":
-                self.take()
+                self.take_token()
             if self.peek() not in _CLOSING:
                 raise refuse_at("the condition of the indicator is missing", token)
-            return tex.Bracket(self._read_within(self.take()))
+            return tex.Bracket(self._read_within(self.take_token()))
         if not re.fullmatch(r"\w+", name):
             raise refuse_at(f"{name or word} is no name", token)
         name = f"{name}_{word}" if word in _ACCENTS else name
@@ -642,19 +643,19 @@ class Reader:
         return named
 
     def _read_cases(self, token: Token) -> Tree:
-        """The rows of cases, each `value & condition`; the last one may have no condition."""
+        """Return the rows of cases, each `value & condition`; the last may have no condition."""
         rows: list[tuple[Tree, Tree | None]] = []
         while self.peek() != _END:
             value, condition = self.read_sum(), None
             while self.peek() not in {"\\\\", _END}:
                 if self.peek() == "&" or self._is_gap():
-                    self.take()
+                    self.take_token()
                 else:
                     condition = self.read_relation()
             rows.append((value, condition))
             if self.peek() != _END:
-                self.take("\\\\")
-        self.take(_END)
+                self.take_token("\\\\")
+        self.take_token(_END)
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise refuse_at("a row of cases has no condition", token)
         return tex.Cases(tuple(rows))

@@ -1,4 +1,4 @@
-"""One SymPy node at a time into the index language, dispatched on its class.
+"""Translation of SymPy nodes into the index language, dispatched on their class.
 
     Indexed               Access                 Piecewise        Where, nested
     Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
@@ -6,15 +6,15 @@
     Sum, Product          Reduce                 cumsum(e, i)     Along
     Sum with (j, 0, i)    its condition j <= i   -oo              Infinity(negative)
 
-`Context` holds what the nodes need to know of the whole formula: the roles of names, the tensors,
-the indices met so far, and whether the order of the arguments is a person's (text) or SymPy's.
+`Context` is the state of one formula: the roles of names, the tensors, the indices met so far, and
+whether the order of arguments is that of a text or SymPy's own.
 
-Where nobody wrote the order down (equations made with SymPy, not read from text), a product reads:
-number, sizes and scalars, tensors, sums, indices, brackets, divisors; and a sum: tensors, indices,
-sizes, numbers. Tensors stand by declaration, those that the formula defines before its arguments.
+SymPy's own order is replaced by a readable one. A product is sorted as number, sizes and scalars,
+tensors, sums, indices, brackets, divisors; a sum as tensors, indices, sizes, numbers. Tensors are
+sorted by declaration, those that the formula defines before its arguments.
 
-Limits of a sum that are those of the index say nothing; others become the condition of the sum. A
-sum of `where(c, f, 0)` is the sum of f over the entries where c holds; so is a product, with 1.
+Limits of a sum other than the range of its index become its condition. A sum of `where(c, f, 0)` is
+the sum of f over the entries where c holds; likewise a product of `where(c, f, 1)`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,13 +38,13 @@ from derive.notation.words import ELEMENTWISE, WORDS, Reduction
 Order: TypeAlias = Callable[[str], tuple[bool, int, str]]
 Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
 
-_LARGEST_DIVISOR = 1000  # a fraction with a larger one is a decimal to its reader
+_LARGEST_DIVISOR = 1000  # a fraction with a larger divisor is shown as a decimal
 
 _NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
 
 
 def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
-    """The terms in readable order; the first one has no minus sign if any has none."""
+    """Return the terms in readable order; a term without a minus sign is first if there is one."""
     parts = sorted(terms, key=lambda part: _rank_term(part, order))
     first = next((part for part in parts if not is_negative(part)), None)
     if first is not None and is_negative(parts[0]):
@@ -54,7 +54,7 @@ def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, 
 
 
 def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
-    """The parts of an `and` in readable order; two that make a chain `0 <= t < T` stand as one."""
+    """Return the parts of an `and` in readable order; a chain `0 <= t < T` stays together."""
     ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), text.to_text(part))))
     match ranked:
         case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
@@ -63,7 +63,7 @@ def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir
 
 
 def is_negative(expr: ir.Expr) -> bool:
-    """Is the expression written with a minus sign?"""
+    """Whether the expression has a minus sign in the notation."""
     match expr:
         case ir.Number(value):
             return value < 0
@@ -132,7 +132,7 @@ def _is_atom(part: ir.Expr) -> bool:
 
 
 def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal: bool) -> ir.Reduce:
-    """The sum or product over (index, low, high); literal limits must keep to the index's range."""
+    """Return a sum or product over (index, low, high); literal limits must be in the range."""
     bound, conditions = [], []
     for index, low, high in limits:
         if is_literal:
@@ -147,7 +147,7 @@ def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal:
 
 
 def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Expr]:
-    """What the limits ask of the index beyond its extent, `low <= j <= high` if both do."""
+    """Return the conditions of limits that differ from the index's range."""
     gap = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(high)
     found: list[ir.Expr] = []
     if low is not ir.ZERO:
@@ -164,7 +164,7 @@ def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Ex
 
 
 def _check_limits(index: ir.Index, low: ir.Expr, high: ir.Expr) -> None:
-    """Refuse limits that leave the range of the index, since SymPy means them literally."""
+    """Refuse limits outside the range of the index, which SymPy would take literally."""
     last = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(1)
     starts = low is ir.ZERO or is_never_negative(polynomial.Polynomial.of(low))
     if starts and is_never_negative(last - polynomial.Polynomial.of(high)):
@@ -187,36 +187,37 @@ _TURNED = {">": "<", ">=": "<="}
 
 @dataclass
 class Context:
-    """What the nodes of one formula share; insertion order is the order of appearance."""
+    """The state of one formula's translation; insertion order is the order of appearance."""
 
-    is_ordered: bool  # are the arguments in the order in which a person wrote them
-    bases: dict[str, Any] = field(default_factory=dict)  # name: the IndexedBase that says most
+    is_ordered: bool  # whether arguments keep their order
+    # name: the IndexedBase, with a shape if any has one
+    bases: dict[str, Any] = field(default_factory=dict)
     defined: dict[str, Any] = field(default_factory=dict)  # name: its first equation
-    extents: dict[str, list[Any]] = field(default_factory=dict)  # of each index, in SymPy
+    extents: dict[str, list[Any]] = field(default_factory=dict)  # extents of each index in SymPy
     plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # index: (tensor, place)
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
-    domains: dict[str, Any] = field(default_factory=dict)  # of scalars: lower, upper, strict
+    domains: dict[str, Any] = field(default_factory=dict)  # scalar: lower, upper, strict
     resolved: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
     tensors: dict[str, ir.Tensor] = field(default_factory=dict)
     indices: dict[str, list[ir.Index]] = field(default_factory=dict)
-    complex: set[str] = field(default_factory=set)  # tensors that hold complex numbers
+    complex: set[str] = field(default_factory=set)  # complex tensors
 
-    def order(self, name: str) -> tuple[bool, int, str]:
-        """Where a tensor stands in a readable line: results first, then as declared."""
+    def sort_key(self, name: str) -> tuple[bool, int, str]:
+        """Return the sort key of a tensor in a readable line: results first, then as declared."""
         declared = getattr(self.bases.get(name), "declared", None)
         first_seen = list(self.bases).index(name) if name in self.bases else 0
         return (name not in self.defined, first_seen if declared is None else declared, name)
 
 
 def find_label(value: Any) -> str:
-    """The name of a Symbol, an Idx or an IndexedBase."""
+    """Return the name of a Symbol, an Idx or an IndexedBase."""
     label = getattr(value, "label", value)
     return str(getattr(label, "name", label))
 
 
 def find_extent(index: Any) -> Any:
-    """The extent an Idx carries, or None."""
+    """Return the extent of an Idx, or None."""
     if not isinstance(index, sympy.Idx) or index.upper is None:
         return None
     if index.lower != 0:
@@ -226,17 +227,17 @@ def find_extent(index: Any) -> Any:
     return index.upper + 1
 
 
-def walk(value: Any) -> Iterator[Any]:
-    """The SymPy expression and all inside it, but not inside tensors and index ranges."""
+def walk_sympy(value: Any) -> Iterator[Any]:
+    """Yield the SymPy expression and its descendants, except inside tensors and index ranges."""
     yield value
     if not isinstance(value, (sympy.IndexedBase, sympy.Idx)):
         for child in getattr(value, "args", ()):
-            yield from walk(child)
+            yield from walk_sympy(child)
 
 
 @singledispatch
 def to_node(value: Any, context: Context) -> ir.Expr:
-    """The node for one SymPy object."""
+    """Translate one SymPy object."""
     raise refuse(
         "expression-unknown",
         f"{type(value).__name__} has no meaning in the notation: {value}",
@@ -245,13 +246,13 @@ def to_node(value: Any, context: Context) -> ir.Expr:
 
 
 def to_extent(value: Any, context: Context) -> ir.Expr:
-    """The extent that SymPy arithmetic gave, its terms in descending degree."""
+    """Translate an extent; one made with SymPy gets its terms in descending degree."""
     made = to_node(value, context)
     return made if context.is_ordered else polynomial.Polynomial.of(made).to_expr()
 
 
 def find_index(value: Any, context: Context) -> ir.Index:
-    """The index of an Idx or an integer Symbol; equal extents of one name are one node."""
+    """Return the index of an Idx or an integer Symbol; equal extents of a name share a node."""
     name = find_label(value)
     known = context.indices.setdefault(name, [])
     extent = find_extent(value)
@@ -263,7 +264,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
         advice = f'give it an extent, {name} = Idx("{name}", {extent})'
         says = f"nothing tells the extent of index {name}"
         raise refuse("extent-unknown", says, help=advice)
-    # The extents of the places in which it stands alone, of tensors that are known by now.
+    # extents of the index's plain places in known tensors
     places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)
     shapes = ((context.tensors[tensor].shape, number) for tensor, number in places)
     written = [shape[number] for shape, number in shapes if number < len(shape)]
@@ -271,7 +272,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
     for index in known:
         if polynomial.is_same_extent(index.extent, whole):
             return index
-    # As the first tensor that it reads writes it, if that is the same number.
+    # spelled as in the first such tensor if equal
     made = next((each for each in written if polynomial.is_same_extent(each, whole)), whole)
     known.append(ir.Index(name, made))
     return known[-1]
@@ -284,11 +285,11 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(sympy.Float)
 def _(value: Any, context: Context) -> ir.Expr:
-    double = 53  # bits; such a float has a shortest decimal that means it
+    double = 53  # bits of a double, whose shortest decimal is exact enough
     return pieces.to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
 
-_CONSTANTS: dict[Any, ir.Expr] = {  # each is the one object of its class
+_CONSTANTS: dict[Any, ir.Expr] = {  # singletons of their classes
     sympy.oo: ir.Infinity(False),
     -sympy.oo: ir.MINUS_INFINITY,
     sympy.pi: ir.Call("pi", ()),
@@ -340,7 +341,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 @to_node.register(sympy.Add)
 def _(value: Any, context: Context) -> ir.Expr:
     terms = tuple(to_node(arg, context) for arg in value.args)
-    return ir.Add(terms if context.is_ordered else to_readable_sum(terms, context.order))
+    return ir.Add(terms if context.is_ordered else to_readable_sum(terms, context.sort_key))
 
 
 @to_node.register(sympy.Mul)
@@ -350,12 +351,12 @@ def _(value: Any, context: Context) -> ir.Expr:
         return ir.MINUS_INFINITY
     while isinstance(factors[0], ir.Mul):
         factors = (*factors[0].factors, *factors[1:])
-    if not context.is_ordered:  # a fraction becomes a number before and a divisor behind
+    if not context.is_ordered:  # split fractions into a number and a divisor
         parts: list[ir.Expr] = []
         for factor in factors:
             parts += _split_fraction(factor) if isinstance(factor, ir.Number) else [factor]
         bare = not any(find_accesses(part) for part in parts)
-        factors = tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, context.order)))
+        factors = tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, context.sort_key)))
     return ir.Mul(factors)
 
 
@@ -380,9 +381,9 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(sympy.floor)
 def _(value: Any, context: Context) -> ir.Expr:
-    """`i // r` where all parts are integers, else the floor of a number."""
+    """Translate to `i // r` if all parts are integers, else to a floor."""
     inside = value.args[0]
-    if all(_is_whole(part, context) for part in walk(inside)):
+    if all(_is_whole(part, context) for part in walk_sympy(inside)):
         over, under = _split_quotient(inside)
         if under != 1:
             return ir.Call("floordiv", (to_node(over, context), to_node(under, context)))
@@ -390,7 +391,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 
 def _split_quotient(value: Any) -> tuple[Any, Any]:
-    """Numerator and denominator; one written as a quotient stays as it was written."""
+    """Return numerator and denominator; a written quotient is not simplified."""
     last = value.args[-1] if value.args else None
     if isinstance(value, sympy.Mul) and isinstance(last, sympy.Pow) and last.exp == -1:
         over = value.args[:-1]
@@ -400,7 +401,7 @@ def _split_quotient(value: Any) -> tuple[Any, Any]:
 
 
 def _is_whole(value: Any, context: Context) -> bool:
-    """Can this node stand in a quotient of integers?"""
+    """Whether this node is allowed in a quotient of integers."""
     if isinstance(value, sympy.Indexed):
         return context.tensors[find_label(value.base)].kind == "int"
     if isinstance(value, sympy.Symbol):
@@ -437,7 +438,8 @@ def _(value: Any, context: Context) -> ir.Expr:
     left, right = (to_node(arg, context) for arg in value.args)
     if context.is_ordered or isinstance(right, ir.Number) or value.rel_op not in _TURNED:
         return ir.Compare(value.rel_op, left, right)
-    return ir.Compare(_TURNED[value.rel_op], right, left)  # `j <= i` may have become `i >= j`
+    # SymPy may have turned `j <= i` into `i >= j`
+    return ir.Compare(_TURNED[value.rel_op], right, left)
 
 
 @to_node.register(sympy.And)
@@ -445,7 +447,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 def _(value: Any, context: Context) -> ir.Expr:
     parts = tuple(to_node(arg, context) for arg in value.args)
     if not context.is_ordered:
-        parts = to_readable_conditions(parts, context.order)
+        parts = to_readable_conditions(parts, context.sort_key)
     return ir.all_of(*parts) if isinstance(value, sympy.And) else ir.any_of(*parts)
 
 

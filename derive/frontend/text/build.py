@@ -1,10 +1,10 @@
-"""SymPy expressions as they were written: every node is built without evaluation.
+"""Constructors of SymPy expressions without evaluation, so that they stay as written.
 
 Laws:
 - A product or a sum keeps its parts in the order of the text; one level is one n-ary node.
 - A quotient is a product with a power of -1; a difference is a sum with a negated term.
-- Constructors of SymPy that sort, fold or compare are passed by (Max, Piecewise, And, Sum).
-- Numbers are exact; a power of numbers is never worked out, and refused where nobody could.
+- Constructors of SymPy that sort, fold or compare are bypassed (Max, Piecewise, And, Sum).
+- Numbers are exact; a power of numbers is not evaluated, and refused if its value is too large.
 """
 
 import ast
@@ -36,34 +36,34 @@ RELATIONS: dict[str, Any] = {
     "!=": sympy.Ne,
 }
 
-# Words with `[..](..)`: those that bind their indices, and those that keep their one index.
+# Words with `[..](..)`: BINDING ones bind their indices, KEEPING ones leave their index free.
 BINDING = tuple(word for word, row in ROWS.items() if not row.keeps and word != "sample_var")
 KEEPING = (*(word for word, row in ROWS.items() if row.keeps), "solve")
 
 
 def is_matrix(word: str) -> bool:
-    """Is it a function of a matrix, over its rows and its columns?"""
+    """Whether the word is a function of a matrix, with indices of rows and columns."""
     return word == "solve" or (word in ROWS and ROWS[word].is_matrix)
 
 
 def to_size(name: str) -> Any:
-    """The symbol of a size, equal to the one that `notation.words.sizes` makes."""
+    """Return the symbol of a size, equal to that of `notation.words.sizes`."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 @lru_cache(maxsize=1 << 12)
 def to_index(name: str, extent: Any) -> Any:
-    """The index over 0 .. extent - 1."""
+    """Return the index over 0 .. extent - 1."""
     return sympy.Idx(sympy.Symbol(name, integer=True), (sympy.S.Zero, extent - 1))
 
 
 def add(terms: Sequence[Any]) -> Any:
-    """The sum of the terms in their order."""
+    """Return the sum of the terms in their order."""
     return sympy.Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
 
 
 def multiply(factors: Sequence[Any]) -> Any:
-    """The product of the factors in their order; a leading 1 over something is that power alone."""
+    """Return the product of the factors in their order; `1 / x` is the power alone."""
     match factors:
         case [first, sympy.Pow(exp=exponent), *_] if (
             first is sympy.S.One and exponent is sympy.S.NegativeOne
@@ -73,12 +73,12 @@ def multiply(factors: Sequence[Any]) -> Any:
 
 
 def invert(base: Any) -> Any:
-    """One over the base."""
+    """Return one over the base."""
     return sympy.Pow(base, sympy.S.NegativeOne, evaluate=False)
 
 
 def negate(term: Any) -> Any:
-    """The term with its sign changed: in its leading number, else by a factor of -1."""
+    """Negate the term: its leading number, or by a factor of -1."""
     if term.is_Rational or term in (sympy.S.Infinity, sympy.S.NegativeInfinity):
         return -term
     if not isinstance(term, sympy.Mul):
@@ -90,38 +90,38 @@ def negate(term: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """The base to the exponent."""
+    """Return the base to the exponent."""
     return sympy.Pow(base, exponent, evaluate=False)
 
 
 def compare(relation: str, left: Any, right: Any) -> Any:
-    """A relation that stays as it is, even where its sides decide it."""
+    """Return a relation, unevaluated even if its sides decide it."""
     return RELATIONS[relation](left, right, evaluate=False)
 
 
 def all_of(parts: Sequence[Any]) -> Any:
-    """The conjunction in the order of the text; SymPy's own constructor sorts."""
+    """Return the conjunction in the order of the text; SymPy's own constructor sorts."""
     return _logical(sympy.And, parts)
 
 
 def any_of(parts: Sequence[Any]) -> Any:
-    """The disjunction in the order of the text."""
+    """Return the disjunction in the order of the text."""
     return _logical(sympy.Or, parts)
 
 
-def contrary(part: Any) -> Any:
-    """The negation."""
+def negate_condition(part: Any) -> Any:
+    """Return the negation of a condition."""
     return sympy.Not(part, evaluate=False)
 
 
 def choose(condition: Any, then: Any, other: Any) -> Any:
-    """`where(condition, then, other)`; SymPy's own constructor folds and drops branches."""
+    """Return `where(condition, then, other)`; SymPy's own constructor drops branches."""
     pairs = ((then, condition), (other, sympy.S.true))
     return Basic.__new__(sympy.Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
 
 
 def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
-    """`word[bound, condition](body)` for any word of the notation."""
+    """Return `word[bound, condition](body)` for any word of the notation."""
     if not ROWS[word].is_kept:
         return words.open_row(
             word, body, MAKER, lambda other, inner: reduce_over(other, inner, bound, condition)
@@ -136,18 +136,18 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
     elif condition is not None:
         body = choose(condition, body, other)
     made = Expr.__new__(kind, body, *limits)
-    made.is_commutative = True  # the constructor, passed by since it folds Piecewise, sets this
+    made.is_commutative = True  # as the bypassed constructor does
     return made
 
 
 def is_condition(value: Any) -> bool:
-    """Is it a truth value? To SymPy every Symbol could be one."""
+    """Whether the value is a condition; SymPy's own classes include every Symbol."""
     kinds = (sympy.And, sympy.Or, sympy.Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
 
 
 def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
-    """Is it `j <= i`, with both of one extent and j the only index bound?"""
+    """Whether the condition is `j <= i`, with j the only bound index and equal extents."""
     return (
         len(bound) == 1
         and isinstance(condition, sympy.Le)
@@ -167,12 +167,12 @@ def _logical(kind: Any, parts: Sequence[Any]) -> Any:
 
 
 def to_rational(value: Fraction | int) -> Any:
-    """An exact number."""
+    """Return an exact number."""
     return sympy.Rational(value.numerator, value.denominator)
 
 
 def _call(name: str, arguments: Sequence[Any]) -> Any:
-    """An elementwise function of the notation."""
+    """Return an elementwise function of the notation."""
     if name in CONSTANTS:
         return CONSTANTS[name]
     if not FUNCTIONS[name].is_kept:
@@ -206,12 +206,12 @@ ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     if name not in {"pi", "I", "floordiv", "mod"}
 } | {"delta": (2, 2, lambda *places: sympy.KroneckerDelta(*places, evaluate=False))}
 
-MOST_TERMS = 256  # of an extent or a place, multiplied out
-LARGEST_POWER = 1024  # of anything; and bits of a power of numbers
+MOST_TERMS = 256  # terms of an expanded extent or place
+LARGEST_POWER = 1024  # the largest exponent; and a quarter of the bits of a power of numbers
 
 
 def is_arithmetic(node: ast.expr) -> bool:
-    """Is it a number, a sign or one of the operators?"""
+    """Whether the node is a number, a sign or an arithmetic operator."""
     match node:
         case ast.UnaryOp(ast.USub() | ast.UAdd()):
             return True
@@ -221,7 +221,7 @@ def is_arithmetic(node: ast.expr) -> bool:
 
 
 def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
-    """The SymPy expression of an arithmetic node, its operands read by `read`."""
+    """Return the SymPy expression of an arithmetic node; `read` translates its operands."""
     match node:
         case ast.Constant():
             start, end = lines.span(node)
@@ -251,7 +251,7 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
 
 
 def find_value(expr: Any) -> Fraction | None:
-    """The exact value of an expression of numbers, where it has one."""
+    """Return the exact value of an expression of numbers; None if it has symbols or roots."""
     match expr:
         case sympy.Rational():
             return Fraction(int(expr.p), int(expr.q))
@@ -270,7 +270,7 @@ def find_value(expr: Any) -> Fraction | None:
 
 
 def check_expandable(source: lines.Source, node: ast.expr, expr: Any) -> None:
-    """Refuse what has too many terms when multiplied out; extents and places are compared so."""
+    """Refuse an extent or place with too many terms after expansion."""
     if _count_terms(expr) > MOST_TERMS:
         raise source.refuse(
             "too-deep",
@@ -281,7 +281,7 @@ def check_expandable(source: lines.Source, node: ast.expr, expr: Any) -> None:
 
 
 def _count_terms(expr: Any) -> int:
-    """The number of terms after multiplying out, at most one more than is allowed."""
+    """Return the number of terms after expansion, at most MOST_TERMS + 1."""
     counts = [_count_terms(part) for part in expr.args]
     match expr:
         case sympy.Add():
@@ -298,7 +298,7 @@ def _count_terms(expr: Any) -> int:
 def _find_spine(
     node: ast.expr, kinds: tuple[type, ...]
 ) -> tuple[ast.expr, list[tuple[ast.operator, ast.expr]]]:
-    """Read a + b - c as a and [(+, b), (-, c)]: a chain is one level, however long."""
+    """Split a + b - c into a and [(+, b), (-, c)], so that a chain is one level."""
     rest: list[tuple[ast.operator, ast.expr]] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
         rest.append((node.op, node.right))

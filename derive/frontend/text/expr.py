@@ -1,4 +1,4 @@
-"""Right sides of the text: Python's syntax tree read as SymPy, unevaluated.
+"""Translation of right sides, from Python's syntax tree to SymPy without evaluation.
 
     number    = arithmetic | name | access | call | [condition]
     condition = comparison, chained or not | and | or | not | True | False
@@ -15,9 +15,8 @@ Y[i, j] = inverse[i, j](A[i, j]); `cholesky[i, j]` that of the lower triangle. B
 indices, `det` and `logdet` bind them. `solve[i, j](A[i, j], b[i])` is the x[j] of
 sum[j](A[i, j] * x[j]) = b[i], `solve[i, j](A[i, j], b[j])` the same x numbered by i.
 
-Laws: a function of the user's is read anew at each call with its parameters standing for what was
-given; an index bound inside the scope of the same index is refused; what is not said above is no
-part of the notation.
+Laws: a user's function is inlined at each call; an index bound inside the scope of the same index
+is refused; other syntax is no part of the notation.
 """
 
 import ast
@@ -41,19 +40,19 @@ from derive.notation.words import BooleanElement
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 _OTHER = {"ln": "log", "pow": "**"}
 _ORDERING = {"sort", "argsort", "median", "quantile", "topk", "kthvalue", "mode"}
-MOST_NAMES = 16  # that a message lists
+MOST_NAMES = 16  # names in a message
 
 
 @dataclass
 class Names(Claims):
-    """The names of one text, and what is known of each."""
+    """The names of one text, by role."""
 
     source: lines.Source = None  # type: ignore[assignment]
     arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
     defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
     domains: dict[str, Any] = field(default_factory=dict)  # tensors with the bounds of scalars
-    sizes: dict[str, int | None] = field(default_factory=dict)  # those on size lines
-    shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of declared tensors
+    sizes: dict[str, int | None] = field(default_factory=dict)  # sizes on size lines
+    shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # shapes of declared tensors
     ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
     functions: dict[str, lines.FunctionLine] = field(default_factory=dict)
     equations: dict[str, list[lines.EquationLine]] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class Names(Claims):
     extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
 
     def index(self, name: str, place: tuple[int, int]) -> Any:
-        """The index; DeriveError with the line to write where nothing tells its extent."""
+        """Return the index; DeriveError with a line to add if its extent is unknown."""
         if name in self.extents.known:
             return build.to_index(name, self.extents.known[name])
         least = self.extents.propose(name)
@@ -89,34 +88,36 @@ class Names(Claims):
 
 @dataclass(frozen=True)
 class Scope:
-    """What can be seen at one place of an equation."""
+    """The context of one node of an equation."""
 
     names: Names
     line: lines.EquationLine
-    bound: Mapping[str, tuple[int, int]]  # indices in scope, and where each one enters
-    moved: Mapping[str, Any] = field(default_factory=dict)  # index: what it is read as
+    bound: Mapping[str, tuple[int, int]]  # indices in scope, and the position that binds each
+    moved: Mapping[str, Any] = field(default_factory=dict)  # shifted indices of recurrences
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    calls: tuple[tuple[str, tuple[int, int]], ...] = ()  # functions being read, and their calls
+    calls: tuple[
+        tuple[str, tuple[int, int]], ...
+    ] = ()  # functions being inlined, and the spans of their calls
     depth: int = 0
     measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
 
     def refuse(self, code: str, says: str, *nodes: ast.expr, **more: Any) -> DeriveError:
-        """The error at these nodes, and at the call that led into a user's function."""
+        """Return an error at these nodes, and at the call of the inlined function."""
         places = [lines.span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
         return self.names.source.refuse(code, says, *places, **more)
 
 
 def find_rank(names: Names, name: str) -> int:
-    """The number of places of a tensor."""
+    """Return the number of places of a tensor."""
     if name in names.shapes:
         return len(names.shapes[name])
     return len(names.equations[name][0].places or ())
 
 
 def check_order(name: str, node: ast.expr, scope: Scope) -> None:
-    """A tensor is used after the equation that defines it, unless recurrences make both.
+    """Refuse a use of a tensor before its definition, unless both are mutually recurrent.
 
-    One that is made of what the using equation defines is such a recurrence together with it.
+    They are if the tensor depends on the one that the using equation defines.
     """
     names, user = scope.names, scope.line.name.text
     if name in names.equations and names.equations[name][0].left > scope.line.left:
@@ -133,7 +134,7 @@ def check_order(name: str, node: ast.expr, scope: Scope) -> None:
 
 
 def _find_reach(name: str, names: Names) -> set[str]:
-    """All that the equations of a tensor read, and what that is made of."""
+    """Return all names that a tensor's equations depend on."""
     reached, waiting = set[str](), [name]
     while waiting:
         values = [line.value for line in names.equations.get(waiting.pop(), ())]
@@ -155,7 +156,7 @@ def check_count(call: lines.Call, node: ast.expr, scope: Scope, fewest: int, mos
 
 
 def _write_call(word: str, scope: Scope) -> str:
-    """How a function is called."""
+    """Return an example of a function's call."""
     if word in scope.names.functions:
         parameters = [token.text for token in scope.names.functions[word].parameters]
         return f"{word}({', '.join(parameters)})"
@@ -170,7 +171,7 @@ def _write_call(word: str, scope: Scope) -> str:
 
 
 def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
-    """An index is not bound again inside its own scope."""
+    """Refuse an index that is bound inside its own scope."""
     if index.id not in bound:
         return
     raise scope.names.source.refuse(
@@ -184,15 +185,15 @@ def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
 
 
 def _find_fresh(index: str, taken: Container[str]) -> str:
-    """A name for an index: the next one of the alphabet, or the same with a number."""
+    """Return a free name for an index: a following letter, or its own name with a number."""
     start = ord(index[0].lower()) - ord("a")
     alphabet = [chr(ord("a") + (start + k) % 26) for k in range(1, 26)]
     numbered = (f"{index}{k}" for k in count(2))
     return next(name for name in chain(alphabet, numbered) if name not in taken)
 
 
-def unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
-    """A name that nothing claims."""
+def refuse_unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
+    """Return the error of an undeclared name."""
     known = [n for n, claim in scope.names.claims.items() if claim.kind != "function"]
     if name in FUNCTION_WORDS:
         says, advice = f"{name} is a function and needs its arguments", f"write {name}(..)"
@@ -201,20 +202,22 @@ def unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
         "unknown-name",
         f"{name} is not declared",
         node,
-        facts=_tell_known("known are", known),
+        facts=_list_known("known are", known),
         help=suggest(name, [*known, *scope.parameters, *CONSTANTS])
         or f"declare it: scalar {name} for a number, size {name} for a size",
     )
 
 
-def _tell_known(says: str, known: list[str]) -> tuple[str, ...]:
-    """The names, as far as one line holds them."""
+def _list_known(says: str, known: list[str]) -> tuple[str, ...]:
+    """Return the fact that lists known names, at most MOST_NAMES."""
     more = ", .." if len(known) > MOST_NAMES else ""
     return (f"{says} {', '.join(known[:MOST_NAMES])}{more}",) if known else ()
 
 
-def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope) -> DeriveError:
-    """A name with places that is no tensor."""
+def refuse_no_tensor(
+    name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Scope
+) -> DeriveError:
+    """Return the error of a name with places that is no tensor."""
     names = scope.names
     kind = names.kind(name)
     if kind:
@@ -225,20 +228,20 @@ def no_tensor(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope: Sc
         advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
         return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
     known = [n for n, claim in names.claims.items() if claim.kind == "tensor"]
-    extents = names.extents.known  # which the indices tell
+    extents = names.extents.known  # the advice has the extents of the indices
     shape = (extents.get(each.id) if isinstance(each, ast.Name) else None for each in places)
     written = ", ".join(".." if each is None else write_extent(each) for each in shape)
     return scope.refuse(
         "unknown-name",
         f"{name} is not declared",
         node,
-        facts=_tell_known("tensors are", known),
+        facts=_list_known("tensors are", known),
         help=suggest(name, known) or f"declare it: {name}[{written}]",
     )
 
 
-def unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> DeriveError:
-    """A call of what is no function, or not in this way."""
+def refuse_unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> DeriveError:
+    """Return the error of an unknown function, or of a call in the wrong form."""
     word, names = call.word, scope.names
     if call.brackets is not None and word in {*ELEMENTWISE, "where", *names.functions}:
         says, advice = f"{word} binds no index", f"write {word}(..)"
@@ -269,8 +272,8 @@ def unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> DeriveEr
     )
 
 
-def not_notation(node: ast.expr, scope: Scope) -> DeriveError:
-    """What Python's grammar allows and the notation does not."""
+def refuse_syntax(node: ast.expr, scope: Scope) -> DeriveError:
+    """Return the error of Python syntax outside the notation."""
     advice = {
         ast.Tuple: "write one expression, without commas",
         ast.List: "an Iverson bracket holds one condition: [i == j and m[i]]",
@@ -280,14 +283,14 @@ def not_notation(node: ast.expr, scope: Scope) -> DeriveError:
     return scope.refuse("not-notation", "this is no part of the notation", node, help=advice)
 
 
-DEEPEST = 60  # levels of one expression, those of called functions included
-LONGEST_ADVICE = 60  # characters of the text that a message repeats
-LARGEST = 50_000  # nodes of one expression, written out as a tree, beyond those that were typed
-TYPED = 10  # nodes that a sign of the text stands for, at most: an index has its range with it
+DEEPEST = 60  # levels of one expression, inlined functions included
+LONGEST_ADVICE = 60  # characters of the text quoted in an advice
+LARGEST = 50_000  # nodes of one expression as a tree, beyond those of the text
+TYPED = 10  # the most nodes for a character of the text: an index has a range
 
 
 def to_number(node: ast.expr, scope: Scope) -> Any:
-    """The SymPy expression of a number."""
+    """Translate a number."""
     value = to_value(node, scope)
     if not build.is_condition(value):
         return value
@@ -302,7 +305,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
 
 
 def to_condition(node: ast.expr, scope: Scope) -> Any:
-    """The SymPy expression of a condition."""
+    """Translate a condition."""
     value = to_value(node, scope)
     if build.is_condition(value):
         return value
@@ -312,16 +315,16 @@ def to_condition(node: ast.expr, scope: Scope) -> Any:
 
 
 def to_value(node: ast.expr, scope: Scope) -> Any:
-    """The SymPy expression of a number or a condition."""
+    """Translate a number or a condition."""
     scope = replace(scope, depth=scope.depth + 1)
     if scope.depth > DEEPEST:
-        raise lines.too_deep(scope.names.source, *lines.span(node))
-    value = _read(node, scope)
+        raise lines.refuse_depth_at(scope.names.source, *lines.span(node))
+    value = _translate(node, scope)
     _measure(value, node, scope)
     return value
 
 
-def _read(node: ast.expr, scope: Scope) -> Any:
+def _translate(node: ast.expr, scope: Scope) -> Any:
     if build.is_arithmetic(node):
         return build.read_arithmetic(scope.names.source, node, lambda part: to_number(part, scope))
     call = lines.match_call(node)
@@ -341,20 +344,20 @@ def _read(node: ast.expr, scope: Scope) -> Any:
             parts = []
             for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
                 if type(op) not in RELATIONS:
-                    raise not_notation(node, scope)
+                    raise refuse_syntax(node, scope)
                 parts.append(build.compare(RELATIONS[type(op)], left, right))
             return build.all_of(parts)
         case ast.BoolOp(op, parts):
             join = build.all_of if isinstance(op, ast.And) else build.any_of
             return join([to_condition(part, scope) for part in parts])
         case ast.UnaryOp(ast.Not(), part):
-            return build.contrary(to_condition(part, scope))
+            return build.negate_condition(to_condition(part, scope))
         case _:
-            raise not_notation(node, scope)
+            raise refuse_syntax(node, scope)
 
 
 def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
-    """Functions of functions grow fast: refuse before anything has to walk the result."""
+    """Refuse an expression that nested functions make too large."""
     known = scope.measures
     pending = [value]
     while pending:
@@ -370,7 +373,7 @@ def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
     depth, nodes = known[value]
     source = scope.names.source
     if depth > 2 * DEEPEST or nodes > LARGEST + TYPED * len(source.text):
-        raise lines.too_deep(source, *lines.span(node))
+        raise lines.refuse_depth_at(source, *lines.span(node))
 
 
 def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
@@ -393,7 +396,7 @@ def _read_name(name: str, node: ast.expr, scope: Scope) -> Any:
         case _ if name in CONSTANTS:
             return CONSTANTS[name]
         case _:
-            raise unknown_name(name, node, scope)
+            raise refuse_unknown_name(name, node, scope)
 
 
 def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
@@ -416,7 +419,7 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
         says = f"{name} is a parameter here, one number without places"
         raise scope.refuse("parameter-places", says, node, help=f"write {name}")
     if names.kind(name) != "tensor":
-        raise no_tensor(name, places, node, scope)
+        raise refuse_no_tensor(name, places, node, scope)
     check_order(name, node, scope)
     rank = find_rank(names, name)
     if rank != len(places):
@@ -439,7 +442,7 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
 
 
 def to_place(node: ast.expr, scope: Scope) -> Any:
-    """The SymPy expression of one place of a tensor."""
+    """Translate one place of a tensor."""
     place = to_number(node, scope)
     build.check_expandable(scope.names.source, node, place)
     return expand(place.doit()) if scope.moved else place
@@ -464,18 +467,18 @@ def _read_call(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
         fewest, most, make = ELEMENTWISE[word]
         check_count(call, node, scope, fewest, most)
         return make(*(to_number(argument, scope) for argument in call.arguments))
-    raise unknown_function(call, node, scope)
+    raise refuse_unknown_function(call, node, scope)
 
 
 def _inline(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
-    """The body of the user's function with the arguments in place of its parameters."""
+    """Inline a user's function: its body with the arguments for its parameters."""
     line = scope.names.functions[call.word]
     if any(call.word == word for word, _ in scope.calls):
         says = f"{call.word} is defined by itself"
         raise scope.refuse("function-recursive", says, node, help="write it out, without itself")
     check_count(call, node, scope, len(line.parameters), len(line.parameters))
     values = [to_value(argument, scope) for argument in call.arguments]
-    # The indices in the arguments, which the body must not bind.
+    # the body must not bind the indices of the arguments
     given = sorted({str(i.label) for value in values for i in value.atoms(Idx)})
     inner = replace(
         scope,
@@ -489,7 +492,7 @@ def _inline(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     word = call.word
     if word not in {*BINDING, *KEEPING}:
-        raise unknown_function(call, node, scope)
+        raise refuse_unknown_function(call, node, scope)
     given, conditions = _split_bracket(call, node, scope)
     if word == "solve":
         return _read_solve(call, node, given, scope)
@@ -501,11 +504,11 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
         bound[index.id] = lines.span(index)
     inner = replace(scope, bound=bound)
     if any(index.id not in scope.names.extents.known for index in given):
-        for part in ast.walk(node):  # what is not declared tells no extent
+        for part in ast.walk(node):  # an undeclared tensor is the cause of an unknown extent
             match part:
                 case ast.Subscript(ast.Name(name)) if not scope.names.kind(name):
                     if name not in {*scope.parameters, *FUNCTION_WORDS}:
-                        raise no_tensor(name, lines.read_elements(part.slice), part, inner)
+                        raise refuse_no_tensor(name, lines.read_elements(part.slice), part, inner)
     indices = [scope.names.index(index.id, lines.span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
@@ -515,7 +518,7 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 def _split_bracket(
     call: lines.Call, node: ast.expr, scope: Scope
 ) -> tuple[list[ast.Name], list[ast.expr]]:
-    """The indices, and the conditions behind them."""
+    """Return the indices and the conditions in a bracket."""
     indices: list[ast.Name] = []
     conditions: list[ast.expr] = []
     for part in call.brackets or ():
@@ -556,7 +559,7 @@ def _split_bracket(
 
 
 def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
-    """The reduction's word; `var` with `correction=1` is the other variance."""
+    """Return the reduction's word; `var` with `correction=1` is `sample_var`."""
     check_count(call, node, scope, 1, 1)
     match call.keywords:
         case []:
@@ -570,10 +573,9 @@ def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
 
 
 def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:
-    """The x of `sum[j](A[i, j] * x[j]) = b[i]`, over j; with b[j] the system is numbered by j.
+    """Translate the x[j] of `sum[j](A[i, j] * x[j]) = b[i]`, as the product of inverse and b.
 
-    Either index counts the equations and the unknowns both: the right side has one of them, the
-    solution the other.
+    The right side has one of the two indices, the solution the other.
     """
     check_count(call, node, scope, 2, 2)
     if len(call.brackets or ()) > 2:

@@ -1,4 +1,4 @@
-"""The text cut into statements of tokens, with the place of each in the source.
+"""Tokenizer and statement parser of the text notation; every part keeps its position.
 
     text      = statement ((newline | ";") statement)*
     statement = token+           over lines inside an open bracket, and where an operator ends a
@@ -6,12 +6,12 @@
     token     = name | number | operator | bracket
     comment   = "#" up to the end of the line
 
-Here is judged what needs no grammar: strange characters, Python's own words, brackets, an operator
-too many or too few. Whatever passes is an expression to Python or nearly so.
+The tokenizer refuses unknown characters, keywords of Python, unbalanced brackets, and missing or
+surplus operators. Almost all token sequences that pass are expressions of Python.
 
-An expression becomes Python's syntax tree, with places in the source, and is never evaluated: only
-the shape of the tree is Python's. What the nodes mean, and which are allowed, is said where they
-are read. A statement is a declaration, an equation, a function or the results:
+An expression becomes Python's syntax tree, with positions in the source, and is never evaluated.
+The allowed nodes and their meaning are defined by the readers (text.expr, from_text). A statement
+is a declaration, an equation, a function or the results:
 
     X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
     int tok[B, S] < V · int 0 <= n[B] <= S                     TensorLine
@@ -40,8 +40,8 @@ from derive import errors
 from derive.errors import DeriveError, Mark, refuse
 from derive.ir.pieces import MAKE_SCALAR, TOO_LONG, is_readable
 
-WIDEST = 160  # columns of a line that a mark shows
-DEEPEST = 100  # brackets in brackets; far above any formula, far below Python's stack
+WIDEST = 160  # columns of a line in a mark
+DEEPEST = 100  # nested brackets; below the limit of Python's parser
 
 _TOKEN = re.compile(
     r"""(?P<blank>(?:(?<=[-+*/%<>=,])|(?<=\band)|(?<=\bor))[^\S\n]*\n[^\S\n]+
@@ -75,7 +75,7 @@ _KEYWORD_INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of the text and where it stands."""
+    """A token of the text and its position."""
 
     kind: str  # name | number | op
     text: str
@@ -84,7 +84,7 @@ class Token:
 
     @property
     def span(self) -> tuple[int, int]:
-        """From the first column to the one behind the last, in the whole text."""
+        """The start and the end in the whole text."""
         return self.start, self.end
 
 
@@ -95,7 +95,7 @@ class Source:
     text: str
 
     def mark(self, start: int, end: int) -> Mark:
-        """The line of a place with its columns; of several lines only the first is marked."""
+        """Return the line at `start` with the span marked; of several lines only the first."""
         begin = self.text.rfind("\n", 0, start) + 1
         stop = self.text.find("\n", start)
         line = self.text[begin : stop if stop >= 0 else len(self.text)]
@@ -110,25 +110,25 @@ class Source:
     def refuse(
         self, code: str, says: str, *spans: tuple[int, int] | None, **more: Any
     ) -> DeriveError:
-        """The error for something in this text."""
+        """Return an error with marks at these spans."""
         places = dict.fromkeys(span for span in spans if span is not None)
         return refuse(code, says, marks=[self.mark(*span) for span in places], **more)
 
 
 def find_span(tokens: Sequence[Token]) -> tuple[int, int]:
-    """From the first token's start to the last one's end."""
+    """Return the first token's start and the last token's end."""
     return tokens[0].start, tokens[-1].end
 
 
 def split_statements(source: Source) -> list[tuple[Token, ...]]:
-    """The statements in order, none of them empty."""
+    """Return the statements in order, without empty ones."""
     statements: list[tuple[Token, ...]] = []
     current: list[Token] = []
     opened: list[Token] = []
     for token in _tokenize(source):
         ends = token.kind == "newline" or token.text == ";"
         if ends and token.kind == "op" and opened:
-            raise _unclosed(source, opened[-1])
+            raise _refuse_unclosed(source, opened[-1])
         if not ends:
             _follow_brackets(source, token, opened)
             current.append(token)
@@ -136,23 +136,23 @@ def split_statements(source: Source) -> list[tuple[Token, ...]]:
             statements.append(tuple(current))
             current = []
     if opened:
-        raise _unclosed(source, opened[-1])
+        raise _refuse_unclosed(source, opened[-1])
     if current:
         statements.append(tuple(current))
     for statement in statements:
         _check_words(source, statement)
-        if not _is_of_rows(statement):
+        if not _is_rows_line(statement):
             _check_neighbours(source, statement)
     return statements
 
 
-def _is_of_rows(statement: Sequence[Token]) -> bool:
-    """Does it begin as the line of plain words does?"""
+def _is_rows_line(statement: Sequence[Token]) -> bool:
+    """Whether the statement begins with `empty rows`."""
     return [token.text for token in statement[:2]] == ["empty", "rows"]
 
 
 def split_at(tokens: Sequence[Token], *texts: str) -> tuple[list[Token], list[list[Token]]]:
-    """The tokens outside of brackets that are one of these, and the pieces between them."""
+    """Return the tokens outside of brackets with these texts, and the pieces between them."""
     depth, found, pieces = 0, [], [[]]  # type: ignore[var-annotated]
     for token in tokens:
         if token.kind == "op" and token.text in texts and depth == 0:
@@ -170,23 +170,23 @@ def _tokenize(source: Source) -> Iterable[Token]:
     while at < len(source.text):
         match = _TOKEN.match(source.text, at)
         if match is None or not match.lastgroup:
-            raise _strange(source, at)
+            raise _refuse_character(source, at)
         start, at = match.span()
         kind, text = match.lastgroup, match.group()
         if kind == "blank":
             continue
         if kind == "name":
-            text = normalize("NFKC", text)  # as Python reads names
+            text = normalize("NFKC", text)  # Python normalizes names in the same way
             if not text.isidentifier():
                 bad = (k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier())
-                raise _strange(source, start + next(bad, 0))
+                raise _refuse_character(source, start + next(bad, 0))
             _check_word(source, text, start, at)
         if kind == "number":
             _check_number(source, text, start, at)
         yield Token(kind, text, start, at)
 
 
-def _strange(source: Source, at: int) -> DeriveError:
+def _refuse_character(source: Source, at: int) -> DeriveError:
     character = source.text[at]
     shown = character if character.isprintable() else ascii(character)[1:-1]
     instead = _INSTEAD.get(character, "")
@@ -235,16 +235,16 @@ def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
             spans = start.span, token.span
             raise source.refuse("bracket-mismatch", says, *spans, help=f"write {advice} there")
     elif token.text == "=" and opened and "\n" in source.text[opened[-1].start : token.start]:
-        raise _unclosed(source, opened[-1])
+        raise _refuse_unclosed(source, opened[-1])
 
 
-def _unclosed(source: Source, token: Token) -> DeriveError:
+def _refuse_unclosed(source: Source, token: Token) -> DeriveError:
     says, advice = f"this {token.text} is never closed", f"close it with {_CLOSING[token.text]}"
     return source.refuse("bracket-unclosed", says, token.span, help=advice)
 
 
 def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
-    """The words and signs that Python allows in fewer places than values and operators."""
+    """Refuse misplaced `return`, `not` and `=`."""
     depth = 0
     for k, token in enumerate(statement):
         if token.text == "return" and k:
@@ -262,7 +262,7 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
 
 
 def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
-    """Between two values stands an operator, and around an operator stand values."""
+    """Refuse two values without an operator between them, and an operator without its values."""
     tokens = (None, *(statement[1:] if _is_declaring(statement) else statement), None)
     empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
     for here, after in pairwise(tokens):
@@ -275,7 +275,7 @@ def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
 
 
 def _is_value(token: Token | None, signs: Iterable[str]) -> bool:
-    """Is it a number, a name, or one of these signs?"""
+    """Whether the token is a number, a name, or one of these signs."""
     return token is not None and (token.kind == "number" or token.text in signs or _is_name(token))
 
 
@@ -314,7 +314,7 @@ def _missing_operator(
 
 
 def _missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
-    """Something stands where a value should: an operator, a closing bracket, the end."""
+    """Return the error of an operator, a closing bracket or the end in place of a value."""
     if here is not None and after is not None and here.text == "=" and after.text == "=":
         return source.refuse(
             "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
@@ -344,10 +344,10 @@ class Call(NamedTuple):
 
 
 def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
-    """The tree of the tokens; `col_offset` and `end_col_offset` are places in the whole source."""
+    """Return the tokens' tree; `col_offset` and `end_col_offset` are positions in the source."""
     start, end = find_span(tokens)
     piece, at = "", start
-    for token in tokens:  # blanks for all that is no token, so that columns stay
+    for token in tokens:  # blanks for comments and line ends keep the columns
         piece += " " * (token.start - at) + source.text[token.start : token.end]
         at = token.end
     try:
@@ -363,29 +363,29 @@ def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
             help="compare with: sum[j](A[i, j] * x[j])",
         ) from None
     except (RecursionError, MemoryError, ValueError, OverflowError):
-        raise too_deep(source, start, end) from None
-    _place(tree, piece, start)
+        raise refuse_depth_at(source, start, end) from None
+    _set_positions(tree, piece, start)
     return tree
 
 
 def span(node: ast.expr | ast.keyword) -> tuple[int, int]:
-    """Where a node stands in the source."""
+    """Return the start and the end of a node in the source."""
     return node.col_offset, node.end_col_offset or node.col_offset + 1
 
 
-def too_deep(source: Source, start: int, end: int) -> DeriveError:
-    """The refusal of an expression that holds too many levels or terms."""
+def refuse_depth_at(source: Source, start: int, end: int) -> DeriveError:
+    """Return the error of an expression with too many levels or terms."""
     says = "this expression has more levels than can be followed"
     return source.refuse("too-deep", says, (start, end), help="give a part its own equation")
 
 
 def read_elements(bracket: ast.expr) -> tuple[ast.expr, ...]:
-    """What stands in a subscript, one or several."""
+    """Return the elements of a subscript."""
     return tuple(bracket.elts) if isinstance(bracket, ast.Tuple) else (bracket,)
 
 
 def match_call(node: ast.expr) -> Call | None:
-    """The node as a call of a word, if it is one."""
+    """Return the node as a call of a word; None for other nodes."""
     match node:
         case ast.Call(ast.Subscript(ast.Name(word) as name, bracket), arguments, keywords):
             return Call(word, read_elements(bracket), tuple(arguments), tuple(keywords), name)
@@ -395,13 +395,13 @@ def match_call(node: ast.expr) -> Call | None:
 
 
 def walk_in_order(node: ast.expr) -> Iterator[ast.expr]:
-    """The node and all inside it in the order of the text, outer ones first."""
+    """Yield the node and its descendants in the order of the text, outer ones first."""
     found = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
     return iter(sorted(found, key=lambda n: (n.col_offset, -(n.end_col_offset or 0))))
 
 
 def find_places(tree: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
-    """Give (tensor, number, place) for each place of each access, in the order of the text."""
+    """Yield (tensor, axis, place) for each place of each access, in the order of the text."""
     heads = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
     for node in walk_in_order(tree):
         match node:
@@ -410,8 +410,8 @@ def find_places(tree: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
                     yield tensor, number, place
 
 
-def _place(tree: ast.expr, piece: str, start: int) -> None:
-    """Columns count bytes of UTF-8 inside the piece; make them places in the source."""
+def _set_positions(tree: ast.expr, piece: str, start: int) -> None:
+    """Convert columns, which count UTF-8 bytes of the piece, to positions in the source."""
     place_of = [k for k, c in enumerate(piece) for _ in c.encode()] + [len(piece)]
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.keyword)):
@@ -426,7 +426,7 @@ _REVERSED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class TensorLine:
-    """Tensors of one shape; `bounds` are (relation, expression) as read from the tensor's side."""
+    """Tensors of one shape; a bound (relation, expression) has the tensor on its left."""
 
     kind: str  # real | int | bool | complex
     names: tuple[Token, ...]
@@ -436,7 +436,7 @@ class TensorLine:
 
 @dataclass(frozen=True, slots=True)
 class NumberLine:
-    """Number arguments, or sizes that no shape tells, each with its default and its bounds."""
+    """Scalars, or sizes that occur in no shape: name, default and bounds of each."""
 
     kind: str  # scalar | size
     entries: tuple[tuple[Token, ast.expr | None, tuple[tuple[str, ast.expr], ...]], ...]
@@ -444,7 +444,7 @@ class NumberLine:
 
 @dataclass(frozen=True, slots=True)
 class IndexLine:
-    """Indices and their extent."""
+    """Indices with one extent."""
 
     names: tuple[Token, ...]
     extent: ast.expr
@@ -452,7 +452,7 @@ class IndexLine:
 
 @dataclass(frozen=True, slots=True)
 class EquationLine:
-    """A tensor, the places of its left side (None where it is bare), and its value."""
+    """An equation: tensor, places (None without brackets), value, and the span of its left side."""
 
     name: Token
     places: tuple[ast.expr, ...] | None
@@ -462,7 +462,7 @@ class EquationLine:
 
 @dataclass(frozen=True, slots=True)
 class FunctionLine:
-    """A function of the user's."""
+    """A user's function."""
 
     name: Token
     parameters: tuple[Token, ...]
@@ -478,7 +478,7 @@ class ReturnLine:
 
 @dataclass(frozen=True, slots=True)
 class RowsLine:
-    """What the weights of a row are in which nothing is left: zeros or nan."""
+    """The weights of a fully masked row: zeros or nan."""
 
     value: str
     place: tuple[int, int]
@@ -490,16 +490,16 @@ Line: TypeAlias = (
 
 
 def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
-    """One statement by its form."""
+    """Parse one statement."""
     first = tokens[0]
     if first.text == "return":
         says = "after return stand names"
         return ReturnLine(_read_names(source, first, tokens[1:], says, "return z, alpha"))
-    if _is_of_rows(tokens):
+    if _is_rows_line(tokens):
         value = " ".join(token.text for token in tokens[2:]).removeprefix("are ")
         if len(tokens) != 4 or value not in {"zeros", "nan"}:
             says = "empty rows are zeros or nan"
-            raise _form(source, tokens, says, "empty rows are zeros")
+            raise _refuse_form(source, tokens, says, "empty rows are zeros")
         return RowsLine(value, find_span(tokens))
     if _is_declaring(tokens):
         return _read_declaring(source, first, tokens[1:])
@@ -510,7 +510,7 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
 
 
 def _is_declaring(tokens: Sequence[Token]) -> bool:
-    """Does a word stand before a name, or before the lower bound of a scalar or an integer?"""
+    """Whether the statement is a word and a name, or a word and the lower bound of a number."""
     first, *rest = tokens
     is_bounded = first.text in {"scalar", "int"} and any(t.text in _REVERSED for t in rest)
     return (
@@ -545,7 +545,7 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                     if kind == "scalar":
                         is_bounded = any(split_at(side, *_RELATIONS)[0] for side in sides)
                         example = "scalar h > 0 = 1" if is_bounded else "scalar eps = 1e-5, tau"
-                    raise _form(source, piece, says, example)
+                    raise _refuse_form(source, piece, says, example)
                 default = read_expression(source, sides[1]) if signs else None
                 entries.append((name[0], default, bounds))
             return NumberLine(kind, tuple(entries))
@@ -554,10 +554,10 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
             signs, sides = split_at(rest, *_RELATIONS, "=")
             if [sign.text for sign in signs] != ["<"]:
                 says = "an index line gives the extent after <"
-                raise _form(source, [word, *rest], says, example)
+                raise _refuse_form(source, [word, *rest], says, example)
             if len(split_at(sides[1], ",")[1]) > 1:
                 says = "an index line gives one extent"
-                raise _form(source, sides[1], says, "index t < T; index k < K")
+                raise _refuse_form(source, sides[1], says, "index t < T; index k < K")
             names = _read_names(source, word, sides[0], "after index stand names", example)
             return IndexLine(names, read_expression(source, sides[1]))
         case _:
@@ -579,7 +579,7 @@ def _read_names(
     names = []
     for piece in split_at(tokens, ",")[1]:
         if len(piece) != 1 or piece[0].kind != "name":
-            raise _form(source, piece or [word], says, example)
+            raise _refuse_form(source, piece or [word], says, example)
         names.append(piece[0])
     return tuple(names)
 
@@ -592,7 +592,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
             advice = "write = instead" if sign.text == "==" else ""
             raise source.refuse("equation-sign", says, sign.span, help=advice)
     if any(sign.text not in _REVERSED for sign in signs):
-        raise _form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
+        raise _refuse_form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
     named = (k for k, p in enumerate(pieces) if p and p[0].kind == "name" and p[-1].text == "]")
     plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
     declared, bounds = _read_bounds(source, signs, pieces, [*plain])
@@ -604,7 +604,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
 def _read_bounds(
     source: Source, signs: Sequence[Token], pieces: list[list[Token]], plain: Sequence[int]
 ) -> tuple[list[Token] | None, tuple[tuple[str, ast.expr], ...]]:
-    """What is declared, the first of the `plain` pieces, and its bounds; None for no such form."""
+    """Return the first of the `plain` pieces, the declared one, and its bounds; else (None, ())."""
     middle = plain[0] if plain else None
     is_strange = any(sign.text not in _REVERSED for sign in signs)
     if middle is None or is_strange or len(signs) > 2 or (len(signs) == 2 and middle != 1):
@@ -622,9 +622,9 @@ def _read_shape(
     opening = next(k for k, token in enumerate(piece) if token.text == "[")
     if len(split_at(piece[opening:], ",")[1]) > 1:
         says = "one declaration has one shape, at its end"
-        raise _form(source, piece, says, "X[B, S]; Y[S, D]  or  W_Q, W_K[H, D, D]")
+        raise _refuse_form(source, piece, says, "X[B, S]; Y[S, D]  or  W_Q, W_K[H, D, D]")
     if not _is_one_bracket(piece[opening:]):
-        raise _form(source, piece, "a declaration is names and one shape", "W_Q, W_K[H, D]")
+        raise _refuse_form(source, piece, "a declaration is names and one shape", "W_Q, W_K[H, D]")
     says = "a declaration begins with names"
     names = _read_names(source, piece[0], piece[:opening], says, "W_Q, W_K[H, D]")
     inside = split_at(piece[opening + 1 : -1], ",")[1] if piece[opening + 2 :] else []
@@ -654,7 +654,7 @@ def _read_equation(
             for k, token in enumerate(parameters):
                 if any(token.text == known.text for known in parameters[:k]):
                     says = f"{token.text} is a parameter twice"
-                    raise _form(source, [token], says, example)
+                    raise _refuse_form(source, [token], says, example)
             return FunctionLine(left[0], parameters, value)
         places = tuple(read_expression(source, part) for part in inside)
         return EquationLine(left[0], places, value, find_span(left))
@@ -667,12 +667,14 @@ def _read_equation(
 
 
 def _is_one_bracket(tokens: Sequence[Token]) -> bool:
-    """Is it one bracket from the first token to the last?"""
+    """Whether the first token opens a bracket that the last one closes."""
     depths = accumulate((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in tokens)
     return next((k for k, depth in enumerate(depths) if not depth), -1) == len(tokens) - 1
 
 
-def _form(source: Source, tokens: Sequence[Token], says: str, example: str) -> errors.DeriveError:
+def _refuse_form(
+    source: Source, tokens: Sequence[Token], says: str, example: str
+) -> errors.DeriveError:
     return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
 
 

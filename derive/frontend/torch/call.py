@@ -10,10 +10,10 @@ A composite is a definition over other ops, run in place of the call and judged 
 example the part before the colon declares tensors, the rest is Python whose last statement is the
 result; one parametrised test lifts every example and compares the values with torch's.
 
-A write through a tensor of which nothing is known spoils every buffer in its memory; so does one
-that reads what it overwrites, since then the result hangs on the order in which torch walks. A view
-maps its indices to places of the buffer; a write goes the other way: for each place of the buffer,
-whether the view reaches it, and from which indices.
+A write through an unknown tensor makes every buffer in its memory unknown. So does a write that
+reads elements that it overwrites, because its result depends on the order in which torch visits
+them. A view maps its indices to places of the buffer. A write inverts that map: for each place of
+the buffer, whether the view reaches it, and from which indices.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Call:
-    """A call that torch has answered."""
+    """A call of a torch function and its result."""
 
     trace: Trace
     name: str
@@ -43,34 +43,34 @@ class Call:
     named: dict[str, Any]
     out: Any
 
-    def get(self, position: int, name: str, default: Any = None) -> Any:
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument by its place or its name."""
         if position < len(self.args):
             return self.args[position]
         return self.named.get(name, default)
 
     def shadow(self, position: int, name: str = "input") -> Shadow:
-        """What is known of a tensor argument."""
-        value = self.get(position, name, _MISSING)
+        """The shadow of a tensor argument."""
+        value = self.argument(position, name, _MISSING)
         if value is _MISSING or value is None:
             raise self.trace.refuse("lift-op", f"{self.name} is called in a way that is not known")
         return self.trace.shadow(value)
 
     @property
     def kind(self) -> str:
-        """What the result holds."""
+        """The kind of the result's elements."""
         return kind_of(self.out)
 
     def axis(self, position: int, rank: int, default: Any = None, name: str = "dim") -> int:
-        """An axis argument, counted from the first."""
-        value = self.get(position, name, default)
+        """An axis argument, as a number that is not negative."""
+        value = self.argument(position, name, default)
         if value is None:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")
         return int(value) % max(rank, 1)
 
     def axes(self, position: int, rank: int) -> tuple[int, ...]:
-        """The axes of a reduction; all of them where none are told."""
-        value = self.get(position, "dim")
+        """The axes of a reduction; all axes if the call names none."""
+        value = self.argument(position, "dim")
         if value is None or value in ((), []):
             return tuple(range(rank))
         if isinstance(value, int):
@@ -87,8 +87,8 @@ class Call:
         return (value,) if isinstance(value, int) else tuple(value)
 
     def flag(self, position: int, name: str) -> bool:
-        """A truth argument."""
-        return bool(self.get(position, name))
+        """A Boolean argument."""
+        return bool(self.argument(position, name))
 
 
 Act = Callable[[Call], Any]
@@ -114,12 +114,12 @@ def composite(names: str, definition: Callable[..., Any], *examples: str) -> Op:
 def op(
     names: str, *examples: str, is_view: bool = False, is_write: bool = False
 ) -> Callable[[Act], Op]:
-    """Make a row of the function below it, which computes it."""
+    """Turn the decorated function into a row of the table."""
     return lambda act: Op(names, act, examples, is_view, is_write)
 
 
 def find_fields(found: Any) -> dict[str, Any] | None:
-    """What a dictionary, a dataclass, a named tuple or a namespace holds, by name."""
+    """The fields of a dictionary, dataclass, named tuple or namespace; None for other values."""
     if isinstance(found, Mapping):
         return {str(name): value for name, value in found.items()}
     if is_dataclass(found) and not isinstance(found, type):
@@ -130,7 +130,7 @@ def find_fields(found: Any) -> dict[str, Any] | None:
 
 
 def find_tensors(found: Any) -> Iterator[Any]:
-    """The tensors in what torch takes or gives back, in order."""
+    """The tensors in nested lists and tuples, in order."""
     if isinstance(found, torch.Tensor):
         yield found
     elif isinstance(found, (tuple, list)):
@@ -139,7 +139,7 @@ def find_tensors(found: Any) -> Iterator[Any]:
 
 
 def is_reading_what_it_writes(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Does a call read elements that it overwrites, other than each in its own place?"""
+    """Whether a call reads elements that it overwrites, other than each in its own place."""
     out = tuple(find_tensors(named.get("out")))
     if out:
         elementwise = hasattr(torch.Tensor, f"{name}_")
@@ -160,7 +160,7 @@ def _is_shared(one: Any, other: Any) -> bool:
 
 
 def is_overlapping(one: Any, other: Any) -> bool:
-    """Do two tensors have elements in common, and not each at the same place?"""
+    """Whether two tensors share elements that are at different places in them."""
     if not _is_shared(one, other):
         return False
     layouts = [(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype) for t in (one, other)]
@@ -176,23 +176,23 @@ def is_overlapping(one: Any, other: Any) -> bool:
     return bool(torch.isin(*places).any())
 
 
-def write(trace: Trace, target: Shadow, value: Shadow) -> None:
-    """`target.copy_(value)`: the value is broadcast to the target's shape."""
+def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
+    """Record `target.copy_(value)`; the value is broadcast to the target's shape."""
     buffer = target.buffer
     condition, indices = _invert(trace, target)
     new = trace.spread(value, target.indices)
     if buffer.kind == "real" and value.kind == "bool":
         new = trace.read_number(value, ()) if not value.rank else new
-    placed = exprs.put(new, target.indices, indices)
+    placed = exprs.substitute_at(new, target.indices, indices)
     buffer.value = exprs.tidy(exprs.choose(condition, placed, buffer.value))
     if buffer.kind in {"real", "complex"} and not isinstance(buffer.value, (ir.Access, ir.Number)):
-        # An equation, so that the new value is not written out again and again.
+        # An equation of its own: later writes read it by name.
         made = trace.define(buffer.axes, buffer.value, buffer.kind)
-        buffer.value = exprs.put(made.buffer.value, made.indices, buffer.axes)
+        buffer.value = exprs.substitute_at(made.buffer.value, made.indices, buffer.axes)
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
-    """Over the axes of the buffer: where the view is, and its indices there."""
+    """Return the condition that the view reaches a place of the buffer, and its indices there."""
     found = _invert_by_axes(target) or _invert_by_strides(trace, target)
     if found is None:
         raise trace.refuse("lift-write", "a write into such a view is not known")
@@ -203,11 +203,11 @@ def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]
 
 
 def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
-    """Axis by axis: its place tells one index, start + step * index, or has none that is open."""
+    """Invert each axis alone: its place is start + step * index for one index, or has no index."""
     conditions: list[ir.Expr] = []
     found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
-        start = to_affine(exprs.put(place, tuple(found), tuple(found.values())))
+        start = to_affine(exprs.substitute_at(place, tuple(found), tuple(found.values())))
         inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
         if not inside:
             conditions.append(exprs.decide("==", axis, start.to_expr()))
@@ -228,7 +228,7 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
 def _invert_by_strides(
     trace: Trace, target: Shadow
 ) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
-    """Along the flat position in the buffer: start + sum of stride * index, none overlapping."""
+    """Invert the flat position in the buffer: start + sum of stride * index, without overlaps."""
     shape = [axis.extent for axis in target.buffer.axes]
     line = ravel(target.places, shape)
     indices = [index for index in target.indices if index in line.terms]

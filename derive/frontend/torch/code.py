@@ -1,17 +1,17 @@
-"""The user's code: which function of torch a call names, where it stands, and copies of it.
+"""The user's code: names of torch's functions, places of calls, and copies that keep sizes.
 
-`q @ k`, `torch.bmm` and `Tensor.__matmul__` have names that a table knows once; a call stands on a
-line, and a variable takes its result.
+`q @ k` and `Tensor.__matmul__` have one name, `matmul`. The place of a call is its line and the
+variable to which its result is assigned.
 
-The code runs as a copy over names of its own, in which numbers keep the sizes that go into them:
+The code is run as a copy with its own globals, in which numbers keep the sizes they are made of:
 
-    math.sqrt(D)  len(x)  float(D)  int(S)  np.sqrt(D)    keep what the size carries
-    1.0 / S                                               too: a literal leaves it to the size
-    math.gcd(S, 4)  range(H)                              read a plain number out of a subclass of
+    math.sqrt(D)  len(x)  float(D)  int(S)  np.sqrt(D)    keep the symbolic value
+    1.0 / S                                               too: a literal calls the size's method
+    math.gcd(S, 4)  range(H)                              read the plain number of a subclass of
                                                           int: the size becomes a number
 
 The functions and classes of the user's file, and objects of these classes, are copied; the copies
-read a copy of the file's names. Nothing of the user's, of Python's or of torch's is changed.
+read a copy of the file's globals. The user's objects, Python and torch are not changed.
 """
 
 import builtins
@@ -79,7 +79,7 @@ _STORES = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATT
 
 @dataclass(frozen=True)
 class Spot:
-    """Where in the user's code a call stands, and the variable that takes its result."""
+    """The place of a call in the user's code, and the variable to which its result is assigned."""
 
     path: str = ""
     line: int = 0
@@ -89,9 +89,9 @@ class Spot:
 
 
 def find_spot(path: str, op: str, runner: CodeType) -> Spot:
-    """The innermost frame of the user's code; in the file `path` where that is given.
+    """Return the innermost place of the call in the user's code, or in the file `path` if given.
 
-    What stands beyond `runner`, which runs the code, asks for the lifting and is no part of it.
+    Frames outside `runner`, which runs the code, belong to the caller of the lifter.
     """
     frame: FrameType | None = sys._getframe(1)
     found: FrameType | None = None
@@ -111,10 +111,10 @@ def find_spot(path: str, op: str, runner: CodeType) -> Spot:
 
 @lru_cache(maxsize=512)
 def _find_stores(code: CodeType) -> dict[int, str]:
-    """The variable that an instruction's result goes into at once, by the instruction's offsets.
+    """Return the variable in which an instruction's result is stored, by the instruction's offsets.
 
-    A frame stands at the end of its instruction while a Python function runs in it, and at the
-    begin while any other does.
+    `f_lasti` is the end of the instruction while it runs a Python function, and its begin while
+    it runs any other function.
     """
     found: dict[int, str] = {}
     begin = 0
@@ -128,7 +128,7 @@ def _find_stores(code: CodeType) -> dict[int, str]:
 
 @lru_cache(maxsize=512)
 def is_foreign(file: str) -> bool:
-    """Does a file belong to torch, to Python, or to this package?"""
+    """Whether a file belongs to torch, to Python, or to this package."""
     own = str(Path(__file__).resolve().parents[2])
     roots = (os.path.dirname(torch.__file__), own, sysconfig.get_paths()["stdlib"])
     if file.startswith("<frozen"):
@@ -139,18 +139,18 @@ def is_foreign(file: str) -> bool:
 
 
 def mark_spot(spot: Spot) -> list[Mark]:
-    """The line of the code under carets, where it can be read."""
+    """Return a mark of the whole line of the code, if it can be read."""
     line = linecache.getline(spot.path, spot.line).rstrip("\n") if spot.line else ""
     text = line.strip()
     return [Mark(text, 0, len(text))] if text else []
 
 
 _KEEPING = ("sqrt", "exp", "log", "sin", "cos", "tanh")
-_ASKING = ("ceil", "floor", "trunc", "prod")  # they call the number's own methods
+_ASKING = ("ceil", "floor", "trunc", "prod")  # functions that call the number's own methods
 
 
 def keep_sizes(target: Any, path: str = "") -> Any:
-    """A copy of a function, class or module, whose numbers keep sizes; `path` is its file."""
+    """Return a copy of a function, class or module whose numbers keep sizes; `path` is its file."""
     inner = inspect.unwrap(target) if callable(target) else target
     inner = getattr(inner, "forward", inner)
     inner = getattr(inner, "__func__", inner)
@@ -163,11 +163,11 @@ def keep_sizes(target: Any, path: str = "") -> Any:
 
 
 class _Copies:
-    """The copies that were made, by what they are copies of."""
+    """The copies of the objects of one file, by their originals."""
 
     def __init__(self, names: dict[str, Any], path: str) -> None:
         self.path, self.home = path, names.get("__name__")
-        self.made: list[tuple[Any, Any]] = []  # what is copied may have no hash
+        self.made: list[tuple[Any, Any]] = []  # a list, since originals may be unhashable
         self.names = dict(names)
         found = [n for n in ("math", "numpy", NUMPY) if n in sys.modules]
         modules: dict[str, ModuleType] = {name: _open_module(name) for name in found}
@@ -190,7 +190,7 @@ class _Copies:
                 self.names[name] = self.copy(value)
 
     def copy(self, value: Any) -> Any:
-        """The copy of what the file defines; all else is itself."""
+        """Return the copy of an object that the file defines, and any other object itself."""
         for known, made in self.made:
             if known is value:
                 return made
@@ -229,7 +229,7 @@ class _Copies:
                 is_class = name == "__class__"
                 cell.cell_contents = old.cell_contents if is_class else self.copy(old.cell_contents)
                 changed |= cell.cell_contents is not old.cell_contents
-        if not changed:  # somebody else's, and it holds nothing of the user's
+        if not changed:  # a foreign function whose closure has nothing of the user's
             self.made.remove((function, made))
             return function
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
@@ -243,7 +243,7 @@ class _Copies:
         return made
 
     def _copy_class(self, kind: type) -> type:
-        """A subclass with copies of the methods; the class itself where it lets nobody inherit."""
+        """Return a subclass with copies of the methods, or the class itself if it is final."""
         try:
             made = type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__})
         except TypeError:
@@ -276,7 +276,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _rewrite(code: CodeType) -> CodeType:
-    """The code with literals that yield to sizes; builtins that it only calls by other names."""
+    """Return the code with LiteralFloat for its floats, and with its own names for `_BUILTINS`."""
     others = {
         str(step.argval)
         for step in dis.get_instructions(code)
@@ -295,7 +295,7 @@ def _keep_literal(value: Any) -> Any:
 
 
 class LiteralFloat(float):
-    """A literal of the code: with a symbolic number it leaves the work to that one."""
+    """A float literal of the code; with a symbolic operand, that operand's method computes."""
 
     __slots__ = ()
 
@@ -348,15 +348,15 @@ class _RangeMeta(type):
 
 
 class PlainRange(metaclass=_RangeMeta):
-    """`range` of plain numbers: Python never asks a subclass of int for its plain number."""
+    """`range` of plain numbers, since Python's own reads a subclass of int without a call."""
 
     def __new__(cls, *bounds: Any) -> Any:
-        """A plain range; sizes in its bounds become numbers."""
+        """Return a plain range; sizes in its bounds become numbers."""
         return _use_plainly(range, *bounds)
 
 
 def _use_plainly(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """A function that reads plain numbers: sizes in them become numbers."""
+    """Call a function that reads plain numbers; sizes in its arguments become numbers."""
     for value in (*values, *named.values()):
         for each in value if isinstance(value, (list, tuple)) else (value,):
             if is_symbolic(each):
@@ -365,7 +365,7 @@ def _use_plainly(function: Callable[..., Any], *values: Any, **named: Any) -> An
 
 
 def apply_to(name: str, function: Callable[..., Any], value: Any, *rest: Any, **named: Any) -> Any:
-    """`math.sqrt` and its like of a number; what a symbolic one carries goes on."""
+    """Apply a function such as `math.sqrt`; the result of a symbolic number is symbolic."""
     if rest or named:
         return _use_plainly(function, value, *rest, **named)
     if not is_symbolic(value):
@@ -380,7 +380,7 @@ def _raise_to(act: Callable[..., Any], one: Any, two: Any) -> Any:
 
 
 def _open_module(name: str) -> ModuleType:
-    """`math` or `numpy` with functions that keep sizes, or make numbers of them."""
+    """Return a copy of `math` or `numpy` whose functions keep sizes or turn them into numbers."""
     home = vars(sys.modules[name])
     found = ModuleType(name)
     vars(found).update(home)

@@ -1,11 +1,11 @@
-"""From the record of a run to a system of equations that a person can read.
+"""Passes from the record of a run to a readable system of equations.
 
-prune     what no result rests on goes
-copies    a tensor that is another one is that one
-views     `q = (x @ w).view(B, S, H, D)` is an equation of q[b,s,h,d]
-inline    a step without a name of its own that is used once stands where it is used
-split     an index i that is read as i//D and i%D is two, h and d
-rename    tensors by the variables of the code, indices by their sizes, each index one extent
+prune     drop the steps that no result depends on
+copies    replace a copy by its source
+views     write `q = (x @ w).view(B, S, H, D)` as an equation of q[b,s,h,d]
+inline    inline a step without a name that is read once
+split     split an index i that is read as i//D and i%D into h and d
+rename    name tensors by the variables of the code, indices by their sizes; one extent per index
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,14 @@ from itertools import chain, count
 from keyword import iskeyword
 
 from derive.analysis.affine import divide, ravel
-from derive.frontend.torch.exprs import add, count_nodes, multiply, put, write_guards, write_place
+from derive.frontend.torch.exprs import (
+    add,
+    count_nodes,
+    multiply,
+    substitute_at,
+    write_guards,
+    write_place,
+)
 from derive.frontend.torch.trace import Shadow, Step, Trace, View, hint_of
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS
@@ -33,7 +40,7 @@ from derive.ir.walk import (
 
 @dataclass
 class Draft:
-    """The equations on the way: the step and the value of each tensor, in order."""
+    """The equations between two passes: the step and the value of each tensor, in order."""
 
     steps: dict[ir.Tensor, Step]
     values: dict[ir.Tensor, ir.Expr]
@@ -41,28 +48,30 @@ class Draft:
     lefts: dict[ir.Tensor, tuple[ir.Expr, ...]] = field(default_factory=dict)  # `out[b, D*h + d]`
 
     def find_left(self, tensor: ir.Tensor) -> ir.Access:
-        """The left side of a tensor's equation."""
+        """Return the left side of a tensor's equation."""
         return ir.Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
 
-    def call(self, tensor: ir.Tensor, name: str) -> None:
-        """Give a tensor the name of a variable."""
+    def name_tensor(self, tensor: ir.Tensor, name: str) -> None:
+        """Name a tensor after a variable."""
         step = self.steps[tensor]
         self.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
 
-    def put(self, tensor: ir.Tensor, new: ir.Tensor, indices: Sequence[ir.Index]) -> None:
-        """Let another tensor over these indices stand for one."""
+    def replace_tensor(
+        self, tensor: ir.Tensor, new: ir.Tensor, indices: Sequence[ir.Index]
+    ) -> None:
+        """Replace a tensor by another over these indices."""
         self.steps[new] = replace(self.steps[tensor], tensor=new, indices=tuple(indices))
         self.values = {new if each is tensor else each: old for each, old in self.values.items()}
 
     def map_reads(self, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
-        """What `read` gives for every access of a tensor."""
+        """Replace every access of a tensor by what `read` returns for it."""
         for reader, value in self.values.items():
             if is_reading(value, tensor):
                 self.values[reader] = map_reads(value, tensor, read)
 
 
 def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
-    """The value with what `read` gives for every access of a tensor."""
+    """Replace every access of a tensor in a value by what `read` returns for it."""
 
     def act(here: ir.Expr) -> ir.Expr:
         if isinstance(here, ir.Access) and here.tensor is tensor:
@@ -73,7 +82,7 @@ def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.
 
 
 def prune(draft: Draft) -> None:
-    """What no result rests on is left out."""
+    """Drop the steps that no result depends on."""
     needed: dict[ir.Tensor, None] = {}
     todo = list(draft.results)
     while todo:
@@ -93,7 +102,7 @@ class Digit:
 
 
 def drop_copies(draft: Draft) -> None:
-    """A tensor that is another one, element by element, is that one."""
+    """Replace a tensor that is a copy of another by its source."""
     for tensor, value in list(draft.values.items()):
         step = draft.steps[tensor]
         if not isinstance(value, ir.Access) or value.places != step.indices:
@@ -109,20 +118,22 @@ def drop_copies(draft: Draft) -> None:
 
         draft.map_reads(tensor, read)
         if not draft.steps[other].spot.name:
-            draft.call(other, step.spot.name)
+            draft.name_tensor(other, step.spot.name)
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
-    """Steps without a name take that of a view; and its indices, if it has more of them."""
+    """Name unnamed steps after their views; use a view's indices if it has more axes."""
     chosen: dict[ir.Tensor, tuple[View, list[Digit]]] = {}
     for view in views:
         tensor = view.value.tensor
         if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
             continue
-        if _count(index.extent for index in view.indices) != _count(tensor.shape):
+        if _multiply_extents(index.extent for index in view.indices) != _multiply_extents(
+            tensor.shape
+        ):
             continue
         if not draft.steps[tensor].spot.name:
-            draft.call(tensor, view.name)
+            draft.name_tensor(tensor, view.name)
         digits = _find_digits(view) or []
         axes = sum(extent is not ir.ONE for extent in tensor.shape)
         least = len(chosen[tensor][1]) if tensor in chosen else axes
@@ -132,12 +143,12 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         _write_as(draft, tensor, view, digits)
 
 
-def _count(extents: Iterable[ir.Expr]) -> Polynomial:
+def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
     return Polynomial.of(ir.product_of([*extents]))
 
 
 def _find_digits(view: View) -> list[Digit] | None:
-    """The indices as digits from the last to the first; None where they do not count it all up."""
+    """Return the indices as mixed-radix digits, the last first; None if not exhaustive."""
     shape = view.value.tensor.shape
     line = ravel(view.value.places, shape)
     indices = [index for index in view.indices if index.extent is not ir.ONE]
@@ -151,18 +162,18 @@ def _find_digits(view: View) -> list[Digit] | None:
             return None
         digits.append(Digit(found, stride))
         stride = stride * Polynomial.of(found.extent)
-    return digits if stride == _count(shape) else None
+    return digits if stride == _multiply_extents(shape) else None
 
 
 def _write_as(
     draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[Digit]
 ) -> ir.Tensor | None:
-    """The tensor's equation in the indices of a view, and all its reads at their places."""
+    """Rewrite a tensor's equation and reads in the indices of a view; None if impossible."""
     indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
     new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     try:
-        value = put(draft.values[tensor], draft.steps[tensor].indices, view.value.places)
-    except ValueError:  # its index stays free, and would be a computed place
+        value = substitute_at(draft.values[tensor], draft.steps[tensor].indices, view.value.places)
+    except ValueError:  # a bound index would become a computed place
         return None
 
     def read(access: ir.Access) -> ir.Expr:
@@ -176,12 +187,12 @@ def _write_as(
 
     draft.map_reads(tensor, read)
     draft.values[tensor] = value
-    draft.put(tensor, new, indices)
+    draft.replace_tensor(tensor, new, indices)
     return new
 
 
 def drop_ones(draft: Draft) -> None:
-    """A step has no axis of length 1, which its reads only name by the place 0."""
+    """Drop the axes of length 1 of steps that are no results."""
     for tensor in list(draft.values):
         kept = [k for k, extent in enumerate(tensor.shape) if extent is not ir.ONE]
         if len(kept) == len(tensor.shape) or tensor in draft.results:
@@ -192,11 +203,11 @@ def drop_ones(draft: Draft) -> None:
             return ir.Access(new, tuple(access.places[k] for k in kept))
 
         draft.map_reads(tensor, read)
-        draft.put(tensor, new, [draft.steps[tensor].indices[k] for k in kept])
+        draft.replace_tensor(tensor, new, [draft.steps[tensor].indices[k] for k in kept])
 
 
 def split_indices(trace: Trace, draft: Draft) -> None:
-    """`a[i,..] = .. i//H .. i%H ..` over i < B*H is an equation of a[b,h,..]."""
+    """Rewrite `a[i,..] = .. i//H .. i%H ..` over i < B*H as an equation of a[b,h,..]."""
     todo = list(draft.values)
     while todo:
         tensor = todo.pop(0)
@@ -211,9 +222,11 @@ def split_indices(trace: Trace, draft: Draft) -> None:
         index, parts, place = half
         pieces = tuple(each for one in indices for each in (parts if one is index else (one,)))
         if tensor in draft.results:
-            left = (put(each, (index,), (place,)) for each in draft.find_left(tensor).places)
+            left = (
+                substitute_at(each, (index,), (place,)) for each in draft.find_left(tensor).places
+            )
             draft.lefts[tensor] = tuple(left)
-            draft.values[tensor] = put(value, (index,), (place,))
+            draft.values[tensor] = substitute_at(value, (index,), (place,))
             draft.steps[tensor] = replace(draft.steps[tensor], indices=pieces)
             todo.insert(0, tensor)
             continue
@@ -228,9 +241,9 @@ def split_indices(trace: Trace, draft: Draft) -> None:
 def _halve(
     trace: Trace, index: ir.Index, body: ir.Expr
 ) -> tuple[ir.Index, tuple[ir.Index, ir.Index], ir.Expr] | None:
-    """An index, its quotient and rest by the first number that it and its extent are divided by.
+    """Return (index, (quotient, remainder), place) for a divisor of the index and of its extent.
 
-    Behind these, the index made of them.
+    `place` is the index in terms of the two. None if the body divides the index by no such number.
     """
     for part in walk(body):
         match part:
@@ -246,7 +259,7 @@ def _halve(
 
 
 def split_sums(trace: Trace, draft: Draft) -> None:
-    """`sum[i](.. i//D .. i%D ..)` over i < H*D is a sum over h and d."""
+    """Rewrite `sum[i](.. i//D .. i%D ..)` over i < H*D as a sum over h and d."""
 
     def visit(here: ir.Expr) -> ir.Expr:
         new = map_children(here, visit)
@@ -259,28 +272,30 @@ def split_sums(trace: Trace, draft: Draft) -> None:
             return new
         index, parts, place = half
         bound = (each for one in new.bound for each in (parts if one is index else (one,)))
-        condition, body = (put(part, (index,), (place,)) for part in (new.condition, new.body))
+        condition, body = (
+            substitute_at(part, (index,), (place,)) for part in (new.condition, new.body)
+        )
         return visit(ir.Reduce(new.kind, tuple(bound), condition, body))
 
     draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
 
 
-# Words of the notation, which name nothing that code makes.
+# words of the notation, reserved
 _WORDS = (*(row.name for row in REDUCTIONS if row.is_kept), "exp", "log", "sqrt", "oo", "pi")
 _WORDS += ("where", "delta", "index", "size")
-_NEXT = 3  # indices after the first one that are tried before numbers
+_NEXT = 3  # letters tried after the preferred one, before numbers
 
 
 class _Names:
-    """One namespace: tensors, sizes, scalars, and indices, of which each has one extent."""
+    """The namespace of tensors, sizes, scalars and indices; each index has one extent."""
 
     def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
         self.taken = dict.fromkeys((*taken, *_WORDS))
         self.wishes = dict.fromkeys((*(size.lower() for size in sizes), "i"))
         self.extents: dict[str, ir.Expr] = {}
 
-    def make(self, wish: str) -> str:
-        """A new name for a tensor."""
+    def make_name(self, wish: str) -> str:
+        """Return a new name for a tensor."""
         wish = wish if wish.isidentifier() and not iskeyword(wish) else "t"
         wish = wish.lstrip("_") or "t"
         number, name = 1, wish
@@ -291,11 +306,11 @@ class _Names:
         return name
 
     def index(self, index: ir.Index, used: Mapping[str, None]) -> str:
-        """An index for an index, not used in this equation, of the index's extent."""
+        """Return a name that is unused in the equation and has the index's extent elsewhere."""
         extent, wish = index.extent, hint_of(index) or "i"
         if wish == "i" and not hint_of(index) and isinstance(extent, ir.Size):
             wish = extent.name.lower() if extent.name[0].isupper() else "i"
-        # The next ones of the alphabet that no size would like, then numbers.
+        # the next letters that no size prefers, then numbers
         following = (
             [chr(ord(wish) + step) for step in range(1, _NEXT + 1)] if wish[1:] == "" else []
         )
@@ -311,7 +326,7 @@ class _Names:
 def rename(
     draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
 ) -> tuple[ir.System, dict[str, int]]:
-    """The system under names for people, and the line of each equation."""
+    """Return the system under readable names, and the line of each equation."""
     atoms = (part for value in draft.values.values() for part in walk(value))
     known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
     names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
@@ -320,7 +335,7 @@ def rename(
     for tensor, value in draft.values.items():
         step = draft.steps[tensor]
         wish = step.spot.name or ("out" if tensor in draft.results else "t")
-        tensors[tensor] = ir.Tensor(names.make(wish), tensor.shape, tensor.kind)
+        tensors[tensor] = ir.Tensor(names.make_name(wish), tensor.shape, tensor.kind)
         lines[tensors[tensor].name] = step.spot.line
         equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
     extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
@@ -365,7 +380,7 @@ def _rename_equation(
     return ir.Equation(target, visit(write_guards(value, first)))
 
 
-_MOST_NODES = 40  # of an equation into which another is put
+_MOST_NODES = 40  # the largest equation that inlining may make
 
 
 def collect(
@@ -375,7 +390,7 @@ def collect(
     sizes: Sequence[str],
     name: str,
 ) -> tuple[ir.System, dict[str, int]]:
-    """The system that computes the results, and the line of each of its equations."""
+    """Return the system that computes the results, and the line of each of its equations."""
     draft = _draft(trace, results)
     prune(draft)
     drop_copies(draft)
@@ -390,7 +405,7 @@ def collect(
 
 
 def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
-    """Every result as an equation of its own."""
+    """Return the draft, with an equation of its own for every result."""
     found: list[ir.Tensor] = []
     for shadow in results:
         value = trace.read_number(shadow, shadow.indices)
@@ -406,11 +421,11 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
 
 
 def _inline(draft: Draft) -> None:
-    """Steps without a name that are read once, put where they are read."""
+    """Inline the unnamed steps that are read once."""
     uses: dict[ir.Tensor, int] = {}
 
     def count_reads(value: ir.Expr) -> None:
-        """Also where the same node stands twice."""
+        """Count the reads; a shared node counts at each occurrence."""
         if isinstance(value, ir.Access):
             uses[value.tensor] = uses.get(value.tensor, 0) + 1
         for child in find_children(value):
@@ -426,15 +441,15 @@ def _inline(draft: Draft) -> None:
         is_found = any(isinstance(part, ir.Reduce) for part in walk(draft.values[tensor]))
         places = (place for each in find_accesses(draft.values[reader]) for place in each.places)
         if is_found and any(is_reading(place, tensor) for place in places):
-            continue  # a place is an index or a tensor, and no reduction
+            continue  # a place cannot be a reduction
         value = draft.values[tensor]
 
         def read(access: ir.Access, value: ir.Expr = value, step: Step = step) -> ir.Expr:
-            return put(value, step.indices, access.places)
+            return substitute_at(value, step.indices, access.places)
 
         try:
             whole = map_reads(draft.values[reader], tensor, read)
-        except ValueError:  # an index that stays free is read at a computed place, or on a diagonal
+        except ValueError:  # a bound index is read at a computed place, or on a diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:
             draft.values[reader] = whole

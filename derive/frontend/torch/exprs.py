@@ -1,13 +1,13 @@
-"""Expressions as code writes them: constants folded, masks of 0 and 1 seen as conditions.
+"""Constructors that fold constants, and turn masks of 0 and 1 into conditions.
 
-Only what holds for all values is done: numbers are added up, `(c ? 1 : 0) > 0` is c, a sum with one
-term is the term. Whatever could turn nan into a number stays as it is. Index arithmetic in places
-and conditions is simplified by ranges (`tidy`).
+A rewrite holds for all values: numbers are added up, `(c ? 1 : 0) > 0` is c, a sum with one term is
+the term. No rewrite turns nan into a number. Index arithmetic in places and conditions is
+simplified by ranges (`tidy`).
 
-So it has one form for each value, `(l + k)//2 - k`, and a condition on it turns into one between
-indices. `write_place` and `write_guards` give it back as a person writes it, `(l - k)//2` and
-`0 <= h + k - 1 < H`: the index of the result first, a quotient with all of its index under it, a
-guard with the place that it guards.
+So a place has one canonical form, `(l + k)//2 - k`, and a condition on it is one between indices.
+`write_place` and `write_guards` restore the form that a person writes, `(l - k)//2` and
+`0 <= h + k - 1 < H`: the index of the result first, all terms of an index under its quotient, and
+the guard in terms of the place that it guards.
 """
 
 import math
@@ -21,16 +21,16 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import is_whole, map_children, substitute, walk
 
-_DIGITS = 12  # a decimal that a person writes has no more
-_LARGEST = 20_000  # the numerator and denominator of a quotient that is recognised
+_DIGITS = 12  # the most digits of a decimal that a person writes
+_LARGEST = 20_000  # the largest numerator and denominator of a recognised quotient
 HALF = ir.Number(Fraction(1, 2))
 PI = ir.Call("pi", ())
 
 
 def from_float(value: Any) -> ir.Expr:
-    """The exact number that a Python number stands for: 0.1 is 1/10, 0.7071.. is sqrt(1/2).
+    """Return the exact number for a Python number: 1/10 for 0.1, sqrt(1/2) for 0.7071..
 
-    ValueError for nan and for what is no number.
+    ValueError for nan and for other types.
     """
     if isinstance(value, (bool, int)):
         return ir.Number(Fraction(int(value)))
@@ -49,9 +49,11 @@ def from_float(value: Any) -> ir.Expr:
 
 
 def _recognise(value: float) -> ir.Expr | None:
-    """p/q, sqrt(p/q), p/q * pi, sqrt(p/q * pi), sqrt(p/q / pi), within rounding."""
+    """Return p/q, sqrt(p/q), p/q * pi, sqrt(p/q * pi) or sqrt(p/q / pi) equal within rounding."""
     square = value * value
-    ways: list[tuple[float, list[ir.Expr], bool]] = [  # p/q, what it is multiplied by, is it rooted
+    ways: list[
+        tuple[float, list[ir.Expr], bool]
+    ] = [  # p/q, further factors, whether the root is taken
         (value, [], False),
         (square, [], True),
         (value / math.pi, [PI], False),
@@ -76,7 +78,7 @@ def _find_quotient(value: float) -> Fraction | None:
 
 
 def add(*terms: ir.Expr) -> ir.Expr:
-    """A sum; numbers are added up, masks of two numbers keep being such."""
+    """Return a sum; numbers are added up, and a number is added inside a mask."""
     flat = [part for term in terms for part in ir.split_sum(term)]
     mask = _map_mask(flat, add)
     if mask is not None:
@@ -89,7 +91,7 @@ def add(*terms: ir.Expr) -> ir.Expr:
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:
-    """A product; numbers are multiplied and go first, a factor 1 is let go."""
+    """Return a product; numbers are multiplied and go first, a factor 1 is dropped."""
     flat = [p for f in factors for p in ir.split_product(f)]
     mask = _map_mask(flat, multiply)
     if mask is not None:
@@ -102,22 +104,22 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
 
 
 def flip_sign(value: ir.Expr) -> ir.Expr:
-    """The value with the other sign."""
+    """Return the negated value."""
     return multiply(ir.MINUS_ONE, value)
 
 
 def subtract(one: ir.Expr, two: ir.Expr) -> ir.Expr:
-    """A difference."""
+    """Return a difference."""
     return add(one, flip_sign(two))
 
 
 def divide(over: ir.Expr, under: ir.Expr) -> ir.Expr:
-    """A quotient."""
+    """Return a quotient."""
     return multiply(over, power(under, ir.MINUS_ONE))
 
 
 def power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
-    """A power; of numbers a number where it is rational, and powers of roots are one power."""
+    """Return a power; integer powers of numbers are numbers; inverses, squares of roots merge."""
     if exponent is ir.ONE:
         return base
     match base, exponent:
@@ -131,7 +133,7 @@ def power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
 
 
 def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr | None:
-    """`act` of a choice between constants and a constant, taken inside."""
+    """Return `act` of a choice between numbers and a number as a choice; None for other parts."""
     match parts:
         case [ir.Where(condition, ir.Number() as then, ir.Number() as other), ir.Number() as two]:
             return ir.Where(condition, act(then, two), act(other, two))
@@ -141,7 +143,7 @@ def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr 
 
 
 def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """`then` where the condition holds, else `other`."""
+    """Return the choice of `then` where the condition holds, else `other`."""
     if isinstance(condition, ir.Truth):
         return then if condition.value else other
     if then is other:
@@ -158,7 +160,7 @@ def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
 
 
 def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-    """A comparison; one of a choice between numbers with a number is a condition of theirs."""
+    """Return a comparison; that of a choice between numbers with a number is a plain condition."""
     match left, right:
         case ((ir.Number() | ir.Infinity()), (ir.Number() | ir.Infinity())):
             return ir.Truth(ir.DECIDING[relation](_to_value(left), _to_value(right)))
@@ -176,12 +178,12 @@ def _to_value(number: ir.Number | ir.Infinity) -> Fraction | float:
 
 
 def choose_truth(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """A choice between conditions as a condition."""
+    """Return a choice between conditions as a condition."""
     return ir.any_of(ir.all_of(condition, then), ir.all_of(negate_truth(condition), other))
 
 
 def negate_truth(condition: ir.Expr) -> ir.Expr:
-    """The negation; a relation between what is never nan turns round."""
+    """Return the negation; a relation is reversed if neither side can be nan."""
     match condition:
         case ir.Truth(value):
             return ir.Truth(not value)
@@ -201,19 +203,19 @@ def _may_be_nan(expr: ir.Expr) -> bool:
 
 
 def to_number(value: ir.Expr, kind: str) -> ir.Expr:
-    """A truth value as 1 or 0; a number as it is."""
+    """Return a truth value as 1 or 0, and a number unchanged."""
     if kind != "bool":
         return value
     return choose(value, ir.ONE, ir.ZERO)
 
 
 def to_condition(value: ir.Expr, kind: str) -> ir.Expr:
-    """A number as the condition that it is not 0; a truth value as it is."""
+    """Return a number as the condition that it is not 0, and a truth value unchanged."""
     return value if kind == "bool" else compare("!=", value, ir.ZERO)
 
 
 def tidy(expr: ir.Expr) -> ir.Expr:
-    """The expression with its index arithmetic simplified, and what that decides decided."""
+    """Simplify index arithmetic in an expression, and the choices whose conditions it decides."""
     done: dict[ir.Expr, ir.Expr] = {}
 
     def visit(here: ir.Expr) -> ir.Expr:
@@ -259,7 +261,7 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
 
 
 def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-    """A comparison of whole numbers, true or false where their ranges decide it."""
+    """Return a comparison of integers, or its truth value if their ranges decide it."""
     one, other = affine.to_affine(left), affine.to_affine(right)
     kind, subject, holds = affine.relate(relation, one, other)
     truth = affine.find_truth(kind, subject)
@@ -268,11 +270,11 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     gap = other - one
     if not gap.terms:
         return ir.Compare(relation, affine.simplify_place(left), affine.simplify_place(right))
-    return _turn(relation, gap)
+    return _split_sides(relation, gap)
 
 
-def _turn(relation: str, gap: affine.Affine) -> ir.Expr:
-    """`left relation right` for right - left: t > s, i < S - 1, and not -s + t >= 1."""
+def _split_sides(relation: str, gap: affine.Affine) -> ir.Expr:
+    """Return the relation with its terms on the sides where they are positive: t > s, i < S - 1."""
     signs = {a: facts.is_never_negative(each) for a, each in gap.terms.items()}
     left = affine.Affine({a: -each for a, each in gap.terms.items() if not signs[a]})
     right = affine.Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
@@ -290,12 +292,12 @@ _STRICT = {">=": (1, ">"), "<=": (-1, "<"), "<": (1, "<="), ">": (-1, ">=")}
 
 
 def within(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """The condition 0 <= place < extent, as far as it is open."""
+    """Return the condition 0 <= place < extent, without decided parts."""
     return ir.all_of(decide("<=", ir.ZERO, place), decide("<", place, extent))
 
 
-def put(expr: ir.Expr, indices: Sequence[ir.Index], places: Sequence[ir.Expr]) -> ir.Expr:
-    """The expression at these places of its indices."""
+def substitute_at(expr: ir.Expr, indices: Sequence[ir.Index], places: Sequence[ir.Expr]) -> ir.Expr:
+    """Substitute places for indices, and tidy the result."""
     new: Mapping[ir.Expr, ir.Expr] = {
         old: place for old, place in zip(indices, places, strict=True) if old is not place
     }
@@ -304,32 +306,32 @@ def put(expr: ir.Expr, indices: Sequence[ir.Index], places: Sequence[ir.Expr]) -
     return tidy(substitute(expr, new))
 
 
-def fold(
+def reduce_over(
     kind: str, bound: Sequence[ir.Index], value: ir.Expr, condition: ir.Expr = ir.TRUE
 ) -> ir.Expr:
-    """The reduction over axes that are longer than 1; over none, the element itself."""
+    """Return the reduction over the axes longer than 1, or the element itself if there are none."""
     longer = tuple(index for index in bound if index.extent is not ir.ONE)
     return ir.Reduce(kind, longer, condition, value) if longer else value
 
 
 def count_nodes(expr: ir.Expr) -> int:
-    """How many nodes an expression has."""
+    """Return the number of nodes of an expression; a shared node counts once."""
     return sum(1 for _ in walk(expr))
 
 
 def write_place(place: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
-    """The same place; `first` are the indices that go before others."""
+    """Return the place in readable form; the indices `first` precede others."""
     inner = map_children(place, lambda part: write_place(part, first))
     if not is_whole(inner) or isinstance(inner, (ir.Index, ir.Number)):
         return inner
     whole = Polynomial.of(inner)
     if any(isinstance(part, ir.Call) for part in walk(inner)):
         whole = _fill_quotients(facts.fold_remainders(whole), first)
-    return _order(whole, first)
+    return _sort_terms(whole, first)
 
 
 def _fill_quotients(whole: Polynomial, first: Collection[ir.Index]) -> Polynomial:
-    """`(l + k)//2 - k` as `(l - k)//2`: what stands under a quotient does so with all of it."""
+    """Move the other terms of an index into its quotient: `(l + k)//2 - k` is `(l - k)//2`."""
     for monomial, share in whole.terms.items():
         match monomial:
             case ((ir.Call("floordiv", (over, ir.Number(divisor))), 1),) if share == 1:
@@ -339,15 +341,15 @@ def _fill_quotients(whole: Polynomial, first: Collection[ir.Index]) -> Polynomia
                     if old and abs(old + number * divisor) <= abs(old):
                         inside += Polynomial({key: number * divisor})
                         rest -= Polynomial({key: number})
-                quotient = ir.Call("floordiv", (_order(inside, first), ir.Number(divisor)))
+                quotient = ir.Call("floordiv", (_sort_terms(inside, first), ir.Number(divisor)))
                 return rest + Polynomial.of(quotient)
     return whole
 
 
-def _order(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
-    """Terms with these indices, with others, of sizes, numbers; what is taken off behind.
+def _sort_terms(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
+    """Return the sum in order: terms of `first`, other indices, sizes, numbers; negative last.
 
-    Of two alike the one with a factor is first: `D*h + d`.
+    Of two terms of one class that with a factor goes first: `D*h + d`.
     """
 
     def rank(term: tuple[Monomial, Fraction]) -> tuple[bool, bool, int, bool]:
@@ -361,7 +363,7 @@ def _order(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
 
 
 def write_guards(value: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
-    """The value with conditions on places written as the places are."""
+    """Return the value with its range conditions in terms of the readable places."""
     known: dict[ir.Expr, tuple[int, ir.Expr]] = {}
     reads = (part for part in walk(value) if isinstance(part, ir.Access))
     pairs = (pair for each in reads for pair in zip(each.places, each.tensor.shape, strict=True))
@@ -376,11 +378,13 @@ def write_guards(value: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
                     known[decide("==", rest, ir.ZERO)] = number, ir.Compare("==", rest, ir.ZERO)
         known[decide("<=", ir.ZERO, place)] = number, ir.Compare("<=", ir.ZERO, written)
         known[decide("<", place, extent)] = number, ir.Compare("<", written, extent)
-    return _exchange(value, {old: new for old, new in known.items() if isinstance(old, ir.Compare)})
+    return _replace_conditions(
+        value, {old: new for old, new in known.items() if isinstance(old, ir.Compare)}
+    )
 
 
-def _exchange(value: ir.Expr, known: Mapping[ir.Expr, tuple[int, ir.Expr]]) -> ir.Expr:
-    """The value with known conditions, those of one place together: `0 <= h - k < H`."""
+def _replace_conditions(value: ir.Expr, known: Mapping[ir.Expr, tuple[int, ir.Expr]]) -> ir.Expr:
+    """Replace known conditions, and group those of one place: `0 <= h - k < H`."""
     match value:
         case ir.Compare() if value in known:
             return known[value][1]
@@ -388,14 +392,14 @@ def _exchange(value: ir.Expr, known: Mapping[ir.Expr, tuple[int, ir.Expr]]) -> i
             groups: dict[int, list[ir.Expr]] = {}
             for part in sorted(parts, key=lambda each: known[each][0] if each in known else -1):
                 number, new = known.get(part, (-1, part))
-                groups.setdefault(number, []).append(_exchange(new, known))
+                groups.setdefault(number, []).append(_replace_conditions(new, known))
             found = (part for group in groups.values() for part in sorted(group, key=_rank_bound))
             return ir.all_of(*found)
-    return map_children(value, lambda part: _exchange(part, known)) if known else value
+    return map_children(value, lambda part: _replace_conditions(part, known)) if known else value
 
 
 def _rank_bound(condition: ir.Expr) -> int:
-    """0 for no bound of a place, 1 for a bound from 0 on, 2 for another one."""
+    """Return 1 for a bound `0 <= place`, 2 for another bound, 0 for other conditions."""
     match condition:
         case ir.Compare("<" | "<=", left, _):
             return 1 if left is ir.ZERO else 2

@@ -1,9 +1,9 @@
-"""Torch code as a system of equations: run once, every call seen, what it computes written down.
+"""Torch code as a system of equations, recorded from one run in which every call is intercepted.
 
     lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
 
-The table of ops may be wrong, and code may do what no mode sees. So the equations are evaluated at
-the inputs of the run, and at other numbers and other sizes, at which the code runs once more.
+The table of ops may be wrong, and a mode does not see all that code does. So the equations are
+compared with the code at the inputs of the run, at other numbers and at other sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
-from derive.frontend.torch.trace import PoisonedError, RestartError, Shadow, Trace, at
+from derive.frontend.torch.trace import RestartError, Shadow, Trace, UnknownValueError, at
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
@@ -40,26 +40,27 @@ OWN = "self."  # before the dotted name of a tensor that is given in place of a 
 
 @dataclass(frozen=True)
 class Lifted:
-    """The equations of code, the line of each, and what they rest on.
+    """The equations of code, the line of each, and the assumptions on sizes.
 
     `fixed` are sizes that the code uses as numbers, in a loop over heads for instance: the system
-    holds for these numbers. `notes` are conditions on sizes under which code takes the same way.
+    holds for these numbers. `notes` are the conditions on sizes under which the code takes the same
+    branches.
     """
 
     system: ir.System
     lines: Mapping[str, int]
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
-    merged: Mapping[str, ir.Expr] = field(default_factory=dict)  # loose sizes, and what they are
-    sizes: Mapping[str, int] = field(default_factory=dict)  # those of the run
+    merged: Mapping[str, ir.Expr] = field(default_factory=dict)  # loose sizes by their values
+    sizes: Mapping[str, int] = field(default_factory=dict)  # the sizes of the run
 
     @property
     def every_size(self) -> bool:
-        """Does the system hold for all sizes that meet the notes?"""
+        """Whether the system holds for all sizes that meet the notes."""
         return not self.fixed
 
 
-def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
+def lift(  # noqa: PLR0913 - one call, and the facts of its sizes
     function: Callable[..., Any],
     arguments: Mapping[str, Argument],
     sizes: Mapping[str, int],
@@ -68,13 +69,12 @@ def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
     loose: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> Lifted:
-    """The system that a function or a module computes, called with these arguments at these sizes.
+    """Return the system that a function or a module computes from these arguments.
 
-    A tensor of a module is an argument `self.conv1.weight`. With `loose` this is a first look:
-    a size of it becomes the one that the code takes it to be equal to, and nothing is judged yet.
-    The sizes in `known` are numbers from the start. DeriveError, with the line of the code,
-    for what has no place in equations: branches on data, numbers read out, random numbers,
-    operations that are not known.
+    A tensor of a module is an argument `self.conv1.weight`. With `loose` the result is provisional:
+    a loose size is merged with the size that the code requires it to be equal to, and the equations
+    are not checked. The sizes in `known` are numbers from the start. DeriveError, with the line of
+    the code, for branches on data, numbers read out of tensors, random numbers, unknown operations.
     """
     function = keep_sizes(function, path)
     if hasattr(function, "named_parameters"):
@@ -85,7 +85,7 @@ def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
     for _ in range(_MOST_RUNS + len(sizes)):
         trace = Trace(sizes, tuple(fixed), loose)
         try:
-            run = _run(trace, function, arguments, path)
+            run = _run_code(trace, function, arguments, path)
             for note in trace.watch.notes if loose else ():
                 if note.relation == "==":  # `D % 2 == 0`
                     trace.merge(Polynomial.of(note.left) - Polynomial.of(note.right))
@@ -117,7 +117,7 @@ def lift(  # noqa: PLR0913 - one call, and what is known of its sizes
 
 
 def call_module(module: Any, **given: Any) -> Any:
-    """What a module gives with these tensors in place of its own, which stay as they are."""
+    """Return the module's result with these tensors in place of its own, which do not change."""
     from torch.func import functional_call
 
     state = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -127,7 +127,7 @@ def call_module(module: Any, **given: Any) -> Any:
 
 
 def substitute_shape(entry: Argument, new: Mapping[ir.Expr, ir.Expr]) -> Argument:
-    """An argument with other sizes in its shape."""
+    """Return an argument with other sizes in its shape."""
     if not isinstance(entry, ir.Tensor):
         return entry
     below = None if entry.below is None else substitute(entry.below, new)
@@ -172,7 +172,7 @@ def _judge(
     run: Run,
     sizes: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """Sizes that became numbers unseen: the equations hold for these. DeriveError if not so."""
+    """Return the sizes that have to be fixed for the equations to hold; DeriveError if none do."""
 
     def compare(others: Mapping[str, int], values: Mapping[str, Any]) -> bool | None:
         try:
@@ -189,7 +189,7 @@ def _judge(
         raise refuse("lift-unsure", says)
     if all(compare(*draw) is not False for draw in elsewhere):
         return ()
-    for name in sizes:  # `1.0 / S` asks S for nothing
+    for name in sizes:  # `1.0 / S` calls no method of S
         held = {**lifted.fixed, name: sizes[name]}
         _, *others = find_other_draws(lifted.system, sizes, held)
         told = [compare(*draw) for draw in others if name not in lifted.fixed]
@@ -200,21 +200,21 @@ def _judge(
 
 @dataclass(frozen=True)
 class Run:
-    """What the code returned, what is known of it, and the inputs by name."""
+    """The tensors that the code returned, their shadows, and the inputs by name."""
 
     shadows: tuple[Shadow, ...]
     tensors: tuple[Any, ...]
     values: Mapping[str, Any]
 
 
-def _run(
+def _run_code(
     trace: Trace, function: Callable[..., Any], arguments: Mapping[str, Argument], path: str
 ) -> Run:
-    """One run of the code, every call seen."""
+    """Run the code under the lifting mode."""
     try:
         with in_double():
             torch.manual_seed(_SEED)
-            given = {name: _make(trace, entry) for name, entry in arguments.items()}
+            given = {name: _make_argument(trace, entry) for name, entry in arguments.items()}
             named = {a.name: given[n] for n, a in arguments.items() if not isinstance(a, ir.Size)}
             values = {  # copied: code may write into them
                 name: value.clone() if hasattr(value, "clone") else plain(value)
@@ -222,7 +222,7 @@ def _run(
             }
             with make_lifting(trace, path):
                 found = function(**given)
-    except PoisonedError as error:
+    except UnknownValueError as error:
         raise error.error from error
     except DeriveError:
         raise
@@ -236,18 +236,18 @@ def _run(
         raise refuse("lift-result", "the code returns no tensor")
     try:
         return Run(tuple(map(trace.shadow, tensors)), tensors, values)
-    except PoisonedError as error:
+    except UnknownValueError as error:
         raise error.error from error
 
 
 def list_tensors(found: Any) -> tuple[Any, ...]:
-    """The tensors that code returns, in order."""
+    """Return the tensors in a result, in order."""
     fields = find_fields(found)
     return tuple(find_tensors(found if fields is None else list(fields.values())))
 
 
-def _make(trace: Trace, entry: Argument) -> Any:
-    """An argument for the run, known as what it stands for."""
+def _make_argument(trace: Trace, entry: Argument) -> Any:
+    """Return an argument for the run, with its symbolic value attached."""
     if isinstance(entry, ir.Size):
         return trace.to_int(trace.extent(entry))
     if isinstance(entry, ir.ScalarInput):
@@ -274,15 +274,15 @@ def _make(trace: Trace, entry: Argument) -> Any:
     return value
 
 
-_CLOSE = 1e-6  # of the largest element
+_CLOSE = 1e-6  # relative to the largest element
 _DRAW_SEED = 11
-_TRIES, _VALUES = 4, 3  # draws at other sizes, and values that each size takes
+_TRIES, _VALUES = 4, 3  # draws at other sizes; distinct values of each size
 
 
 def is_equal_at(
     system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
 ) -> bool:
-    """Do the equations give these results?"""
+    """Whether the equations give these results."""
     try:
         with torch.no_grad():
             known = evaluate.evaluate_system(system, values, sizes)
@@ -303,7 +303,7 @@ def is_equal_at(
 def find_other_draws(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
-    """Other numbers at the same sizes, then at others where they are free: K//2 is 3 at two."""
+    """Yield other inputs at the same sizes, then inputs at other values of the free sizes."""
     yield dict(sizes), samples.draw_inputs(system, sizes, _DRAW_SEED)
     if len(fixed) == len(sizes):
         return
@@ -321,7 +321,7 @@ def find_other_draws(
 def _choose_others(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Draws until each free size has had three values, the one of the run among them."""
+    """Draw sizes until each free size has taken three values, that of the run included."""
     found = [dict(sizes)]
     for seed in range(_DRAW_SEED, _DRAW_SEED + _TRIES):
         try:
@@ -341,7 +341,7 @@ def call_plainly(
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> Any:
-    """What the code gives at these inputs; they are copied, since it may write into them."""
+    """Return the code's result at copies of these inputs."""
     given = {}
     for name, entry in arguments.items():
         value = sizes[entry.name] if isinstance(entry, ir.Size) else values[entry.name]
@@ -351,7 +351,7 @@ def call_plainly(
 
 @contextmanager
 def in_double() -> Iterator[None]:
-    """Code runs in float64, quietly, without gradients, and leaves torch's state as it was."""
+    """Run in float64 without warnings and gradients; restore torch's random state."""
     state = torch.get_rng_state()
     try:
         with by_default(torch.float64), warnings.catch_warnings(), torch.no_grad():
@@ -362,7 +362,7 @@ def in_double() -> Iterator[None]:
 
 
 def make_double() -> Any:
-    """A mode in which every request for a shorter float is one for float64."""
+    """Return a mode that replaces every narrower float type by float64."""
 
     def act(function: Any, args: Any, named: Any) -> Any:
         function, args, named = make_precise(name_of(function), function, tuple(args), named)

@@ -1,10 +1,10 @@
-"""Torch code run once on real numbers, every call seen before torch takes it apart.
+"""Torch code is run once on real numbers under a mode that intercepts every call of torch.
 
-Each call is answered by torch itself, in float64; beside it the table of ops says what the result
-is as an expression. What is not known poisons its result: only where a result of the code depends
-on it is it refused. A function that torch writes in Python is opened, so that its own calls are
-seen. Sizes are answered with integers that know their names; a value of the data is no constant:
-code that branches on one, or reads one out, is refused.
+Torch computes the result of each call, in float64; the table of ops gives its expression. The
+result of an unknown call is unknown, and the code is refused only if one of its results depends on
+it. A function that torch writes in Python is run under the mode, so that its inner calls are
+intercepted. Sizes are symbolic integers. Data are no constants: code that branches on an element,
+or reads one as a number, is refused.
 """
 
 import sys
@@ -16,8 +16,21 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.frontend.torch import code, numbers, ops
-from derive.frontend.torch.call import Call, Op, find_tensors, is_reading_what_it_writes, write
-from derive.frontend.torch.trace import Poison, PoisonedError, Shadow, Trace, find_address, kind_of
+from derive.frontend.torch.call import (
+    Call,
+    Op,
+    find_tensors,
+    is_reading_what_it_writes,
+    write_through,
+)
+from derive.frontend.torch.trace import (
+    Shadow,
+    Trace,
+    UnknownValue,
+    UnknownValueError,
+    find_address,
+    kind_of,
+)
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
@@ -32,10 +45,10 @@ _SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
-    """A size that knows its name."""
+    """Return a size, or several, as symbolic integers."""
 
     def multiply(first: int) -> int:
-        """The elements below an axis."""
+        """The number of elements in the axes from `first` on."""
         return trace.to_int(ir.product_of(shadow.shape[first:]))
 
     shadow = trace.shadow(tensor)
@@ -55,13 +68,13 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
 
 
 def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
-    """A value that depends on no data: a size, a scalar, or a condition that is decided."""
+    """Return a value that depends on no data: a size, a scalar, or a decided condition."""
     try:
         shadow = trace.shadow(tensor)
-    except PoisonedError as error:
+    except UnknownValueError as error:
         trace.failed = trace.failed or error.error
         raise error.error from None
-    value = trace.read(shadow, shadow.indices)
+    value = trace.read_element(shadow, shadow.indices)
     is_data = any(
         isinstance(part, ir.Access) or (isinstance(part, ir.Index) and "~" not in part.name)
         for part in walk(value)
@@ -77,7 +90,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         trace.watch.fix(value)
         return out
     is_listed = shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}
-    if is_listed and not is_data:  # positions or constants: numbers that hold in this run
+    if is_listed and not is_data:  # positions or constants, with the sizes of this run
         trace.watch.fix(*shadow.shape, value)
         return out
     says = f"{name.strip('_')} takes a number out of the data"
@@ -88,7 +101,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
 
 
 def make_lifting(trace: Trace, path: str) -> Any:
-    """The mode under which code is lifted; `path` is the user's file, if it is known."""
+    """Return the mode under which code is lifted; `path` is the user's file, if it is known."""
     runner = sys._getframe(1).f_code
 
     def act(function: Any, args: Any, named: Any) -> Any:
@@ -101,7 +114,7 @@ def make_lifting(trace: Trace, path: str) -> Any:
 
 @contextmanager
 def _at(trace: Trace, spot: code.Spot) -> Iterator[None]:
-    """While a call is answered, its place in the code is known."""
+    """Set the trace's place in the code during a call."""
     outer, trace.spot = trace.spot, replace(spot, name="") if trace.depth else spot
     try:
         yield
@@ -122,7 +135,7 @@ def _answer(
         try:
             asked = named.get("dim", args[1] if len(args) > 1 else None)
             return _answer_size(trace, name, args[0], asked)
-        except PoisonedError:
+        except UnknownValueError:
             return out
     function, args, named = make_precise(name, function, args, named)
     known = ops.find_op(name)
@@ -133,12 +146,12 @@ def _answer(
     if row is None and hasattr(function, "__code__") and function.__module__ in BODIES:
         with open_functional(), mode, trace.inside():
             return trace.note_result(function(*args, **named))
-    # What a call writes into; of one that is not known, as far as its name tells.
+    # the tensors that the call writes into; for an unknown op the trailing underscore decides
     is_write = known.is_write if known else name.endswith("_") and not name.endswith("__")
     own = tuple(find_tensors(args[:1])) if is_write else ()
     written = (*own, *find_tensors(named.get("out")))
     problem = _prepare(trace, name, written, args, named) if written else None
-    out = function(*_strip(args), **_strip(named))  # what numbers carry is the op's to read
+    out = function(*_strip(args), **_strip(named))  # the op reads the symbolic numbers
     call = Call(trace, name, args, named, out)
     tensors = tuple(find_tensors(out))
     try:
@@ -147,33 +160,33 @@ def _answer(
         if tensors or written:
             _attach_results(call, known, tensors, written)
         return out
-    except PoisonedError as error:
+    except UnknownValueError as error:
         reason = error.error
     except DeriveError as error:
         reason = error
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         says = f"{name} is called in a way that is not known"
         reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
-    # Nothing is known of the results, nor of the memory that was written into.
+    # The results are unknown, and so is the memory that was written into.
     for tensor in (*written, *tensors):
         if any(tensor is each for each in (*written, *args)):
-            trace.memory.poison(tensor, reason)
+            trace.memory.mark_unknown(tensor, reason)
         else:
-            trace.attach(tensor, Poison(reason))
+            trace.attach(tensor, UnknownValue(reason))
     return out
 
 
 def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
     mode: Any, trace: Trace, row: Op, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """What the definition of a row gives, judged beside what torch gives."""
+    """Return the result of a row's definition, checked against torch's shapes and kinds."""
     definition = row.definition
     assert definition is not None
     name = code.name_of(function)
     is_unknown = f"{name} is called in a way that is not known"
     is_in_place = name not in row.names.split()
     is_write = name.endswith("_") or named.get("out") is not None
-    # What torch refuses is no formula.
+    # run first, so that an error of torch is raised
     real = None if is_write else function(*_strip(args), **_strip(named))
     into = args[0] if is_in_place else named.pop("out", None)
     try:
@@ -194,7 +207,7 @@ def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
 
 
 def _strip(value: Any) -> Any:
-    """Arguments with plain numbers."""
+    """Return the arguments with plain numbers for symbolic ones."""
     if type(value) in {tuple, list}:
         return type(value)(map(_strip, value))
     if type(value) is dict:
@@ -205,13 +218,13 @@ def _strip(value: Any) -> Any:
 def _prepare(
     trace: Trace, name: str, written: tuple[Any, ...], args: tuple[Any, ...], named: dict[str, Any]
 ) -> DeriveError | None:
-    """Before a write: the tensors are known as they are; a reason why the write is not told."""
+    """Attach shadows to the tensors before a write; return the refusal of an unknown write."""
     for tensor in written:
         if not trace.is_known(tensor):
             try:
                 trace.attach(tensor, trace.shadow(tensor))
-            except PoisonedError as error:
-                trace.attach(tensor, Poison(error.error))
+            except UnknownValueError as error:
+                trace.attach(tensor, UnknownValue(error.error))
     if len(written) > 1:
         return trace.refuse("lift-write", f"{name} writes into several tensors")
     if is_reading_what_it_writes(name, args, named):
@@ -223,7 +236,7 @@ def _prepare(
 def make_precise(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The call with every request for a shorter float turned into one for float64."""
+    """Return the call with float64 for every narrower float type."""
     wide = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
     wide[torch.complex64] = torch.complex128
     if name in {"float", "half", "bfloat16", "cfloat"} and args:
@@ -237,14 +250,14 @@ def make_precise(
 def _attach_results(
     call: Call, known: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
 ) -> None:
-    """Say of every tensor that came out, or that was written into, what it is."""
+    """Attach a shadow to every tensor that was returned or written into."""
     trace = call.trace
     shadows = _compute(call, known)
     if tensors and shadows is not None:
         _attach(call, tensors, shadows, is_view=known is not None and known.is_view)
     for tensor in written:
         _disown(trace, tensor)
-    for tensor in (*tensors, *written):  # integers begin again where their type is full
+    for tensor in (*tensors, *written):  # integers overflow silently
         if kind_of(tensor) != "int":
             continue
         if trace.is_known(tensor):
@@ -255,9 +268,9 @@ def _attach_results(
 
 
 def _disown(trace: Trace, tensor: Any) -> None:
-    """After a write: of what lies in the same memory only views of the same buffer are known."""
+    """After a write, mark the other buffers in the same memory as unknown."""
     reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
-    trace.memory.poison(tensor, reason, trace.shadow(tensor).buffer)
+    trace.memory.mark_unknown(tensor, reason, trace.shadow(tensor).buffer)
 
 
 def _compute(call: Call, known: Op | None) -> Any:
@@ -266,7 +279,7 @@ def _compute(call: Call, known: Op | None) -> Any:
         found = known.act(call)
         if call.named.get("out") is None:
             return found
-        write(trace, trace.shadow(call.named["out"]), found)
+        write_through(trace, trace.shadow(call.named["out"]), found)
         return None
     base = ops.find_op(call.name[:-1]) if call.name.endswith("_") else None
     if base is not None and base.act is not None:
@@ -275,7 +288,7 @@ def _compute(call: Call, known: Op | None) -> Any:
             _check(call, call.args[0], found)
             trace.attach(call.args[0], found)
         else:
-            write(trace, trace.shadow(call.args[0]), found)
+            write_through(trace, trace.shadow(call.args[0]), found)
         return None
     if call.name in RANDOM or call.name.rstrip("_") in RANDOM:
         raise trace.refuse(
@@ -303,7 +316,7 @@ def _attach(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) 
         _check(call, tensor, shadow)
         if any(tensor is each for each in call.args):
             if not is_view and trace.shadow(tensor) is not shadow:
-                write(trace, trace.shadow(tensor), shadow)  # `inplace=True`
+                write_through(trace, trace.shadow(tensor), shadow)  # `inplace=True`
                 _disown(trace, tensor)
             continue
         own = call.args[0] if call.args else None

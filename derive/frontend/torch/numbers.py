@@ -1,10 +1,10 @@
-"""Numbers that remember how they were made from sizes and scalars, while Python computes with them.
+"""Symbolic numbers: a Python number with its expression over sizes and scalars.
 
-    SymbolicInt(int)      carries a Polynomial over sizes: what `x.shape[0]`, `len(x)` give
+    SymbolicInt(int)      carries a Polynomial over sizes: `x.shape[0]`, `len(x)`
     SymbolicFloat(float)  carries an expression: `sqrt(D)`, `D ** -0.5`, a scalar argument
 
 Both are ordinary numbers to torch and to Python. A `Watch` records where they become plain numbers:
-`range(S)`, `int(S / 2)`, `S == T`; and under which conditions on the sizes the code ran as it did.
+`range(S)`, `int(S / 2)`, `S == T`; and the conditions on sizes that decided branches of the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.ir.walk import find_size_names, walk
 
 @dataclass(frozen=True)
 class Condition:
-    """A relation between two polynomials of sizes, which decides the way that code takes."""
+    """A relation between two polynomials of sizes that decided a branch of the code."""
 
     left: ir.Expr
     relation: str
@@ -43,13 +43,13 @@ class Condition:
         return find_size_names(self.left, self.right)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Is it so at these sizes? KeyError and ZeroDivisionError where that has no answer."""
+        """Whether the relation holds at these sizes; KeyError or ZeroDivisionError if undefined."""
         one, two = (Polynomial.of(side).at(sizes) for side in (self.left, self.right))
         return bool(ir.DECIDING[self.relation](one, two))
 
 
 class Watch:
-    """Sizes that became plain numbers on the way, and conditions that the run rests on."""
+    """The sizes that became plain numbers in a run, and the conditions of its branches."""
 
     def __init__(self) -> None:
         self.fixed: dict[str, None] = {}
@@ -57,7 +57,7 @@ class Watch:
         self.branches: dict[str, None] = {}
 
     def fix(self, *exprs: ir.Expr) -> None:
-        """The sizes in these expressions went on as plain numbers; a scalar must not."""
+        """Record that the sizes and scalars in these expressions became plain numbers."""
         for expr in exprs:
             for part in walk(expr):
                 if isinstance(part, ir.Size):
@@ -66,12 +66,12 @@ class Watch:
                     self.branches[part.name] = None
 
     def assume(self, condition: Condition) -> None:
-        """The code ran as it did because of this condition on the sizes."""
+        """Record a condition on the sizes that decided a branch."""
         self.notes[condition] = None
 
 
 def to_expr(value: Any) -> ir.Expr:
-    """The expression that a number carries, or the number itself, recognised exactly."""
+    """Return the expression of a symbolic number, or a plain number as an exact constant."""
     if isinstance(value, SymbolicInt):
         return value.form.to_expr()
     if isinstance(value, SymbolicFloat):
@@ -80,12 +80,12 @@ def to_expr(value: Any) -> ir.Expr:
 
 
 def to_form(value: Any) -> Polynomial:
-    """The polynomial that an integer carries."""
+    """Return the polynomial of an integer."""
     return value.form if isinstance(value, SymbolicInt) else Polynomial.of(int(value))
 
 
 def make_int(value: int, form: Polynomial, watch: Watch) -> int:
-    """The integer with its polynomial; a plain one where nothing symbolic is in it."""
+    """Return the integer with its polynomial, or a plain one if that is constant."""
     return int(value) if form.constant is not None else SymbolicInt(value, form, watch)
 
 
@@ -96,7 +96,7 @@ class SymbolicInt(int):
     watch: Watch
 
     def __new__(cls, value: int, form: Polynomial, watch: Watch) -> SymbolicInt:
-        """An int with what it carries."""
+        """An int with its polynomial."""
         made = int.__new__(cls, value)
         made.form, made.watch = form, watch
         return made
@@ -109,10 +109,10 @@ class SymbolicInt(int):
         self.watch.fix(self.form.to_expr())
         return int.__float__(self)
 
-    def _keep(self, _: Any = None) -> SymbolicInt:
+    def _return_self(self, _: Any = None) -> SymbolicInt:
         return self
 
-    __trunc__ = __floor__ = __ceil__ = __round__ = __pos__ = __deepcopy__ = _keep
+    __trunc__ = __floor__ = __ceil__ = __round__ = __pos__ = __deepcopy__ = _return_self
 
     def __bool__(self) -> bool:
         return _decide(self, ">", 0)
@@ -134,7 +134,7 @@ class SymbolicFloat(float):
     watch: Watch
 
     def __new__(cls, value: float, expr: ir.Expr, watch: Watch) -> SymbolicFloat:
-        """A float with what it carries."""
+        """A float with its expression."""
         made = float.__new__(cls, value)
         made.expr, made.watch = expr, watch
         return made
@@ -151,10 +151,10 @@ class SymbolicFloat(float):
         self.watch.fix(self.expr)
         return float.__bool__(self)
 
-    def _keep(self, _: Any = None) -> SymbolicFloat:
+    def _return_self(self, _: Any = None) -> SymbolicFloat:
         return self
 
-    __pos__ = __deepcopy__ = _keep
+    __pos__ = __deepcopy__ = _return_self
 
     def __neg__(self) -> SymbolicFloat:
         return SymbolicFloat(float.__neg__(self), multiply(ir.MINUS_ONE, self.expr), self.watch)
@@ -167,19 +167,19 @@ class SymbolicFloat(float):
 
 
 def is_symbolic(value: Any) -> bool:
-    """Does a number carry sizes or scalars?"""
+    """Whether a number is symbolic."""
     return isinstance(value, (SymbolicInt, SymbolicFloat))
 
 
 def plain(value: Any) -> Any:
-    """The number without what it carries; nothing is recorded."""
+    """Return the plain number of a symbolic one; the watch records nothing."""
     if isinstance(value, SymbolicInt):
         return int.__add__(value, 0)
     return float.__add__(value, 0.0) if isinstance(value, SymbolicFloat) else value
 
 
 def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
-    """A quotient of sizes that is whole for all of them stays one; else the number is used."""
+    """Round a polynomial with integer coefficients to itself; fix the sizes of other values."""
     form = Polynomial.of(value.expr)
     number = how(plain(value))
     whole = all(
@@ -193,7 +193,7 @@ def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
 
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
-    """`over // under`: sizes where it is whole for all of them, else as little of a quotient."""
+    """Return `over // under`; the terms that are multiples of `under` are divided exactly."""
     return affine.divide(affine.Affine({}, over), under).constant
 
 
@@ -225,7 +225,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compute(name: str, one: Any, two: Any) -> Any:
-    """A Python operation on two numbers, one of them symbolic."""
+    """Return the result of a Python operator on two numbers, one of them symbolic."""
     watch = next(v.watch for v in (one, two) if is_symbolic(v))
     number = _PLAIN[name](plain(one), plain(two))
     both_whole = isinstance(one, int) and isinstance(two, int)
@@ -241,7 +241,7 @@ def compute(name: str, one: Any, two: Any) -> Any:
 
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
-    """The truth at the sizes given; where it is not so for all, a condition, or sizes are fixed."""
+    """Return the truth at the run's sizes; unless it is general, record it or fix the sizes."""
     truth = bool(ir.DECIDING[relation](plain(one), plain(two)))
     watch = next(v.watch for v in (one, two) if is_symbolic(v))
     if not (isinstance(one, int) and isinstance(two, int)):
@@ -265,7 +265,7 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
 
 
 def _holds(relation: str, gap: Polynomial) -> bool:
-    """Is `0 relation gap` true for all sizes, as far as can be shown?"""
+    """Whether `0 relation gap` holds for all sizes; False means not shown."""
     if relation == "==":
         return not gap.terms
     least, below = Polynomial.of(1), Polynomial({}) - gap
@@ -324,16 +324,16 @@ for _cls in (SymbolicInt, SymbolicFloat):
         setattr(_cls, f"__{_act.__name__}__", _relate(_name))
 
 
-# How large whole numbers get.
+# Bounds on the magnitude of integers.
 
-LONGEST = 46_340  # of sizes: the last one whose square is held in 32 bits
+LONGEST = 46_340  # the largest size: its square fits in 32 bits
 
 
 def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
-    """A bound of the size of whole numbers, for sizes up to LONGEST; infinite where there is none.
+    """Return a bound on the magnitude of integers for sizes up to LONGEST, infinite if unknown.
 
-    Polynomials of positions have one that is soon told; a power with a position in its exponent and
-    a product along an index grow without one. What is known of tensors counts for their entries.
+    `known` bounds the entries of tensors. A power with a position in its exponent and a product
+    along an index may have no bound.
     """
     ends = facts.find_range(expr)
     try:
@@ -356,7 +356,7 @@ def _put_sizes(bound: Polynomial) -> float:
 
 
 def _find_growth(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
-    """By the parts: what is not known is not bounded."""
+    """Return a bound on an expression from the bounds of its parts."""
     measure = partial(find_magnitude, known=known)
     match expr:
         case ir.Number(value):

@@ -1,10 +1,10 @@
-"""The recurrent modules of torch as text of the notation: what they compute is in no Python code.
+"""The recurrent modules of torch as text of the notation, since their kernels are no Python code.
 
     h[b,t,e] = tanh(sum[d](weight_ih_l0[e,d] * input[b,t,d]) + .. h[b,t - 1,k] ..)
 
-A module takes its input and, if they are declared too, the values that it begins with; it returns
-the values at all places and the last ones of each layer, a cell the new ones. Source: the equations
-in the documentation of torch.nn.
+The arguments are the input and, if declared, the initial states. A layer returns its outputs at
+all steps and the final states; a cell returns the next states. Source: the equations in the
+documentation of torch.nn.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_text
 from derive.ir.walk import find_sizes
 
-# The gates in the order of their rows in the weights, each with its value: `a` is what comes from
-# below at those rows, `b` what comes from before. Then the values that a turn gives, of these and
-# of those before it.
+# Two tables for each kind. The gates, in the order of their rows in the weights: `a0` is the
+# linear map of the input at the first gate's rows, `b0` that of the previous state. Then the next
+# states, computed from the gates and from the previous states `old_h`, `old_c`.
 CELLS = {
     "RNN": ({}, {"h": "{act}({a0} + {b0})"}),
     "GRU": (
@@ -41,19 +41,19 @@ _COUNTS = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 def is_recurrent(module: Any) -> bool:
-    """Is it one of torch's own recurrent modules or cells?"""
+    """Whether the module is one of torch's own recurrent modules or cells."""
     from torch import nn
 
     return type(module) in {nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell}
 
 
 def write_recurrent(module: Any, declared: ir.System) -> str:
-    """The formula of such a module; its parameters are arguments under their names."""
-    return _Writer(module, declared).write()
+    """Return the formula of a recurrent module; its parameters are arguments under their names."""
+    return _Writer(module, declared).write_formula()
 
 
 class _Writer:
-    """One module: the names that its formula takes, and its lines."""
+    """The namespace and the lines of one module's formula."""
 
     def __init__(self, module: Any, declared: ir.System) -> None:
         self.module = module
@@ -78,35 +78,37 @@ class _Writer:
         if does:
             raise refuse("lift-module", f"{type(module).__name__} {does}", help=advice)
         self.taken = {*find_sizes(declared), *(each.name for each in declared.tensors)}
-        # The last place of a value has this extent.
-        self.size = to_text(self.begin[0].shape[-1]) if self.begin else self.name("H", "Hidden")
+        # extent of the last axis of a state
+        self.size = (
+            to_text(self.begin[0].shape[-1]) if self.begin else self.fresh_name("H", "Hidden")
+        )
         self.taken |= {name for name, _ in module.named_parameters()} | {self.size}
         self.lines: list[str] = []
         has_batch = rank == (2 if self.is_cell else 3)
-        self.batch = [self.name("b")] if has_batch else []
-        self.t = "" if self.is_cell else self.name("t")
-        self.e, self.k = self.name("e"), self.name("k")
+        self.batch = [self.fresh_name("b")] if has_batch else []
+        self.t = "" if self.is_cell else self.fresh_name("t")
+        self.e, self.k = self.fresh_name("e"), self.fresh_name("k")
         self.first = not has_batch or getattr(module, "batch_first", False)
         turn = int(has_batch and self.first)
         self.length = "" if self.is_cell else to_text(self.input.shape[turn])
 
-    def name(self, *wishes: str) -> str:
-        """The first wish that is free, or one like it."""
+    def fresh_name(self, *wishes: str) -> str:
+        """Return the first free wish, or the first wish with a number."""
         numbered = (f"{wishes[0]}{k}" for k in range(2, len(self.taken) + 3))
         found = next(name for name in (*wishes, *numbered) if name not in self.taken)
         self.taken.add(found)
         return found
 
     def at(self, t: str, *more: str) -> str:
-        """The places of a value: its batch and its turn in the order of the input."""
+        """Return a state's subscript: batch and step in the order of the input, then `more`."""
         turn = [t] if t else []
         return ",".join([*(self.batch + turn if self.first else turn + self.batch), *more])
 
     def rows(self, gate: int) -> str:
-        """The places of a gate in the weights."""
+        """Return the row of a gate in the weights."""
         return f"{gate}*{self.size} + {self.e}".removeprefix("1*") if gate else self.e
 
-    def write(self) -> str:
+    def write_formula(self) -> str:
         count, size = _COUNTS[self.kind], self.size
         declared = [to_declaration(entry) for entry in (self.input, *self.begin)]
         rows = f"{count}*{size}" if count > 1 else size
@@ -119,12 +121,12 @@ class _Writer:
                 shapes = {"weight_ih": f"{rows}, {width}", "weight_hh": f"{rows}, {size}"}
                 shapes |= {"bias_ih": rows, "bias_hh": rows} if self.module.bias else {}
                 declared += [f"{name}{end}[{shape}]" for name, shape in shapes.items()]
-            read = self.name(f"d{layer}" if layer else "d")
+            read = self.fresh_name(f"d{layer}" if layer else "d")
             made = [self.write_layer(below, read, end, len(last) + k) for k, end in enumerate(ends)]
             last += made
             below, width = made[0]["h"], size
             if self.ways[1:]:
-                below, width = self.name(f"both_l{layer}"), f"2*{size}"
+                below, width = self.fresh_name(f"both_l{layer}"), f"2*{size}"
                 for place, each in zip((self.e, f"{size} + {self.e}"), made, strict=True):
                     value = f"{each['h']}[{self.at(self.t, self.e)}]"
                     self.lines.append(f"{below}[{self.at(self.t, place)}] = {value}")
@@ -132,7 +134,7 @@ class _Writer:
         if self.is_cell:
             results = [last[0][state] for state in self.states]
         for state in () if self.is_cell else self.states:
-            results.append(self.name(f"{state}_n"))
+            results.append(self.fresh_name(f"{state}_n"))
             for number, names in enumerate(last):
                 turn = "0" if number % len(self.ways) else f"{self.length} - 1"
                 left = ",".join([str(number), *self.batch, self.e])
@@ -142,14 +144,14 @@ class _Writer:
         return "\n".join(["; ".join(declared), *self.lines, f"return {', '.join(results)}"])
 
     def write_layer(self, below: str, read: str, end: str, number: int) -> dict[str, str]:
-        """One layer in one way; the names of its values."""
+        """Append the equations of one layer in one direction; return the names of its states."""
         t, here = self.t, self.at(self.t, self.e)
         mark = "_new" if self.is_cell else ""
-        names = {state: self.name(f"{state}{end}{mark}") for state in self.states}
+        names = {state: self.fresh_name(f"{state}{end}{mark}") for state in self.states}
         has_bias = bool(self.module.bias)
 
         def before(state: str, place: str) -> str:
-            """A value one turn before."""
+            """Return a state at the previous step, or the initial state at the first step."""
             start = "0"
             if self.begin:
                 where = [*([] if self.is_cell else [str(number)]), *self.batch, place]
@@ -171,7 +173,7 @@ class _Writer:
             parts[f"a{gate}"] = " + ".join(filter(None, (ahead, biases[0])))
             parts[f"b{gate}"] = " + ".join(filter(None, (behind, biases[1]))) or "0"
         gates, values = CELLS[self.kind]
-        made = {gate: self.name(f"{gate}{end}") for gate in gates} | names
+        made = {gate: self.fresh_name(f"{gate}{end}") for gate in gates} | names
         parts |= {f"old_{state}": before(state, self.e) for state in self.states}
         parts |= {name: f"{called}[{here}]" for name, called in made.items()}
         for name, value in {**gates, **values}.items():

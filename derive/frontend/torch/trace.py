@@ -42,7 +42,7 @@ class Buffer:
     axes: tuple[ir.Index, ...]
     value: ir.Expr
     kind: str  # real | int | bool
-    poison: DeriveError | None = None  # reason why the value is unknown
+    unknown: DeriveError | None = None  # reason why the value is unknown
 
 
 def find_address(tensor: Any) -> int:
@@ -60,16 +60,16 @@ class Memory:
         self._buffers: dict[int, dict[Buffer, None]] = {}
         self._kept: list[Any] = []  # kept alive, so that no address is reused in one run
 
-    def note(self, tensor: Any, buffer: Buffer) -> None:
+    def note_buffer(self, tensor: Any, buffer: Buffer) -> None:
         """Enter a buffer of the memory of this tensor."""
         self._buffers.setdefault(find_address(tensor), {})[buffer] = None
         self._kept.append(tensor.detach())
 
-    def poison(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
+    def mark_unknown(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
         """Mark the values of the buffers in this memory as unknown."""
         for buffer in self._buffers.get(find_address(tensor), {}):
             if buffer is not but:
-                buffer.poison = reason
+                buffer.unknown = reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class Shadow:
 
 
 @dataclass(frozen=True, eq=False)
-class Poison:
+class UnknownValue:
     """A tensor of unknown value: the refusal is raised where a result depends on it."""
 
     error: DeriveError
@@ -115,14 +115,14 @@ class Indices:
 
     count: int = field(default=0)
 
-    def make(self, extent: ir.Expr, hint: str) -> ir.Index:
+    def make_index(self, extent: ir.Expr, hint: str) -> ir.Index:
         """A fresh index of this extent."""
         self.count += 1
         return ir.Index(f"{hint}~{self.count}", extent)
 
     def copy(self, index: ir.Index) -> ir.Index:
         """A fresh index of the same extent and hint."""
-        return self.make(index.extent, hint_of(index))
+        return self.make_index(index.extent, hint_of(index))
 
 
 def hint_of(index: ir.Index) -> str:
@@ -135,7 +135,7 @@ def note_name(name: str, tensor: Any) -> Any:
     known = getattr(tensor, "__dict__", {}).get(SHADOW)
     if known is not None and isinstance(known[1], Shadow):
         trace, shadow, _ = known
-        value = trace.read(shadow, shadow.indices)
+        value = trace.read_element(shadow, shadow.indices)
         if isinstance(value, ir.Access):
             trace.views.append(View(name, shadow.indices, value))
     return tensor
@@ -223,7 +223,7 @@ class RestartError(BaseException):
         self.new = new or {}  # new sizes in it
 
 
-class PoisonedError(Exception):
+class UnknownValueError(Exception):
     """A read of an unknown value."""
 
     def __init__(self, error: DeriveError) -> None:
@@ -250,7 +250,7 @@ class View:
     value: ir.Access
 
 
-def _fold(extent: ir.Expr) -> Polynomial:
+def _fold_numbers(extent: ir.Expr) -> Polynomial:
     """The extent with the quotients of numbers in it, `12//2`, as numbers."""
     calls = (part for part in walk(extent) if isinstance(part, ir.Call))
     told = (call for call in calls if not find_size_names(call))
@@ -287,7 +287,7 @@ class Trace:
             value = value.to_expr()
         elif hasattr(value, "__index__"):  # numpy's integers are no ints
             value = numbers.to_expr(value if isinstance(value, int) else int(value))
-        return _fold(substitute(value, self.fixed)).to_expr()
+        return _fold_numbers(substitute(value, self.fixed)).to_expr()
 
     def number(self, extent: ir.Expr) -> int:
         """The extent in this run."""
@@ -300,7 +300,7 @@ class Trace:
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
         """A fresh index, named after its size if there is no hint."""
         told = self.extent(extent)
-        return self.indices.make(told, hint or self.hints.get(told, ""))
+        return self.indices.make_index(told, hint or self.hints.get(told, ""))
 
     def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
         """Fresh indices with the same extents and hints."""
@@ -320,7 +320,7 @@ class Trace:
             raise RestartError(own)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
-            if not _fold(substitute(gap.to_expr(), {ir.Size(name): number})).terms:
+            if not _fold_numbers(substitute(gap.to_expr(), {ir.Size(name): number})).terms:
                 raise RestartError((name,))
         raise RestartError(names)
 
@@ -378,16 +378,16 @@ class Trace:
             if shadow is None:
                 says = f"a constant tensor of shape {tuple(value.shape)} comes from outside"
                 help = "give it as an argument of the function"
-                raise PoisonedError(self.refuse("lift-constant", says, help))
+                raise UnknownValueError(self.refuse("lift-constant", says, help))
             return shadow
         _, known, address = found
-        if isinstance(known, Poison):
-            raise PoisonedError(known.error)
+        if isinstance(known, UnknownValue):
+            raise UnknownValueError(known.error)
         if find_address(value) != address:
-            raise PoisonedError(self.refuse("lift-write", "a tensor was given other memory"))
+            raise UnknownValueError(self.refuse("lift-write", "a tensor was given other memory"))
         assert isinstance(known, Shadow)
-        if known.buffer.poison is not None:
-            raise PoisonedError(known.buffer.poison)
+        if known.buffer.unknown is not None:
+            raise UnknownValueError(known.buffer.unknown)
         return known
 
     def constant(self, value: Any, kind: str) -> Shadow:
@@ -400,11 +400,11 @@ class Trace:
             raise self.refuse("lift-op", f"the number {value} has no place in a formula") from None
         return Shadow.of((), substitute(expr, self.fixed), kind)
 
-    def attach(self, tensor: Any, known: Shadow | Poison) -> None:
+    def attach(self, tensor: Any, known: Shadow | UnknownValue) -> None:
         """Set the symbolic value of a tensor."""
         setattr(tensor, SHADOW, (self, known, find_address(tensor)))
         if isinstance(known, Shadow):
-            self.memory.note(tensor, known.buffer)
+            self.memory.note_buffer(tensor, known.buffer)
 
     def is_known(self, tensor: Any) -> bool:
         """Whether the tensor is tracked by this run."""
@@ -414,18 +414,18 @@ class Trace:
     def copy(self, shadow: Shadow) -> Shadow:
         """A copy in memory of its own."""
         axes = self.like(*shadow.indices)
-        return Shadow.of(axes, self.read(shadow, tuple(map(at, axes))), shadow.kind)
+        return Shadow.of(axes, self.read_element(shadow, tuple(map(at, axes))), shadow.kind)
 
-    def read(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
+    def read_element(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element of a tensor at these places."""
-        inner = tuple(exprs.put(place, shadow.indices, places) for place in shadow.places)
-        return exprs.put(shadow.buffer.value, shadow.buffer.axes, inner)
+        inner = tuple(exprs.substitute_at(place, shadow.indices, places) for place in shadow.places)
+        return exprs.substitute_at(shadow.buffer.value, shadow.buffer.axes, inner)
 
     def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element as a number: 1 and 0 for truth values."""
-        return exprs.to_number(self.read(shadow, places), shadow.kind)
+        return exprs.to_number(self.read_element(shadow, places), shadow.kind)
 
-    def open(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
+    def open_element(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
         """Fresh indices of a tensor, and its element there as a number."""
         indices = self.like(*shadow.indices)
         return indices, self.read_number(shadow, tuple(map(at, indices)))
@@ -436,7 +436,7 @@ class Trace:
         places = [
             at(a) if a.extent is ir.ONE else at(b) for a, b in zip(shadow.indices, own, strict=True)
         ]
-        return self.read(shadow, places)
+        return self.read_element(shadow, places)
 
     def broadcast(self, *shadows: Shadow) -> tuple[ir.Index, ...]:
         """Fresh indices for the common shape."""
@@ -464,7 +464,9 @@ class Trace:
             raise RestartError(find_size_names(extent if values[0] == 1 else other.extent))
         return extent
 
-    def make(self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real") -> Shadow:
+    def make_tensor(
+        self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real"
+    ) -> Shadow:
         """A new tensor with these values, by an equation unless it is light."""
         value = exprs.tidy(value)
         if _is_light(value, kind):
@@ -502,7 +504,7 @@ class Trace:
     def note_view(self, shadow: Shadow) -> None:
         """Record a view that is assigned to a variable of the code."""
         if self.spot.name and shadow.kind == "real":
-            value = self.read(shadow, shadow.indices)
+            value = self.read_element(shadow, shadow.indices)
             if isinstance(value, ir.Access):
                 self.views.append(View(self.spot.name, shadow.indices, value))
 
@@ -518,7 +520,7 @@ class Trace:
     def note_result(self, found: Any) -> Any:
         """Record the result of such a definition for its variable; return it."""
         if not self.depth > 1 and self.is_known(found):
-            with suppress(PoisonedError):
+            with suppress(UnknownValueError):
                 self.note_view(self.shadow(found))
         return found
 
@@ -542,5 +544,7 @@ def _is_light(value: ir.Expr, kind: str) -> bool:
 
 def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) -> Shadow:
     """The view whose element at new indices is the old one's at `olds`."""
-    places = tuple(exprs.put(place, shadow.indices, tuple(olds)) for place in shadow.places)
+    places = tuple(
+        exprs.substitute_at(place, shadow.indices, tuple(olds)) for place in shadow.places
+    )
     return Shadow(tuple(indices), places, shadow.buffer)

@@ -1,4 +1,4 @@
-"""What each torch operation means, one file a family; each row carries its examples."""
+"""The table of torch operations: a file for each family, examples in each row."""
 
 from functools import cache
 
@@ -26,5 +26,5 @@ def _list_names() -> dict[str, Op]:
 
 
 def find_op(name: str) -> Op | None:
-    """The row of a function; None for one that is not known."""
+    """Return the row of a function; None if it is unknown."""
     return _list_names().get(name)

@@ -1,6 +1,6 @@
-"""Tensors that code makes; functions of elements: arithmetic, comparisons, logic; and sums.
+"""Constant tensors; elementwise arithmetic, comparisons and logic; reductions and products.
 
-Sums are reductions over axes, what keeps its axis, products in all their ranks, and matrices.
+Reductions include those that keep their axis (softmax, cumsum); products have all ranks.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
 from derive.frontend.torch import exprs
-from derive.frontend.torch.call import Act, Call, Op, op, write
+from derive.frontend.torch.call import Act, Call, Op, op, write_through
 from derive.frontend.torch.numbers import is_symbolic, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import functions
@@ -19,7 +19,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, Maker, find_spelt, open_call, read_definition
 from derive.ir.polynomial import Polynomial
 
-_MOST_PARTS = 8  # sizes in a list that is written out
+_MOST_PARTS = 8  # elements of a list with sizes that becomes a choice
 
 
 @op(
@@ -33,22 +33,24 @@ _MOST_PARTS = 8  # sizes in a list that is written out
 )
 def _fill(call: Call) -> Shadow:
     trace, name = call.trace, call.name
-    first = int(name.startswith("new_"))  # behind the tensor itself
+    first = int(name.startswith("new_"))  # after the tensor itself
     is_full = "full" in name
     if name.endswith("_like"):
         indices = trace.like(*call.shadow(0).indices)
     else:
-        asked = call.get(first, "size") if is_full else call.spread_args(first, "size")
+        asked = call.argument(first, "size") if is_full else call.spread_args(first, "size")
         indices = tuple(trace.index(trace.extent(length)) for length in asked)
-    value = call.get(first + 1, "fill_value") if is_full else int("ones" in name)
-    return trace.make(indices, _to_value(call, value), call.kind)
+    value = call.argument(first + 1, "fill_value") if is_full else int("ones" in name)
+    return trace.make_tensor(indices, _to_value(call, value), call.kind)
 
 
 def _to_value(call: Call, value: Any) -> ir.Expr:
-    """A number, or a tensor without axes, as what the result holds."""
+    """Return a number, or a tensor without axes, as an element of the result."""
     if hasattr(value, "dtype"):
         shadow = call.trace.shadow(value)
-        return _convert_value(call, shadow, call.trace.read(shadow, [ir.ZERO] * shadow.rank))
+        return _convert_value(
+            call, shadow, call.trace.read_element(shadow, [ir.ZERO] * shadow.rank)
+        )
     if call.kind == "bool":
         return ir.Truth(bool(value))
     if call.kind == "int" and not isinstance(value, int):
@@ -57,7 +59,7 @@ def _to_value(call: Call, value: Any) -> ir.Expr:
 
 
 def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
-    """An element of a tensor as what the result holds."""
+    """Convert an element of a tensor to the kind of the result."""
     if call.kind == shadow.kind:
         return value
     if shadow.kind == "complex" or (call.kind == "int" and shadow.kind == "real"):
@@ -74,8 +76,8 @@ def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
     "x[B, S]: x * torch.arange(1, end=x.shape[1] + 1)",
     "x[B, S]: x[:, :1] * torch.arange(0.5, 3.7)",
 )
-def _count(call: Call) -> Shadow:
-    """Start + step * index: one number alone is the end."""
+def _make_arange(call: Call) -> Shadow:
+    """Return start + step * index; a single argument is the end."""
     trace, given = call.trace, list(call.args)
     if any(not isinstance(each, (int, float)) for each in given):
         raise trace.refuse("lift-op", "arange to the value of a tensor is not known")
@@ -91,7 +93,7 @@ def _count(call: Call) -> Shadow:
     length = gap if is_one else -(-gap // step) if whole else gap / step
     index = trace.index(trace.extent(length if whole else math.ceil(length)))
     value = exprs.add(exprs.multiply(to_expr(step), at(index)), to_expr(start))
-    return trace.make((index,), value, call.kind)
+    return trace.make_tensor((index,), value, call.kind)
 
 
 @op(
@@ -102,9 +104,9 @@ def _count(call: Call) -> Shadow:
     "x[B, S]: x * x.new_tensor(0.5)",
 )
 def _literal(call: Call) -> Shadow:
-    """A number keeps what it carries; a table is told by its looks."""
+    """Keep the symbolic numbers in `data`; recognise a table without them by its values."""
     trace = call.trace
-    value = call.get(1 if call.name == "new_tensor" else 0, "data")
+    value = call.argument(1 if call.name == "new_tensor" else 0, "data")
     if hasattr(value, "dtype"):
         shadow = trace.shadow(value)
         if shadow.kind != call.kind:
@@ -113,7 +115,7 @@ def _literal(call: Call) -> Shadow:
         shared = find_address(value) == find_address(call.out)
         return shadow if shared else trace.copy(shadow)
     if isinstance(value, (int, float)):
-        return trace.make((), _to_value(call, value), call.kind)
+        return trace.make_tensor((), _to_value(call, value), call.kind)
 
     def open_list(part: Any) -> list[Any]:
         is_list = isinstance(part, (list, tuple))
@@ -130,11 +132,11 @@ def _literal(call: Call) -> Shadow:
     for number, each in reversed(list(enumerate(before))):
         here = exprs.compare("==", at(index), to_expr(number))
         found = (exprs.choose_truth if call.kind == "bool" else exprs.choose)(here, each, found)
-    return trace.make((index,), found, call.kind)
+    return trace.make_tensor((index,), found, call.kind)
 
 
 @op("data", "x[B, S]: y = x.clone(); y.data[0] = 4; y", is_view=True)
-def _share(call: Call) -> Shadow:
+def _share_data(call: Call) -> Shadow:
     return call.shadow(0)
 
 
@@ -149,7 +151,7 @@ def _share(call: Call) -> Shadow:
 )
 def _copy(call: Call) -> Shadow:
     value = call.shadow(1, "src" if call.name == "copy_" else "value")
-    write(call.trace, call.shadow(0), value)
+    write_through(call.trace, call.shadow(0), value)
     return call.shadow(0)
 
 
@@ -164,37 +166,37 @@ def _copy(call: Call) -> Shadow:
     is_view=True,
 )
 def _convert(call: Call) -> Shadow:
-    """Floats are one type, the others by what comes out."""
+    """Convert the kind; all float types are one kind."""
     trace, shadow = call.trace, call.shadow(0)
     if call.kind == shadow.kind:
         return shadow
     indices = trace.like(*shadow.indices)
-    value = trace.read(shadow, [at(index) for index in indices])
-    return trace.make(indices, _convert_value(call, shadow, value), call.kind)
+    value = trace.read_element(shadow, [at(index) for index in indices])
+    return trace.make_tensor(indices, _convert_value(call, shadow, value), call.kind)
 
 
-# Functions of elements, under broadcasting.
+# Elementwise functions, under broadcasting.
 
 
 def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[tuple[ir.Expr, str]]]:
-    """The common indices, and the elements with their kinds."""
+    """Return the broadcast indices, and the elements there with their kinds."""
     shadows = [call.trace.shadow(value) for value in values]
     indices = call.trace.broadcast(*shadows)
     return indices, [(call.trace.spread(shadow, indices), shadow.kind) for shadow in shadows]
 
 
 def _apply(call: Call, act: Callable[..., ir.Expr], *values: Any) -> Shadow:
-    """A function of numbers."""
+    """Apply a function of numbers elementwise."""
     indices, elements = _spread(call, *values)
     found = act(*(exprs.to_number(*each) for each in elements))
-    return call.trace.make(indices, found, call.kind)
+    return call.trace.make_tensor(indices, found, call.kind)
 
 
 def _map(names: str, act: Callable[..., ir.Expr], *examples: str, count: int = 2) -> Op:
-    """A row whose meaning is a function of one or two expressions; `alpha` scales the second."""
+    """Return the row of an elementwise function of `count` operands; `alpha` scales the second."""
 
     def run(call: Call) -> Shadow:
-        values = [call.get(k, ("input", "other")[k]) for k in range(count)]
+        values = [call.argument(k, ("input", "other")[k]) for k in range(count)]
         is_backward = call.name in {"rsub", "rdiv", "rpow"}
         values = values[::-1] if is_backward else values
         if "alpha" not in call.named:
@@ -210,7 +212,7 @@ def _divide(call: Call) -> Shadow:
     mode = call.named.get("rounding_mode")
     if mode not in {None, "floor"}:
         raise call.trace.refuse("lift-op", f"rounding_mode={mode!r} is not known")
-    values = call.get(0, "input"), call.get(1, "other")
+    values = call.argument(0, "input"), call.argument(1, "other")
     if mode is None:
         return _apply(call, exprs.divide, *values)
     return _apply(call, lambda *pair: ir.Call("floordiv", pair), *values)
@@ -218,36 +220,36 @@ def _divide(call: Call) -> Shadow:
 
 @op("floor_divide remainder", "x[S]: x[torch.arange(x.shape[0]) // 2]")
 def _whole(call: Call) -> Shadow:
-    """// and % of integers; of reals they are not known."""
+    """Return // or % of integers; those of reals are refused."""
     if call.kind != "int":
         raise call.trace.refuse("lift-op", f"{call.name} of real numbers is not known")
     name = "floordiv" if "floor" in call.name else "mod"
-    values = call.get(0, "input"), call.get(1, "other")
+    values = call.argument(0, "input"), call.argument(1, "other")
     return _apply(call, lambda *pair: ir.Call(name, pair), *values)
 
 
 @op("clamp clip", "x[S]: x.clamp(0.7, 1.2)", "x[S]: x.clamp(min=1)")
 def _clamp(call: Call) -> Shadow:
-    low, high = call.get(1, "min"), call.get(2, "max")
+    low, high = call.argument(1, "min"), call.argument(2, "max")
     name = "max" if high is None else "min" if low is None else "clip"
     given = [each for each in (low, high) if each is not None]
-    return _apply(call, lambda *values: ir.Call(name, values), call.get(0, "input"), *given)
+    return _apply(call, lambda *values: ir.Call(name, values), call.argument(0, "input"), *given)
 
 
 @op("eq ne lt le gt ge", "x[B, S]; y[S]: torch.where(x <= y, x, 0.0)")
 def _compare(call: Call) -> Shadow:
     relation = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[call.name]
-    indices, parts = _spread(call, call.get(0, "input"), call.get(1, "other"))
+    indices, parts = _spread(call, call.argument(0, "input"), call.argument(1, "other"))
     if {kind for _, kind in parts} == {"bool"} and relation in {"==", "!="}:
         same = _agree(parts[0][0], parts[1][0])
         found = same if relation == "==" else exprs.negate_truth(same)
     else:
         found = exprs.compare(relation, *(exprs.to_number(*part) for part in parts))
-    return call.trace.make(indices, found, "bool")
+    return call.trace.make_tensor(indices, found, "bool")
 
 
 def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """Are two conditions both true, or both not?"""
+    """Return the condition that two conditions have the same truth value."""
     both = ir.all_of(one, other)
     return ir.any_of(both, ir.all_of(exprs.negate_truth(one), exprs.negate_truth(other)))
 
@@ -259,9 +261,9 @@ def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     "x[S]; bool m[S]: torch.where(~m, x, 0.0)",
 )
 def _logic(call: Call) -> Shadow:
-    """And, or, xor, not of truth values; bits of integers are not known."""
+    """Return and, or, xor, not of truth values; bitwise operations on integers are refused."""
     prefix, _, word = call.name.partition("_")
-    given = [call.get(0, "input"), *([] if word == "not" else [call.get(1, "other")])]
+    given = [call.argument(0, "input"), *([] if word == "not" else [call.argument(1, "other")])]
     indices, parts = _spread(call, *given)
     if prefix == "bitwise" and any(kind != "bool" for _, kind in parts):
         raise call.trace.refuse("lift-op", f"{call.name} of integers is not known")
@@ -272,19 +274,19 @@ def _logic(call: Call) -> Shadow:
         "not": exprs.negate_truth,
     }
     found = acts[word](*(exprs.to_condition(*part) for part in parts))
-    return call.trace.make(indices, found, "bool")
+    return call.trace.make_tensor(indices, found, "bool")
 
 
 def _call_function(call: Call) -> Shadow:
-    """A function of the notation, under a name that torch has for it."""
+    """Apply a function of the notation that has this name in torch."""
     row = find_spelt(call.name, call.named)
     assert row is not None
     names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
-    elements = [call.get(k, word if k else "input") for k, word in enumerate(names)]
-    told = [call.get(len(names) + k, word) for k, word in enumerate(row.defaults)]
+    elements = [call.argument(k, word if k else "input") for k, word in enumerate(names)]
+    told = [call.argument(len(names) + k, word) for k, word in enumerate(row.defaults)]
     numbers = [read_definition(text, {}, _EXPRS) for text in row.defaults.values()]
     for k, (word, least) in enumerate(row.least.items(), len(names) + len(told)):
-        if call.get(k, word, least) < least:
+        if call.argument(k, word, least) < least:
             says = f"{call.name} with a {word} below {least} is not known"
             raise call.trace.refuse("lift-op", says)
     pairs = zip(told, numbers, strict=True)
@@ -307,7 +309,7 @@ _EXPRS = Maker(
 
 
 def _refuse_cut(call: Call) -> None:
-    """`dtype=torch.int64` cuts real numbers before they are reduced."""
+    """Refuse `dtype=torch.int64`, which truncates real numbers before a reduction."""
     if call.kind != "real" and call.shadow(0).kind == "real":
         raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
 
@@ -315,8 +317,8 @@ def _refuse_cut(call: Call) -> None:
 def _open_axes(
     call: Call, axes: Sequence[int], keepdim: bool
 ) -> tuple[tuple[ir.Index, ...], tuple[ir.Index, ...], ir.Expr]:
-    """Fresh indices of the result, the indices that are bound, and the element."""
-    fresh, value = call.trace.open(call.shadow(0))
+    """Return fresh indices of the result, the reduced indices, and the element."""
+    fresh, value = call.trace.open_element(call.shadow(0))
     bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ir.ONE)
     kept = [
         index if k not in axes else call.trace.index(ir.ONE)
@@ -330,73 +332,75 @@ def _reduce(call: Call, kind: str) -> Shadow:
     axes = call.axes(1, call.shadow(0).rank)
     _refuse_cut(call)
     indices, bound, value = _open_axes(call, axes, call.flag(2, "keepdim"))
-    return call.trace.make(indices, exprs.fold(kind, bound, value), call.kind)
+    return call.trace.make_tensor(indices, exprs.reduce_over(kind, bound, value), call.kind)
 
 
 @op("argmax", "x[B, S]; y[S]: y[x.argmax(1)]")
 def _find_place(call: Call) -> Shadow:
-    """The place of the largest."""
+    """Return the position of the largest element."""
     axes = (call.axis(1, call.shadow(0).rank),)
     indices, bound, value = _open_axes(call, axes, call.flag(2, "keepdim"))
     found = ir.Reduce("argmax", bound, ir.TRUE, value) if bound else ir.ZERO
-    return call.trace.make(indices, found, "int")
+    return call.trace.make_tensor(indices, found, "int")
 
 
 @op("var", "x[B, S]: x.var(1)")
 def _variance(call: Call) -> Shadow:
-    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
-    if isinstance(call.get(1, "dim"), bool):
+    """Variance for (dims, correction=, keepdim=), (dims, unbiased, keepdim) or (unbiased)."""
+    if isinstance(call.argument(1, "dim"), bool):
         correction, keepdim, axes = call.args[1], False, tuple(range(call.shadow(0).rank))
     else:
-        correction = call.named.get("correction", call.get(2, "unbiased", 1))
+        correction = call.named.get("correction", call.argument(2, "unbiased", 1))
         keepdim, axes = call.flag(3, "keepdim"), call.axes(1, call.shadow(0).rank)
     indices, bound, value = _open_axes(call, axes, keepdim)
-    found = exprs.fold("var", bound, value) if bound else exprs.subtract(value, value)
+    found = exprs.reduce_over("var", bound, value) if bound else exprs.subtract(value, value)
     if correction or correction is None:
         count = Polynomial.of(ir.product_of([index.extent for index in bound]))
         whole, less = count.to_expr(), 1 if correction in (None, True) else correction
-        _ = call.trace.to_int(whole) >= math.ceil(less)  # torch divides by 0 where it is not
+        _ = call.trace.to_int(whole) >= math.ceil(less)  # a condition: otherwise torch divides by 0
         share = exprs.divide(whole, exprs.subtract(whole, to_expr(less)))
         found = exprs.multiply(found, share)
-    return call.trace.make(indices, found, "real")
+    return call.trace.make_tensor(indices, found, "real")
 
 
 def _along(call: Call, kind: str) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank)
-    indices, value = trace.open(shadow)
+    indices, value = trace.open_element(shadow)
     if functions.ROWS[kind].normalizes and trace.may_be_empty(value):
         trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
     _refuse_cut(call)
     if indices[axis].extent is not ir.ONE:
         value = ir.Along(kind, indices[axis], ir.TRUE, value)
-    elif not functions.ROWS[kind].is_linear:  # over one place alone; nan stays nan
+    elif not functions.ROWS[kind].is_linear:  # an axis of length 1; nan stays nan
         gap = exprs.subtract(value, value)
         value = ir.Call("exp", (gap,)) if functions.ROWS[kind].normalizes else gap
-    return trace.make(indices, value, call.kind)
+    return trace.make_tensor(indices, value, call.kind)
 
 
 def _running(call: Call, kind: str) -> Shadow:
-    """A reduction over the places up to each place."""
+    """Return the reduction of the prefix up to each position."""
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank)
-    indices, value = trace.open(shadow)
+    indices, value = trace.open_element(shadow)
     _refuse_cut(call)
     if indices[axis].extent is not ir.ONE:
         inner = trace.indices.copy(indices[axis])
         upto = exprs.compare("<=", inner, indices[axis])
-        value = ir.Reduce(kind, (inner,), upto, exprs.put(value, (indices[axis],), (inner,)))
-    return trace.make(indices, value, call.kind)
+        value = ir.Reduce(
+            kind, (inner,), upto, exprs.substitute_at(value, (indices[axis],), (inner,))
+        )
+    return trace.make_tensor(indices, value, call.kind)
 
 
 def _of_matrix(call: Call, kind: str) -> Shadow:
-    """A function of the matrices in the last two axes."""
+    """Return a function of the matrices in the last two axes."""
     trace, shadow = call.trace, call.shadow(0)
     if shadow.rank < 2:
         raise trace.refuse("lift-op", f"{call.name} of a tensor of {shadow.rank} axes is not known")
     if call.flag(1, "upper"):
         raise trace.refuse("lift-op", f"{call.name} with upper=True is not known")
-    indices, value = trace.open(shadow)
+    indices, value = trace.open_element(shadow)
     *batch, rows, columns = indices
     trace.unify(rows.extent, columns.extent)
     keeps = functions.ROWS[kind].keeps
@@ -409,7 +413,7 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
         found = ir.Along(kind, rows, ir.TRUE, value, columns)
     else:
         found = ir.Reduce(kind, (rows, columns), ir.TRUE, value)
-    return trace.make(indices if keeps else batch, found, call.kind)
+    return trace.make_tensor(indices if keeps else batch, found, call.kind)
 
 
 # Products.
@@ -418,7 +422,7 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
 def _contract(
     call: Call, parts: Sequence[Shadow], names: Sequence[Sequence[str]], out: Sequence[str]
 ) -> Shadow:
-    """Sum over the names that are not in `out` of the product; a name is one index."""
+    """Return the product summed over the names that are not in `out`; a name is one index."""
     trace = call.trace
     indices: dict[str, ir.Index] = {}
     for part, own in zip(parts, names, strict=True):
@@ -434,8 +438,8 @@ def _contract(
         places = [at(old if old.extent is ir.ONE else indices[name]) for name, old in pairs]
         factors.append(trace.read_number(part, places))
     bound = [each for name, each in indices.items() if name not in out]
-    value = exprs.fold("sum", bound, exprs.multiply(*factors))
-    return trace.make([indices[name] for name in out], value, call.kind)
+    value = exprs.reduce_over("sum", bound, exprs.multiply(*factors))
+    return trace.make_tensor([indices[name] for name in out], value, call.kind)
 
 
 @op(
@@ -446,7 +450,7 @@ def _contract(
     "x[B, S]; y[S]: torch.mv(x, y)",
 )
 def _matmul(call: Call) -> Shadow:
-    """Leading axes are broadcast."""
+    """Return the matrix product; leading axes are broadcast."""
     second = next((name for name in ("mat2", "vec", "tensor") if name in call.named), "other")
     one, other = call.shadow(0), call.shadow(1, second)
     lead = [f"b{k}" for k in range(max(one.rank, other.rank) - 2)]
@@ -466,8 +470,8 @@ def _matmul(call: Call) -> Shadow:
     "x[B, S]; y[S, T]: torch.einsum(x, [0, 1], y, [1, 2], [0, 2])",
 )
 def _einsum(call: Call) -> Shadow:
-    """The equation and the operands; lists of numbers are indices."""
-    first, rest = call.get(0, "equation"), call.args[1:]
+    """Return the contraction of an equation string, or of sublists of numbers."""
+    first, rest = call.argument(0, "equation"), call.args[1:]
     if isinstance(first, str):
         operands = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
     else:
@@ -486,7 +490,7 @@ def _einsum(call: Call) -> Shadow:
 @op("tensordot", "x[B, S, D]; y[D, S]: torch.tensordot(x, y, ([1, 2], [1, 0]))")
 def _tensordot(call: Call) -> Shadow:
     one, other = call.shadow(0, "a"), call.shadow(1, "b")
-    dims = call.get(2, "dims", 2)
+    dims = call.argument(2, "dims", 2)
     if isinstance(dims, int):
         count = int(dims)
         dims = range(one.rank - count, one.rank), range(count)

@@ -1,8 +1,8 @@
 # ruff: noqa: N803 - the names of parameters are torch's
-"""Functions of torch that are made of others, each by its definition in torch's own words.
+"""Functions of torch that are defined by other functions of torch.
 
-A row is its names, the definition, and examples. The parameters are torch's: those that a call may
-name. The definition runs in place of the call, and is judged beside what torch gives.
+A row is its names, the definition, and examples. The parameters have torch's names, for keyword
+arguments. The definition runs in place of the call, and its results are checked against torch's.
 """
 
 import math
@@ -25,29 +25,29 @@ def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:
     raise refuse(code, says, help=help)
 
 
-# Tensors put together, taken apart, moved.
+# Joins, splits, permutations of elements.
 
 
 def _stack(tensors: Any, axis: int, vectors: int) -> Any:
-    """Joined along an axis; vectors as rows or columns of a matrix, or as they are."""
+    """Join along an axis; vectors get an axis of length 1 at `vectors`, none if it is negative."""
     if vectors < 0 and all(each.dim() == 1 for each in tensors):
         return torch.cat(tensors, 0)
     wide = [each.unsqueeze(vectors) if each.dim() == 1 else each for each in tensors]
     return torch.cat(wide, axis)
 
 
-def _keep(input: Any, inside: Any) -> Any:
-    """The elements there, and 0 elsewhere."""
+def _keep_inside(input: Any, inside: Any) -> Any:
+    """Return the elements inside, and 0 elsewhere."""
     return torch.where(inside, input, False if input.dtype is torch.bool else 0)
 
 
 def _triangle(input: Any, diagonal: Any = 0, *, keep: Callable[[Any, Any], Any]) -> Any:
     rows, columns = (torch.arange(length) for length in input.shape[-2:])
-    return _keep(input, keep(columns - rows[:, None], diagonal))
+    return _keep_inside(input, keep(columns - rows[:, None], diagonal))
 
 
 def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
-    """Each element several times in a row."""
+    """Repeat each element."""
     if not isinstance(repeats, int) or dim is None:
         unknown("repeat_interleave without a dimension is not known")
     axis = dim % input.dim()
@@ -57,7 +57,7 @@ def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
 
 
 def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
-    """Whole copies one after the other along each axis, `tile` of one axis along the last."""
+    """Concatenate copies along each axis; fewer counts than axes apply to the last axes."""
     given = (*named.values(), *counts)
     counts = tuple(given[0]) if isinstance(given[0], (tuple, list)) else given
     input = input[(None,) * (len(counts) - input.dim())]
@@ -69,7 +69,7 @@ def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
 
 
 def _ask(input: Any, dim: Any = None, keepdim: bool = False, *, kind: str) -> Any:
-    """Of truths as 1 and 0 the largest, or the smallest, is 1."""
+    """Return whether the largest ("amax") or the smallest ("amin") of the truth values is 1."""
     truths = input if input.dtype is torch.bool else input != 0
     return getattr(truths.long(), kind)(() if dim is None else dim, keepdim) > 0
 
@@ -80,7 +80,7 @@ def _flip(input: Any, dim: int) -> Any:
 
 
 def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
-    """The elements moved on, and the last ones first."""
+    """Rotate the elements along axes, or in flat order."""
     if dims is None or dims in ((), []):
         return input.flatten().roll(shifts, 0).view(input.shape)
     for shift, dim in zip(to_list(shifts), to_list(dims), strict=True):
@@ -90,7 +90,7 @@ def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """A border of one number, or of elements: turned back, the next one, those of the other end."""
+    """Pad by a constant, by reflection, by the nearest element, or circularly."""
     if mode == "constant":
         return torch.constant_pad_nd(input, pad, 0 if value is None else value)
     for dim, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
@@ -103,7 +103,7 @@ def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any
         elif mode == "replicate":
             places = places.clamp(0, length - 1)
         else:
-            _ = length > max(before, after)  # the code runs so while it is
+            _ = length > max(before, after)  # records the condition
             places = places if not is_symbolic(before) and before == 0 else places.abs()
             back = length - 1 - (length - 1 - places).abs()
             places = places if not is_symbolic(after) and after == 0 else back
@@ -121,7 +121,7 @@ def _interpolate(  # noqa: PLR0913, PLR0917 - torch's
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """Axis by axis: place i of the result lies at a place of the input, or between some."""
+    """Resample axis by axis; the ratio of lengths is the scale factor or that of the sizes."""
     if antialias:
         unknown("interpolation with antialias is not known")
     rank = input.dim() - 2
@@ -148,14 +148,14 @@ def _interpolate(  # noqa: PLR0913, PLR0917 - torch's
 def _resample(  # noqa: PLR0913, PLR0917 - one axis of a call
     input: Any, dim: int, places: Any, ratio: tuple[Any, Any], mode: str, is_at_ends: bool
 ) -> Any:
-    """One axis: place i lies at i*over/under, or its middle at that of the input's."""
+    """Resample one axis: output i samples input i*over/under, by its start or by its centre."""
     (over, under), last = ratio, input.shape[dim] - 1
     if mode == "nearest":
         return input.index_select(dim, (places * over // under).clamp(0, last))
     over, under, shift = over * 2, under * 2, over - (0 if mode == "nearest-exact" else under)
     if mode == "nearest-exact":
         return input.index_select(dim, ((places * over + shift) // under).clamp(0, last))
-    if is_at_ends:  # the first on the first, the last on the last
+    if is_at_ends:  # align_corners: the end points coincide
         end = places.shape[0] - 1
         over, under, shift = (last, end, 0) if end > 0 else (0, 1, 0)
     line = places * over + shift
@@ -226,7 +226,7 @@ def _chunk(input: Any, chunks: int, dim: int = 0) -> Any:
 
 
 def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Into so many pieces, the first ones longer by one, or at places."""
+    """Split into pieces of nearly equal length, the longer ones first, or at positions."""
     total = input.shape[dim]
     if isinstance(indices_or_sections, (tuple, list)):
         ends = [*(clamp(each, total) for each in indices_or_sections), total]
@@ -248,18 +248,18 @@ def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
     return x
 
 
-# Elements.
+# Elementwise functions.
 
 
 def _if_real(input: Any, test: Callable[[Any], Any], otherwise: bool) -> Any:
-    """A question about what only real numbers can be; nan is neither finite nor infinite."""
+    """Return a test of real numbers, or `otherwise` for other kinds; nan fails every test."""
     if input.is_floating_point():
         return test(input)
     return torch.full_like(input, otherwise, dtype=torch.bool)
 
 
 def _log_times(input: Any, other: Any) -> Any:
-    """0 where the input is 0, whatever the other is, but for nan."""
+    """Return input * log(other), and 0 where the input is 0 and the other is not nan."""
     if not hasattr(other, "log"):
         return input * apply_to("log", math.log, other)
     if not hasattr(input, "dim"):
@@ -274,7 +274,7 @@ def _log_times(input: Any, other: Any) -> Any:
 def _extreme(
     input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, kind: str
 ) -> Any:
-    """Largest and smallest: of all, of two tensors, or along one axis with the places."""
+    """Return the extreme of all elements, of two tensors, or along an axis with its positions."""
     other = dim if hasattr(dim, "dtype") else other
     if other is not None:
         return getattr(torch, f"{kind}imum")(input, other)
@@ -285,7 +285,7 @@ def _extreme(
 
 
 def _extreme_so_far(input: Any, dim: int, *, kind: str) -> Any:
-    """The largest up to each place, and the last place that has it."""
+    """Return the running extreme, and the last position at which it occurs."""
     rows = input.movedim(dim, -1).unsqueeze(-2)
     places = torch.arange(rows.shape[-1], device=input.device)
     so_far, edge = places <= places[:, None], -torch.inf if kind == "max" else torch.inf
@@ -354,7 +354,7 @@ def _find_sign_and_log(A: Any) -> Any:
 
 
 def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Beta * input + alpha * product, as the addmm family has it; mat1 goes before mat2."""
+    """Return the definition of the addmm family: beta * input + alpha * product."""
 
     def run(input: Any, *factors: Any, beta: float = 1, alpha: float = 1, **named: Any) -> Any:
         product = multiply(*factors, *(named[name] for name in sorted(named)))
@@ -364,7 +364,7 @@ def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return run
 
 
-def _add(found: Any, bias: Any) -> Any:
+def _add_bias(found: Any, bias: Any) -> Any:
     return found if bias is None else found + bias
 
 
@@ -415,7 +415,7 @@ OPS = (
         lambda input, offset=0, dim1=-2, dim2=-1: (
             unknown("diag_embed beside the diagonal is not known")
             if offset or (dim1, dim2) != (-2, -1)
-            else _keep(input.unsqueeze(-1), torch.eye(input.shape[-1], dtype=torch.bool))),
+            else _keep_inside(input.unsqueeze(-1), torch.eye(input.shape[-1], dtype=torch.bool))),
         "x[B, S]: x.diag_embed()"),
     composite("diag",
         lambda input, diagonal=0: (input.diag_embed(diagonal) if input.dim() == 1
@@ -563,11 +563,11 @@ OPS = (
         "x[S]; y[T]: torch.outer(x, y)"),
     composite("linear",
         lambda input, weight, bias=None: (
-            _add(input @ (weight.mT if weight.dim() > 1 else weight), bias)),
+            _add_bias(input @ (weight.mT if weight.dim() > 1 else weight), bias)),
         "x[B, S]; w[T, S]; b[T]: torch.nn.functional.linear(x, w, b)"),
     composite("bilinear",
         lambda input1, input2, weight, bias=None: (
-            _add(torch.einsum("...i,...j,oij->...o", input1, input2, weight), bias)),
+            _add_bias(torch.einsum("...i,...j,oij->...o", input1, input2, weight), bias)),
         "x[B, S]; y[B, T]; w[O, S, T]: torch.nn.functional.bilinear(x, y, w)"),
     composite("multi_dot chain_matmul linalg_multi_dot",
         lambda *tensors: reduce(matmul,

@@ -1,6 +1,6 @@
-"""Parts of layers by their definitions: recurrent ones step by step, bags, the largest elements.
+"""Definitions of recurrent layers, bags of embeddings, topk and scatter.
 
-A recurrent layer inside other code is written out step by step, so that their number is no size.
+A recurrent layer inside other code is unrolled, so its steps must be a number, not a size.
 Source: the equations in the documentation of torch.nn.
 """
 
@@ -22,7 +22,7 @@ _NN = "torch.nn.functional"
 
 
 def _find_gates(input: Any, h: Any, weights: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
-    """What comes from below and what from before, gate by gate."""
+    """Return the linear maps of the input and of the previous state, gate by gate."""
     biases = weights[2:] or (None, None)
     below, before = (
         torch.unflatten(torch.nn.functional.linear(value, weight, bias), -1, (count, h.shape[-1]))
@@ -54,7 +54,7 @@ def _step_lstm(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tup
 def _run_cell(
     input: Any, hx: Any, *weights: Any, step: Callable[..., tuple[Any, ...]], **named: Any
 ) -> Any:
-    """One step; of a cell without biases they are None, or left out."""
+    """Run one step of a cell; absent biases are None or left out."""
     given = [each for each in (*weights, *named.values()) if each is not None]
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
     found = step(input, states, given)
@@ -74,7 +74,7 @@ def _run_layers(  # noqa: PLR0913, PLR0917 - torch's
     *,
     step: Callable[..., tuple[Any, ...]],
 ) -> tuple[Any, ...]:
-    """All values of the last layer, and the last ones of each layer and way."""
+    """Return the outputs of the last layer, and the final states of each layer and direction."""
     if not isinstance(num_layers, int) or isinstance(num_layers, bool):
         unknown("a recurrent layer of packed sequences is not known")
     if dropout and train and num_layers > 1:
@@ -106,7 +106,7 @@ def _run_layers(  # noqa: PLR0913, PLR0917 - torch's
 
 
 def _embed_bags(*args: Any, **named: Any) -> Any:
-    """Bags of one length: their rows added up, their mean, or their largest elements."""
+    """Return the sums, means or maxima of the rows of bags of one length."""
     bound = signature(torch.nn.functional.embedding_bag).bind(*args, **named)
     bound.apply_defaults()
     given = bound.arguments
@@ -135,7 +135,7 @@ def _normalize_weight(v: Any, g: Any, dim: int = 0) -> Any:
 def _find_largest(
     input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Any:
-    """The largest elements one after the other; each is left out when the next one is found."""
+    """Return the k largest elements, found one by one with the earlier ones masked."""
     if is_symbolic(k):
         unknown("topk of as many as a size says is not known", help="give it a number")
     last = (input if largest else -input).movedim(dim, -1)
@@ -145,7 +145,7 @@ def _find_largest(
     while len(places) < k:
         last = last.masked_fill(taken, -math.inf)
         place = last.argmax(-1, True)
-        again = reduce(or_, [place == each for each in places])  # where all others are -oo
+        again = reduce(or_, [place == each for each in places])  # all others are -oo
         place = torch.where(again, (~taken).long().argmax(-1, True), place)
         places.append(place)
         taken = taken | (every == place)
@@ -155,7 +155,7 @@ def _find_largest(
 
 
 def _scatter(input: Any, dim: int, index: Any, src: Any, **_: Any) -> Any:
-    """The elements with those of another one at few places of an axis."""
+    """Write elements at a few positions of an axis."""
     if is_symbolic(index.shape[dim]) or index.dim() != input.dim():
         unknown("scatter of as many places as a size says is not known", help="use index_add")
     whole, places = input.movedim(dim, -1), index.movedim(dim, -1)

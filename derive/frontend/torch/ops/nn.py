@@ -1,9 +1,9 @@
-"""Layers and losses: each by its definition in other functions of torch, or by its windows.
+"""Layers and losses, defined by other functions of torch or by windows.
 
-    conv       x[step*i + gap*k - edge]           the places of output i, as k goes along the window
-    transposed x[(i + edge - gap*k)//step]        the outputs that reach place i, where step divides
+    conv       x[step*i + gap*k - edge]           position k of the window of output i
+    transposed x[(i + edge - gap*k)//step]        the inputs that reach output i, if step divides
 
-What lies outside a window counts as 0, or not at all: the place stands behind a condition.
+A position outside the input counts as 0 or is left out, so every read has a condition.
 """
 
 import math
@@ -28,7 +28,7 @@ from derive.libraries import internals, torch
 
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
-    """Less the mean, over the root of the variance; both get axes of length 1 behind them."""
+    """Subtract the mean, divide by the standard deviation; both get trailing axes of length 1."""
     if moments is None:  # each is a step with a name
         mean = trace.note_name("mu", input.mean(dims))
         moments = mean, trace.note_name("variance", input.var(dims, correction=0))
@@ -37,7 +37,7 @@ def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = 
 
 
 def _scale(input: Any, weight: Any, bias: Any, behind: int = 0) -> Any:
-    """Each channel by its weight, with its bias."""
+    """Multiply each channel by its weight and add its bias."""
     place = (..., *[None] * behind)
     input = input if weight is None else input * weight[place]
     return input if bias is None else input + bias[place]
@@ -59,7 +59,7 @@ def _rms_norm(
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    """Channel c of C stands in group c*groups // C, which holds C // groups of them."""
+    """Standardise each group; channel c of C is in group c*groups // C, of C // groups channels."""
     channels, behind = input.shape[1], input.dim() - 2
     if weight is not None and num_groups != 1:
         channels = int(channels)  # the module's own number
@@ -82,9 +82,9 @@ def _group_norm(
 def _unroll(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Any:
-    """The windows as columns: row (c*K + k)*L + l of each."""
+    """Return the windows as columns; row (c*K + k)*L + l holds element (k, l) of channel c."""
     lengths, gaps, edges, steps = (
-        _spell(each, 2) for each in (kernel_size, dilation, padding, stride)
+        _repeat_for_axes(each, 2) for each in (kernel_size, dilation, padding, stride)
     )
     input = torch.constant_pad_nd(input, (edges[1], edges[1], edges[0], edges[0]), 0)
     places = []
@@ -127,9 +127,9 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
 
 
 def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
-    """A loss by its elements, or by them and their weights, of those arguments that `find` names.
+    """Return the row of a loss; `find` computes its elements, or a pair of elements and weights.
 
-    Torch's signature says which arguments there are; the others have to be left out.
+    `find` has the arguments that it names; a call may not set the others of torch's signature.
     """
 
     def run(*args: Any, **named: Any) -> Any:
@@ -174,7 +174,7 @@ def _cross_entropy(
 
 
 def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
-    """The target has no entry below zero: an index that is ignored would be one."""
+    """Elements of the loss; no target is negative, so a negative ignore_index has no effect."""
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
             unknown("weights or ignored classes of one row are not known")
@@ -198,7 +198,7 @@ def _binary_logits(input: Any, target: Any, weight: Any, pos_weight: Any) -> Any
 
 
 def _binary(input: Any, target: Any, weight: Any) -> Any:
-    """Logarithms are at least -100."""
+    """Return the elements of binary cross-entropy; torch clamps logarithms at -100."""
     yes, no = input.log().clamp(min=-100), (1 - input).log().clamp(min=-100)
     losses = (target - 1) * no - target * yes
     return losses if weight is None else losses * weight
@@ -343,10 +343,10 @@ OPS = (
 
 @dataclass(frozen=True)
 class Window:
-    """One axis of a window: its length, how far it moves, and what is put beside the input."""
+    """One axis of a window: length, stride, dilation, and the padding before and after."""
 
     length: ir.Expr
-    step: int  # these may be symbolic
+    step: int  # step, gap, before and after may be symbolic
     gap: int
     before: int
     after: int
@@ -354,7 +354,7 @@ class Window:
 
 @dataclass
 class Opened:
-    """Indices of the outputs, indices in the windows, the places, and the conditions on them."""
+    """Indices of the outputs, indices in the windows, the places read, and their conditions."""
 
     outer: list[ir.Index]
     inner: list[ir.Index]
@@ -362,14 +362,14 @@ class Opened:
     inside: list[ir.Expr]
 
     def sum(self, part: Sequence[ir.Index], *factors: ir.Expr, kind: str = "sum") -> ir.Expr:
-        """The product reduced, 0 where a condition does not hold."""
+        """Reduce the product, with 0 where a condition fails."""
         inside = ir.all_of(*self.inside)
         bracket = () if inside is ir.TRUE else (exprs.choose(inside, ir.ONE, ir.ZERO),)
-        return exprs.fold(kind, [*part, *self.inner], multiply(*bracket, *factors))
+        return exprs.reduce_over(kind, [*part, *self.inner], multiply(*bracket, *factors))
 
 
-def _spell(value: Any, count: int) -> list[Any]:
-    """One number for each of the axes."""
+def _repeat_for_axes(value: Any, count: int) -> list[Any]:
+    """Return a list with one number for each axis."""
     given = to_list(value)
     return given * count if len(given) == 1 else given
 
@@ -378,8 +378,10 @@ def _find_windows(
     trace: Trace, lengths: Sequence[ir.Expr], steps: Any, gaps: Any, padding: Any
 ) -> list[Window]:
     count, found = len(lengths), []
-    edges = _spell(0 if padding == "valid" else padding, count)
-    spelt = zip(lengths, _spell(steps, count), _spell(gaps, count), edges, strict=False)
+    edges = _repeat_for_axes(0 if padding == "valid" else padding, count)
+    spelt = zip(
+        lengths, _repeat_for_axes(steps, count), _repeat_for_axes(gaps, count), edges, strict=False
+    )
     for length, step, gap, edge in spelt:
         before = after = edge
         if padding == "same":
@@ -392,14 +394,14 @@ def _find_windows(
 
 
 def _fix(trace: Trace, extent: ir.Expr) -> int:
-    """An extent that is used as a number."""
+    """Return an extent as a number; restart with its sizes fixed."""
     if names := find_size_names(extent):
         raise RestartError(names)
     return trace.number(extent)
 
 
-def _count(trace: Trace, extent: ir.Expr, window: Window) -> ir.Expr:
-    """How many places a window has."""
+def _count_positions(trace: Trace, extent: ir.Expr, window: Window) -> ir.Expr:
+    """Return the number of positions of a window."""
     room = trace.to_int(extent) + window.before + window.after
     room -= window.gap * (trace.to_int(window.length) - 1) + 1
     form, step = to_form(room), to_form(window.step)
@@ -412,20 +414,20 @@ def _count(trace: Trace, extent: ir.Expr, window: Window) -> ir.Expr:
 
 
 def _index_like(trace: Trace, index: ir.Index, extent: ir.Expr) -> ir.Index:
-    """A fresh index of another extent, for what was counted by an index."""
+    """Return a fresh index of another extent with the hint of an index."""
     size = index.extent.name if isinstance(index.extent, ir.Size) else ""
     return trace.index(extent, hint_of(index) or (size.lower() if size.isupper() else ""))
 
 
 def _index_inside(trace: Trace, window: Window) -> ir.Index:
-    """A fresh index in a window, under a name of its own where no size names it."""
+    """Return a fresh index in a window, named k unless its extent is a size."""
     return trace.index(window.length, "" if isinstance(window.length, ir.Size) else "k")
 
 
-def _open(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> Opened:
+def _open_windows(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> Opened:
     found = Opened([], [], [], [])
     for own, window in zip(axes, windows, strict=True):
-        found.outer.append(_index_like(trace, own, _count(trace, own.extent, window)))
+        found.outer.append(_index_like(trace, own, _count_positions(trace, own.extent, window)))
         found.inner.append(_index_inside(trace, window))
         moved = multiply(to_expr(window.step), at(found.outer[-1]))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
@@ -435,10 +437,10 @@ def _open(trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window]) -> 
     return found
 
 
-def _open_back(
+def _open_transposed(
     trace: Trace, axes: Sequence[ir.Index], windows: Sequence[Window], more: Sequence[Any]
 ) -> Opened:
-    """The same of a transposed convolution; `more` is put behind the outputs."""
+    """Return the places that a transposed convolution reads; `more` is the output padding."""
     outer = []
     for own, window, extra in zip(axes, windows, more, strict=True):
         step, gap = to_expr(window.step), to_expr(window.gap)
@@ -446,13 +448,13 @@ def _open_back(
         far = multiply(step, subtract(own.extent, ir.ONE))
         length = add(far, reach, to_expr(1 + extra - 2 * window.before))
         outer.append(_index_like(trace, own, trace.extent(Polynomial.of(length))))
-    return _look_back(trace, outer, [own.extent for own in axes], windows)
+    return _open_reaching(trace, outer, [own.extent for own in axes], windows)
 
 
-def _look_back(
+def _open_reaching(
     trace: Trace, outer: list[ir.Index], counts: Sequence[ir.Expr], windows: Sequence[Window]
 ) -> Opened:
-    """The windows, so many along each axis, that reach a place."""
+    """Return the windows that reach a position; `counts` are their numbers along each axis."""
     found = Opened(outer, [], [], [])
     for own, count, window in zip(outer, counts, windows, strict=True):
         step = to_expr(window.step)
@@ -484,29 +486,29 @@ def _look_back(
     f"x[B, C, S, T, U]; w[C, O, 2, 1, 2]: {_NN}.conv_transpose3d(x, w)",
 )
 def _convolve(call: Call) -> Shadow:
-    """A convolution; in a transposed one every output gathers the inputs that reach it."""
+    """Return a convolution; in a transposed one every output gathers the inputs that reach it."""
     trace, given, weight = call.trace, call.shadow(0), call.shadow(1, "weight")
     is_transposed = "transpose" in call.name
     value = given if given.rank == weight.rank else insert_axis(trace, given, 0)
     batch, channel = trace.like(*value.indices[:2])
     first, second = weight.indices[:2]
-    groups = call.get(6, "groups", 1)
+    groups = call.argument(6, "groups", 1)
     number = trace.extent(groups)
-    how = call.get(7 if is_transposed else 5, "dilation", 1), call.get(4, "padding", 0)
-    windows = _find_windows(trace, weight.shape[2:], call.get(3, "stride", 1), *how)
+    how = call.argument(7 if is_transposed else 5, "dilation", 1), call.argument(4, "padding", 0)
+    windows = _find_windows(trace, weight.shape[2:], call.argument(3, "stride", 1), *how)
 
     def group(out: ir.Index, each: int, length: int, part: ir.Index) -> ir.Expr:
-        """The channel that stands at a part of the group of an output."""
+        """Return the channel at position `part` in the group of an output."""
         number = ir.Call("floordiv", (at(out), to_expr(each)))
         return affine.simplify_place(add(multiply(to_expr(length), number), at(part)))
 
     def index_number(index: ir.Index, hint: str) -> ir.Index:
-        """A fresh index like another, under a name of its own where its extent is a number."""
+        """Return a fresh index like another, with this hint if its extent is a number."""
         return trace.index(index.extent, hint if isinstance(index.extent, ir.Number) else "")
 
     if is_transposed:
-        more = _spell(call.get(5, "output_padding", 0), weight.rank - 2)
-        opened = _open_back(trace, value.indices[2:], windows, more)
+        more = _repeat_for_axes(call.argument(5, "output_padding", 0), weight.rank - 2)
+        opened = _open_transposed(trace, value.indices[2:], windows, more)
         trace.unify(channel.extent, first.extent)
         part, out = channel, index_number(second, "o")
         source, which = at(part), at(out)
@@ -518,13 +520,13 @@ def _convolve(call: Call) -> Shadow:
             which = affine.simplify_place(ir.Call("mod", (at(out), second.extent)))
         rows = source, which
     else:
-        opened = _open(trace, value.indices[2:], windows)
+        opened = _open_windows(trace, value.indices[2:], windows)
         part, out = channel, index_number(first, "o")
         if not is_symbolic(groups) and groups == 1:
             trace.unify(channel.extent, second.extent)
             source = at(part)
         elif second.extent is ir.ONE and trace.number(out.extent) == trace.number(number):
-            for extent in (number, channel.extent):  # each channel by itself
+            for extent in (number, channel.extent):  # a depthwise convolution
                 trace.unify(extent, out.extent)
             part, source = second, at(out)
         else:
@@ -536,11 +538,13 @@ def _convolve(call: Call) -> Shadow:
     taken = trace.read_number(value, [at(batch), source, *opened.places])
     kernel = trace.read_number(weight, [*rows, *map(at, opened.inner)])
     total = opened.sum([part], taken, kernel)
-    if call.get(2, "bias") is not None:
+    if call.argument(2, "bias") is not None:
         bias = call.shadow(2, "bias")
         trace.unify(bias.shape[0], out.extent)
         total = add(total, trace.read_number(bias, [at(out)]))
-    return trace.make((*([batch] if value is given else []), out, *opened.outer), total, "real")
+    return trace.make_tensor(
+        (*([batch] if value is given else []), out, *opened.outer), total, "real"
+    )
 
 
 @op(
@@ -549,23 +553,29 @@ def _convolve(call: Call) -> Shadow:
     f"x[B, 4, S]: {_NN}.fold(x, (x.shape[2] + 1, 2), (2, 2))",
 )
 def _roll_up(call: Call) -> Shadow:
-    """The columns put back and added up: every place gathers the windows that reach it."""
+    """Return the sum of overlapping columns; every position gathers the windows that reach it."""
     trace, value = call.trace, call.shadow(0)
-    lengths = [to_expr(n) for n in _spell(call.get(2, "kernel_size"), 2)]
-    how = call.get(5, "stride", 1), call.get(3, "dilation", 1), call.get(4, "padding", 0)
+    lengths = [to_expr(n) for n in _repeat_for_axes(call.argument(2, "kernel_size"), 2)]
+    how = (
+        call.argument(5, "stride", 1),
+        call.argument(3, "dilation", 1),
+        call.argument(4, "padding", 0),
+    )
     windows = _find_windows(trace, lengths, *how)
-    sizes = map(trace.extent, _spell(call.get(1, "output_size"), 2))
+    sizes = map(trace.extent, _repeat_for_axes(call.argument(1, "output_size"), 2))
     whole = [trace.index(size, hint) for size, hint in zip(sizes, "hw", strict=True)]
-    counts = [_count(trace, i.extent, window) for i, window in zip(whole, windows, strict=True)]
+    counts = [
+        _count_positions(trace, i.extent, window) for i, window in zip(whole, windows, strict=True)
+    ]
     trace.unify(value.shape[-1], multiply(*counts))
     rest = trace.like(*value.indices[:-2])
     channels = trace.to_int(value.shape[-2]) // math.prod(map(trace.number, lengths))
     channel = trace.index(trace.extent(channels), "c")
-    opened = _look_back(trace, whole, counts, windows)
+    opened = _open_reaching(trace, whole, counts, windows)
     row = affine.ravel([at(channel), *map(at, opened.inner)], [channel.extent, *lengths])
     column = affine.ravel(opened.places, counts)
     taken = trace.read_number(value, [*map(at, rest), row.to_expr(), column.to_expr()])
-    return trace.make((*rest, channel, *whole), opened.sum([], taken), "real")
+    return trace.make_tensor((*rest, channel, *whole), opened.sum([], taken), "real")
 
 
 _MAX = "kernel_size stride padding dilation ceil_mode return_indices"
@@ -573,43 +583,44 @@ _MEAN = "kernel_size stride padding ceil_mode count_include_pad divisor_override
 
 
 def _pool(call: Call, kind: str, count: int) -> Shadow:
-    """The largest or the mean of each window."""
+    """Return the maximum or the mean of each window."""
     trace, value = call.trace, call.shadow(0)
     words = (_MAX if kind == "max" else _MEAN).split()
     defaults = {"dilation": 1, "padding": 0}
-    given = {name: call.get(k, name, defaults.get(name)) for k, name in enumerate(words, 1)}
-    lengths = [to_expr(n) for n in _spell(given["kernel_size"], count)]
+    given = {name: call.argument(k, name, defaults.get(name)) for k, name in enumerate(words, 1)}
+    lengths = [to_expr(n) for n in _repeat_for_axes(given["kernel_size"], count)]
     stride = given["kernel_size"] if given["stride"] in (None, [], ()) else given["stride"]
     windows = _find_windows(trace, lengths, stride, given.get("dilation", 1), given["padding"])
     if given.get("return_indices"):
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
     own = value.indices[-count:]
-    if given["ceil_mode"]:  # a last window that begins inside, or before it, may reach over the end
+    # a last window may reach past the end if it begins inside or in the padding before
+    if given["ceil_mode"]:
         reach = [w.gap * (trace.to_int(w.length) - 1) for w in windows]
         more = [min(w.after + w.step - 1, r) for w, r in zip(windows, reach, strict=True)]
         windows = [replace(w, after=n) for w, n in zip(windows, more, strict=True)]
-    opened = _open(trace, own, windows)
+    opened = _open_windows(trace, own, windows)
     rest = trace.like(*value.indices[:-count])
     taken = trace.read_number(value, [*map(at, rest), *opened.places])
     if given.get("divisor_override") is not None:
         found = exprs.divide(opened.sum([], taken), to_expr(given["divisor_override"]))
     elif kind == "max" or given["count_include_pad"] is False:
-        found = exprs.fold(kind, opened.inner, taken, ir.all_of(*opened.inside))
-    else:  # what is put beside the input counts, what lies beyond that does not
+        found = exprs.reduce_over(kind, opened.inner, taken, ir.all_of(*opened.inside))
+    else:  # the padding counts in the mean; positions beyond it do not
         ends = [add(i.extent, to_expr(w.before)) for i, w in zip(own, windows, strict=True)]
         counted = [exprs.decide("<", *pair) for pair in zip(opened.places, ends, strict=True)]
         bracket = exprs.choose(ir.all_of(*opened.inside), ir.ONE, ir.ZERO)
         whole = multiply(bracket, taken)
-        found = exprs.fold(kind, opened.inner, whole, ir.all_of(*counted))
-    return trace.make((*rest, *opened.outer), found, "real")
+        found = exprs.reduce_over(kind, opened.inner, whole, ir.all_of(*counted))
+    return trace.make_tensor((*rest, *opened.outer), found, "real")
 
 
 def _adapt(call: Call, kind: str, count: int) -> Shadow:
-    """A pool to so many places: place i looks from i*H//n up to (i + 1)*H/n, rounded up."""
+    """Pool to n outputs; output i covers i*H//n up to (i + 1)*H/n, rounded up."""
     trace, value = call.trace, call.shadow(0)
-    if call.get(2, "return_indices", False):
+    if call.argument(2, "return_indices", False):
         raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
-    sizes = _spell(call.get(1, "output_size"), count)
+    sizes = _repeat_for_axes(call.argument(1, "output_size"), count)
     indices = list(trace.like(*value.indices))
     places: list[ir.Expr] = [at(index) for index in indices]
     bound, inside = [], []
@@ -629,7 +640,9 @@ def _adapt(call: Call, kind: str, count: int) -> Shadow:
         inside.append(exprs.compare("<=", ir.Call("floordiv", (start, number)), inner))
         inside.append(exprs.compare("<", inner, ir.Call("floordiv", (end, number))))
     taken = trace.read_number(value, places)
-    return trace.make(indices, exprs.fold(kind, bound, taken, ir.all_of(*inside)), "real")
+    return trace.make_tensor(
+        indices, exprs.reduce_over(kind, bound, taken, ir.all_of(*inside)), "real"
+    )
 
 
 def _list_pools() -> list[Op]:

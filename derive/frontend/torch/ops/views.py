@@ -1,4 +1,4 @@
-"""Which elements of a tensor code takes: views, subscripts, writes through them, joins, borders."""
+"""Views, subscripts, writes through them, concatenation, padding and `where`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from derive.analysis import affine, facts
 from derive.frontend.torch import exprs
-from derive.frontend.torch.call import Call, op, write
+from derive.frontend.torch.call import Call, op, write_through
 from derive.frontend.torch.numbers import divide_sizes, is_symbolic, to_expr, to_form
 from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
@@ -16,19 +16,19 @@ from derive.libraries import torch
 
 
 def to_list(value: Any) -> list[Any]:
-    """One or several as a list."""
+    """Return one value or several as a list."""
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
-    """A new axis of length 1."""
+    """Insert an axis of length 1."""
     indices = list(shadow.indices)
     indices.insert(axis, trace.index(ir.ONE))
     return replace(shadow, indices=tuple(indices))
 
 
 def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
-    """One place of an axis."""
+    """Select one position of an axis."""
     indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
     olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
     return remap(shadow, indices, olds)
@@ -37,7 +37,7 @@ def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
 def narrow(
     trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[ir.Expr, int]
 ) -> Shadow:
-    """A part of an axis: the places start + step * index of a line (start, step)."""
+    """Select the positions start + step * index of an axis; `line` is (start, step)."""
     fresh = trace.index(trace.extent(length), hint_of(shadow.indices[axis]))
     indices, olds = list(shadow.indices), list[ir.Expr](shadow.indices)
     indices[axis] = fresh
@@ -46,18 +46,18 @@ def narrow(
 
 
 def find_place(number: int, extent: ir.Expr) -> ir.Expr:
-    """A place of an axis, counted from the end where it is negative."""
+    """Return a position on an axis; a negative one counts from the end."""
     place = to_expr(number)
     return exprs.add(place, extent) if number < 0 else place
 
 
 def is_rest(length: Any) -> bool:
-    """Does a length -1 ask for what is left?"""
+    """Whether a length is -1, the remaining elements."""
     return not is_symbolic(length) and length == -1
 
 
 def clamp(value: Any, total: int) -> int:
-    """A bound of a slice: from the end where it is negative, no further than the axis."""
+    """Return a bound of a slice, clamped to the axis; a negative one counts from the end."""
     if value < 0:
         value = total + value
     if value > total:
@@ -77,7 +77,7 @@ def clamp(value: Any, total: int) -> int:
     is_view=True,
 )
 def _permute(call: Call) -> Shadow:
-    """The axes in another order."""
+    """Permute the axes."""
     shadow = call.shadow(0)
     order = list(range(shadow.rank))
     if call.name == "permute":
@@ -85,14 +85,14 @@ def _permute(call: Call) -> Shadow:
     elif call.name in {"t", "T"}:
         order.reverse()
     elif call.name.startswith("move"):
-        given = (call.get(1, "source"), call.get(2, "destination"))
+        given = (call.argument(1, "source"), call.argument(2, "destination"))
         source, target = ([int(k) % max(shadow.rank, 1) for k in to_list(each)] for each in given)
         moved = dict(zip(target, source, strict=True))
         rest = iter(k for k in order if k not in source)
         order = [moved[k] if k in moved else next(rest) for k in order]
     elif order:
         names = ("dim0", "dim1") if "dim0" in call.named else ("axis0", "axis1")
-        one, other = (int(call.get(k + 1, names[k])) % shadow.rank for k in range(2))
+        one, other = (int(call.argument(k + 1, names[k])) % shadow.rank for k in range(2))
         order[one], order[other] = order[other], order[one]
     return replace(shadow, indices=tuple(shadow.indices[k] for k in order))
 
@@ -100,7 +100,7 @@ def _permute(call: Call) -> Shadow:
 @op("unsqueeze", "x[B, S]: x.unsqueeze(-1)", is_view=True)
 def _unsqueeze(call: Call) -> Shadow:
     shadow = call.shadow(0)
-    return insert_axis(call.trace, shadow, int(call.get(1, "dim")) % (shadow.rank + 1))
+    return insert_axis(call.trace, shadow, int(call.argument(1, "dim")) % (shadow.rank + 1))
 
 
 @op(
@@ -112,7 +112,7 @@ def _unsqueeze(call: Call) -> Shadow:
 )
 def _squeeze(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
-    asked = call.get(1, "dim")
+    asked = call.argument(1, "dim")
     axes = range(shadow.rank) if asked is None else to_list(asked)
     for axis in sorted((int(k) % max(shadow.rank, 1) for k in axes), reverse=True):
         if trace.to_int(shadow.shape[axis]) == 1:
@@ -123,7 +123,7 @@ def _squeeze(call: Call) -> Shadow:
 
 @op("expand broadcast_to", "x[S]: x.expand(2, -1)", is_view=True)
 def _expand(call: Call) -> Shadow:
-    """Axes of length 1 repeated, further ones in front."""
+    """Repeat axes of length 1, and add axes in front."""
     trace, shadow, shape = call.trace, call.shadow(0), call.spread_args(1, "size")
     extra = len(shape) - shadow.rank
     indices: list[ir.Index] = []
@@ -156,7 +156,7 @@ def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
     is_view=True,
 )
 def _reshape(call: Call) -> Shadow:
-    """The elements in order under other axes; indices that stay stay themselves."""
+    """Reshape; an axis with the same extent before and after keeps its index."""
     trace, shadow = call.trace, call.shadow(0)
     asked = call.spread_args(1, "shape" if "shape" in call.named else "size")
     extents = [None if is_rest(each) else trace.extent(each) for each in asked]
@@ -168,7 +168,7 @@ def _reshape(call: Call) -> Shadow:
     old = list(shadow.indices)
     indices: list[ir.Index] = []
     olds: dict[ir.Index, ir.Expr] = {}
-    while old or new:  # groups of old and new axes with one product, as small as can be seen
+    while old or new:  # the smallest groups of old and new axes with equal products
         total = len(old) + len(new)
         pairs = ((a, n - a) for n in range(1, total + 1) for a in range(min(len(old), n) + 1))
         count, more = next(
@@ -187,7 +187,7 @@ def _reshape(call: Call) -> Shadow:
         is_plain = all(isinstance(atom, ir.Size) for atom in (whole - parts).atoms)
         sides = whole.to_expr(), parts.to_expr()
         named, others = ({*find_size_names(side)} for side in sides)
-        if is_plain or named != others:  # else D is H*(D//H)
+        if is_plain or named != others:  # otherwise the extents may be D and H*(D//H)
             trace.unify(*sides)
         elif whole != parts:
             trace.merge(whole - parts)
@@ -208,14 +208,14 @@ def _reshape(call: Call) -> Shadow:
 def _narrow(call: Call) -> Shadow:
     shadow = call.shadow(0)
     axis = call.axis(1, shadow.rank)
-    line = (find_place(call.get(2, "start"), shadow.shape[axis]), 1)
-    return narrow(call.trace, shadow, axis, call.get(3, "length"), line)
+    line = (find_place(call.argument(2, "start"), shadow.shape[axis]), 1)
+    return narrow(call.trace, shadow, axis, call.argument(3, "length"), line)
 
 
 @op("diagonal", "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True)
 def _diagonal(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
-    offset = int(call.get(1, "offset", 0))
+    offset = int(call.argument(1, "offset", 0))
     one, other = call.axis(2, shadow.rank, 0, "dim1"), call.axis(3, shadow.rank, 1, "dim2")
     length = trace.to_int(trace.unify(shadow.shape[one], shadow.shape[other])) - abs(offset)
     fresh = trace.index(trace.extent(length))
@@ -230,7 +230,7 @@ def _diagonal(call: Call) -> Shadow:
 def _unfold(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank, None, "dimension")
-    size, step = call.get(2, "size"), call.get(3, "step")
+    size, step = call.argument(2, "size"), call.argument(3, "step")
     count = (trace.to_int(shadow.shape[axis]) - size) // step + 1
     outer, inner = trace.index(trace.extent(count)), trace.index(trace.extent(size))
     indices, olds = list(shadow.indices), list[ir.Expr](shadow.indices)
@@ -240,14 +240,14 @@ def _unfold(call: Call) -> Shadow:
 
 
 @op("split split_with_sizes", "x[B, S]: x.split(1, 1)[0]", is_view=True)
-def _split(call: Call) -> tuple[Shadow, ...]:
+def _split_axis(call: Call) -> tuple[Shadow, ...]:
     trace, shadow = call.trace, call.shadow(0)
     word = "split_size" if "split_size" in call.named else "split_size_or_sections"
-    asked, axis = call.get(1, word), call.axis(2, shadow.rank, 0)
+    asked, axis = call.argument(1, word), call.axis(2, shadow.rank, 0)
     total = trace.to_int(shadow.shape[axis])
     if isinstance(asked, (tuple, list)):
         lengths = list(asked)
-    else:  # pieces of one size: how many there are is a matter of this run
+    else:  # the number of pieces is fixed by this run
         if divide_wholly(to_form(total), to_form(asked)) is None:
             total, asked = int(total), int(asked)
         more = int(-(-total // asked)) - 1
@@ -266,10 +266,10 @@ def _split(call: Call) -> tuple[Shadow, ...]:
     is_view=True,
 )
 def _stride(call: Call) -> Shadow:
-    """Of a tensor that lies in memory in order."""
+    """Return a strided view of a contiguous tensor."""
     trace, shadow = call.trace, call.shadow(0)
-    tensor, size, steps = call.args[0], call.get(1, "size"), call.get(2, "stride")
-    start = call.get(3, "storage_offset", 0) or 0
+    tensor, size, steps = call.args[0], call.argument(1, "size"), call.argument(2, "stride")
+    start = call.argument(3, "storage_offset", 0) or 0
     if not tensor.is_contiguous() or tensor.storage_offset():
         raise trace.refuse("lift-op", "as_strided of a view is not known")
     indices = [trace.index(trace.extent(length)) for length in size]
@@ -283,7 +283,7 @@ def _stride(call: Call) -> Shadow:
 
 @dataclass(frozen=True)
 class Gather:
-    """An axis that integer tensors take elements of; in subscripts -1 is its end."""
+    """An axis indexed by an integer tensor; if it wraps, negative positions count from the end."""
 
     axis: int
     places: Shadow
@@ -291,7 +291,7 @@ class Gather:
 
 
 def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
-    """The view that the basic part of a subscript makes, and what the tensors in it take."""
+    """Return the view of the basic part of a subscript, and the gathers of its tensors."""
     keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
     keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
     rest = [slice(None)] * (shadow.rank - sum(k is not None and k is not Ellipsis for k in keys))
@@ -332,17 +332,19 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
 
 
 def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
-    """Elements at integer places; their common axes stand where torch puts them."""
+    """Return the elements at integer positions, with the broadcast axes where torch puts them."""
     indices, olds = _find_gathered(trace, shadow, gathers)
     fresh = trace.like(*indices)
-    moved = exprs.put(trace.read(shadow, olds), tuple(indices), tuple(map(at, fresh)))
-    return trace.make(fresh, moved, shadow.kind)
+    moved = exprs.substitute_at(
+        trace.read_element(shadow, olds), tuple(indices), tuple(map(at, fresh))
+    )
+    return trace.make_tensor(fresh, moved, shadow.kind)
 
 
 def _find_gathered(
     trace: Trace, shadow: Shadow, gathers: Sequence[Gather]
 ) -> tuple[list[ir.Index], list[ir.Expr]]:
-    """The indices of what is gathered, and the places that they stand for."""
+    """Return the indices of the gathered elements, and the place on each axis of the tensor."""
     axes = [each.axis for each in gathers]
     common = trace.broadcast(*(each.places for each in gathers))
     olds: list[ir.Expr] = [at(index) for index in shadow.indices]
@@ -353,7 +355,7 @@ def _find_gathered(
             trace.merge(Polynomial.of(extent) - Polynomial.of(place.tensor.below))
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
-        elif each.wraps:  # places that may lie below zero count from the end there
+        elif each.wraps:  # a position that may be negative counts from the end
             low = affine.find_range(affine.to_affine(place))[0] if is_whole(place) else None
             is_inside = low is not None and facts.is_never_negative(low)
             place = place if is_inside else ir.Call("mod", (place, extent))
@@ -379,8 +381,8 @@ def _find_gathered(
     "x[S, T]: x[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])]",
     is_view=True,
 )
-def _get(call: Call) -> Shadow:
-    shadow, gathers = subscript(call.trace, call.shadow(0), call.get(1, "index"))
+def _index_tensor(call: Call) -> Shadow:
+    shadow, gathers = subscript(call.trace, call.shadow(0), call.argument(1, "index"))
     return gather_all(call.trace, shadow, gathers) if gathers else shadow
 
 
@@ -393,18 +395,18 @@ def _get(call: Call) -> Shadow:
     is_write=True,
 )
 def _set(call: Call) -> Shadow:
-    trace, target, key = call.trace, call.shadow(0), call.get(1, "index")
-    value = trace.shadow(call.get(2, "value"))
+    trace, target, key = call.trace, call.shadow(0), call.argument(1, "index")
+    value = trace.shadow(call.argument(2, "value"))
     if getattr(key, "dtype", None) is not None and kind_of(key) == "bool":
-        mask = trace.shadow(key)  # `x[mask] = number`: a choice, written over the whole
+        mask = trace.shadow(key)  # `x[mask] = number` is a write of a choice to the whole tensor
         if value.rank or mask.rank > target.rank:
             raise trace.refuse("lift-write", "a write of many values at a mask is not known")
-        indices, old = trace.open(target)
+        indices, old = trace.open_element(target)
         for own, index in zip(mask.indices, indices, strict=False):
             trace.unify(own.extent, index.extent)
-        condition = trace.read(mask, [at(index) for index in indices[: mask.rank]])
+        condition = trace.read_element(mask, [at(index) for index in indices[: mask.rank]])
         new = exprs.choose(condition, trace.read_number(value, ()), old)
-        write(trace, target, trace.make(indices, new, target.kind))
+        write_through(trace, target, trace.make_tensor(indices, new, target.kind))
         return target
     view, gathers = subscript(trace, target, key)
     if gathers:
@@ -412,7 +414,7 @@ def _set(call: Call) -> Shadow:
         if any(isinstance(part, ir.Access) for place in olds for part in walk(place)):
             raise trace.refuse("lift-write", "a write at places of a tensor is not known")
         view = remap(view, places, olds)
-    write(trace, view, value)
+    write_through(trace, view, value)
     return target
 
 
@@ -421,10 +423,10 @@ def _set(call: Call) -> Shadow:
     "x[S, D]; int t[B] < S: torch.index_select(x, 0, t)",
     "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)",
 )
-def _take(call: Call) -> Shadow:
-    """Whole slices at places of one axis.
+def _gather_slices(call: Call) -> Shadow:
+    """Gather slices along one axis.
 
-    The function of the layer and torch's own have places and rows in opposite order.
+    `nn.functional.embedding` takes (positions, rows), `torch.embedding` takes (rows, positions).
     """
     trace = call.trace
     if call.name == "index_select":
@@ -432,7 +434,7 @@ def _take(call: Call) -> Shadow:
         axis = call.axis(1, shadow.rank)
     elif "indices" in call.named or (call.args and call.shadow(0).kind == "real"):
         shadow, axis, places = call.shadow(0, "weight"), 0, call.shadow(1, "indices")
-    elif call.get(3, "max_norm") is not None:
+    elif call.argument(3, "max_norm") is not None:
         raise trace.refuse("lift-op", "an embedding with max_norm writes into its weight")
     else:
         shadow, axis, places = call.shadow(1, "weight"), 0, call.shadow(0)
@@ -450,8 +452,8 @@ def _gather(call: Call) -> Shadow:
     for k, index in enumerate(indices):
         if k != axis:
             trace.unify(shadow.shape[k], index.extent)
-    olds[axis] = trace.read(places, [at(index) for index in indices])
-    return trace.make(indices, trace.read(shadow, olds), shadow.kind)
+    olds[axis] = trace.read_element(places, [at(index) for index in indices])
+    return trace.make_tensor(indices, trace.read_element(shadow, olds), shadow.kind)
 
 
 @op(
@@ -461,25 +463,25 @@ def _gather(call: Call) -> Shadow:
     "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
 )
 def _add_at(call: Call) -> Shadow:
-    """What arrives at a place is summed up."""
+    """Add to each position the sum of the elements whose index is that position."""
     trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
     axis, is_scatter = call.axis(1, shadow.rank), call.name.startswith("scatter")
     source = call.shadow(3, "src" if is_scatter else "source")
-    indices, old = trace.open(shadow)
+    indices, old = trace.open_element(shadow)
     inner = trace.like(*(places if is_scatter else source).indices)
     own = [at(index if k != axis else inner[k]) for k, index in enumerate(indices)]
     for k, index in enumerate(indices):
         if k != axis:
             trace.unify(index.extent, inner[k].extent)
-    taken = trace.read(places, own if is_scatter else [own[axis]])
+    taken = trace.read_element(places, own if is_scatter else [own[axis]])
     is_there = exprs.compare("==", taken, at(indices[axis]))
     arrives = exprs.choose(is_there, trace.read_number(source, own), ir.ZERO)
-    total = exprs.fold("sum", [inner[axis]], arrives)
+    total = exprs.reduce_over("sum", [inner[axis]], arrives)
     factor = to_expr(call.named.get("alpha", 1))
-    return trace.make(indices, exprs.add(old, exprs.multiply(factor, total)), call.kind)
+    return trace.make_tensor(indices, exprs.add(old, exprs.multiply(factor, total)), call.kind)
 
 
-# Joins, borders, choices.
+# Concatenation, padding, choices.
 
 
 @op(
@@ -489,9 +491,9 @@ def _add_at(call: Call) -> Shadow:
     "int t[S] < 3; int u[S] < 3: torch.cat((t > 1, u))",
 )
 def _concatenate(call: Call) -> Shadow:
-    """Parts one after the other along an axis."""
+    """Concatenate along an axis."""
     trace = call.trace
-    parts = [trace.shadow(tensor) for tensor in call.get(0, "tensors")]
+    parts = [trace.shadow(tensor) for tensor in call.argument(0, "tensors")]
     parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
     axis = call.axis(1, parts[0].rank, call.named.get("axis", 0))
     total, starts = 0, []
@@ -509,22 +511,22 @@ def _concatenate(call: Call) -> Shadow:
         for k, index in enumerate(indices):
             if k != axis:
                 trace.unify(part.shape[k], index.extent)
-        here = trace.read(part, olds)
+        here = trace.read_element(part, olds)
         here = here if kind == "bool" else exprs.to_number(here, part.kind)
         if value is not None:
             inside = exprs.decide("<", at(indices[axis]), to_expr(end))
             here = (exprs.choose_truth if kind == "bool" else exprs.choose)(inside, here, value)
         value, end = here, start
     assert value is not None
-    return trace.make(indices, value, kind)
+    return trace.make_tensor(indices, value, kind)
 
 
 @op("constant_pad_nd", "x[B, S]: torch.constant_pad_nd(x, (1, 2), 0.5)")
 def _pad(call: Call) -> Shadow:
-    """A border of one number, of the last axes first."""
+    """Pad by a constant; the widths of the last axis come first."""
     trace, shadow = call.trace, call.shadow(0)
-    widths = list(call.get(1, "pad"))
-    value = call.get(2, "value")
+    widths = list(call.argument(1, "pad"))
+    value = call.argument(2, "value")
     indices = list(trace.like(*shadow.indices))
     olds: list[ir.Expr] = [at(index) for index in indices]
     inside: list[ir.Expr] = []
@@ -538,7 +540,7 @@ def _pad(call: Call) -> Shadow:
         inside.append(exprs.within(olds[k], shadow.shape[k]))
     border = to_expr(0 if value is None else value)
     found = trace.read_number(shadow, olds)
-    return trace.make(indices, exprs.choose(ir.all_of(*inside), found, border), shadow.kind)
+    return trace.make_tensor(indices, exprs.choose(ir.all_of(*inside), found, border), shadow.kind)
 
 
 @op(
@@ -555,24 +557,24 @@ def _where(call: Call) -> Shadow:
     condition = exprs.to_condition(trace.spread(mask, indices), mask.kind)
     values = [trace.spread(part, indices) for part in parts]
     if call.kind == "bool":
-        return trace.make(indices, exprs.choose_truth(condition, *values), "bool")
+        return trace.make_tensor(indices, exprs.choose_truth(condition, *values), "bool")
     one, other = (exprs.to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
-    return trace.make(indices, exprs.choose(condition, one, other), call.kind)
+    return trace.make_tensor(indices, exprs.choose(condition, one, other), call.kind)
 
 
 def _read_choice(call: Call) -> tuple[Any, Any, Any]:
-    """Condition and values: `torch.where(m, x, y)` and `x.where(m, y)` have the same name."""
+    """Return (condition, then, other); `torch.where(m, x, y)` and `x.where(m, y)` have one name."""
 
     def is_mask(value: Any) -> bool:
         return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
 
     if call.args and "condition" in call.named:
-        return call.named["condition"], call.args[0], call.get(1, "other")
-    given = tuple(call.get(k, name) for k, name in enumerate(("condition", "input", "other")))
+        return call.named["condition"], call.args[0], call.argument(1, "other")
+    given = tuple(call.argument(k, name) for k, name in enumerate(("condition", "input", "other")))
     if any(each is None for each in given):
         raise call.trace.refuse("lift-op", "where of a condition alone depends on data")
     one, two, three = given
-    # both are one function
+    # either order gives the same function
     is_same = one is two or (is_mask(one) and three is False and one.dtype == two.dtype)
     if not is_mask(two) or (is_mask(one) and is_same):
         return one, two, three
