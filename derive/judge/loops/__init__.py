@@ -1,4 +1,4 @@
-"""The direct evaluation of a formula: its loop nest as Python text, and that text's value.
+"""The direct evaluation of a formula: its loop nest as Python text, and the value of that text.
 
     q = tensor(B, S, H, D)
     for b in range(B):
@@ -6,8 +6,8 @@
             ...
                 q[b, i, h, e] = sum(X[b, i, h, d] * W_Q[h, d, e] for d in range(D))
 
-This is the ground truth of all other judges. It reads the user's own SymPy equations, knows nothing
-of the index language, and computes one element at a time: in float64, or exactly in fractions.
+This evaluation is the reference for all other checks. It works on the user's SymPy equations, not
+on the index language, and computes one element at a time: in float64, or exactly in fractions.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from sympy import Indexed, S, expand
 
 from derive.errors import DeriveError, refuse, suggest
 from derive.judge.loops import entries, runtime
-from derive.judge.loops.entries import bind, to_result
+from derive.judge.loops.entries import bind_values, to_result
 from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
 from derive.judge.loops.text import (
     INDENT,
@@ -27,15 +27,15 @@ from derive.judge.loops.text import (
     find_row_indices,
     find_rows,
     fold_line,
-    put,
     read_whole_names,
+    write_operand,
     write_reduction,
     write_shape,
 )
 from derive.notation.formula import Formula, check_formula
 from derive.notation.words import find_complex
 
-MOST_LOOPS = 16  # in one another; Python takes 20
+MOST_LOOPS = 16  # nested loops; Python allows 20
 
 _ROW_NAMES = {
     "Sum": "total",
@@ -51,7 +51,7 @@ _ROW_NAMES = {
 
 
 def to_loops(formula: Formula) -> str:
-    """The formula as a loop nest in Python, one block of loops an equation."""
+    """The formula as a loop nest in Python, with one block of loops per equation."""
     return _to_text(formula, read_whole_names(check_formula(formula)))
 
 
@@ -59,11 +59,11 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
     """The results of the formula for these values, computed by the text of `to_loops`.
 
     `tensors` maps the names of tensors, scalars and keyword sizes to torch tensors, arrays, nested
-    lists or numbers. The result is what was given: torch (float64, or int64 for integers), NumPy,
-    or nested lists; a tuple of them where the formula returns several. With `exact` every number is
-    a fraction, and the results are nested lists of them.
+    lists or numbers. The results have the type of the given tensors: torch (float64, or int64 for
+    integers), NumPy, or nested lists; a tuple if the formula has several results. With `exact`
+    every number is a fraction, and the results are nested lists.
 
-    Raises DeriveError where values are missing, do not fit, or are read outside of a tensor, and
+    Raises DeriveError where values are missing or do not fit, where a read is out of range, and
     `not-rational` where a function has no exact value.
     """
     names = read_whole_names(check_formula(formula))
@@ -74,14 +74,14 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any], exact: bool = F
             help='write evaluate_loops(formula, {"x": x})',
         )
     results = _find_results(formula, names)
-    values = bind(formula, names, tensors, exact)
+    values = bind_values(formula, names, tensors, exact)
     namespace = runtime.make_namespace(exact) | {
         names.python[name]: v for name, v in values.items()
     }
     try:
         exec(runtime.compile_text(_to_text(formula, names), exact), namespace)  # our own text
     except runtime.OutsideError as error:
-        raise _outside(error, namespace, names) from None
+        raise _refuse_outside(error, namespace, names) from None
     except OverflowError:
         raise refuse(
             "number-too-large",
@@ -108,28 +108,27 @@ def evaluate_entries(
     wanted: Mapping[str, Sequence[tuple[int, ...]]],
     steps: int,
 ) -> dict[str, dict[tuple[int, ...], runtime.Value]]:
-    """These entries of the results, and of what they are made of only what they need.
+    """The wanted entries of the results, by name and place, computed on demand.
 
-    The entries of all results are computed in turn until the loops have taken so many steps; what
-    is not reached by then is left out.
+    The entries of all results are computed in turn until the loops have taken `steps` steps. The
+    remaining entries are left out.
     """
     names = read_whole_names(check_formula(formula))
     found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
     namespace = entries.make_entry_namespace(steps)
-    values = bind(formula, names, tensors, False, entries.open_entries)
+    values = bind_values(formula, names, tensors, False, entries.open_entries)
     namespace |= {names.python[name]: value for name, value in values.items()}
     turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
+    text = entries.write_entries(formula, names)
     try:
-        exec(
-            runtime.compile_text(entries.write_entries(formula, names), False), namespace
-        )  # our own text
+        exec(runtime.compile_text(text, False), namespace)  # our own text
         for name, place in (each for turn in turns for each in turn if each is not None):
             value = namespace[names.python[name]]
             found[name][place] = value[place if len(place) > 1 else place[0]] if place else value
-    except (entries.StepsOverError, RecursionError):  # a recurrence is followed to its start
+    except (entries.StepsOverError, RecursionError):  # long recurrences recurse deeply
         return found
     except runtime.OutsideError as error:
-        raise _outside(error, namespace, names) from None
+        raise _refuse_outside(error, namespace, names) from None
     return found
 
 
@@ -168,9 +167,10 @@ def _to_text(formula: Formula, names: Names) -> str:
 
 
 def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[str, bool]]]:
-    """The equations as they are computed, those of one loop together: what is read comes before.
+    """The equations in order of computation, grouped by shared loops: (group, shared loops).
 
-    So does what begins a recurrence by an equation of its own, h[0] = .. or h[T] = ..
+    An equation follows the equations that it reads. A recurrence follows the equations of its fixed
+    places, h[0] = .. or h[T] = ..
     """
     equations = formula.equations
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
@@ -178,7 +178,7 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
     ordered: list[tuple[list[int], dict[str, bool]]] = []
     met: set[int] = set()
 
-    def visit(number: int) -> None:
+    def place_group(number: int) -> None:
         if number in met:
             return
         group, around = find_recurring(number, formula, names)
@@ -197,17 +197,17 @@ def _order_groups(formula: Formula, names: Names) -> list[tuple[list[int], dict[
                 if label_of(read.base) in own
             )
             if each not in met and (is_first or not reached):
-                visit(each)
+                place_group(each)
         ordered.append((group, around))
 
     for number, each in enumerate(equations):
         whole = (k for k in left if is_start(each) and left[k] == name_of_left(each))
-        visit(next((k for k in whole if find_recurring(k, formula, names)[1]), number))
+        place_group(next((k for k in whole if find_recurring(k, formula, names)[1]), number))
     return ordered
 
 
 def _order_starts(starts: Sequence[int], formula: Formula, names: Names) -> list[int]:
-    """What stands before the first places, and behind what it reads of that."""
+    """The equations of initial values, each after those that it reads."""
     equations, ordered = formula.equations, list[int]()
     while rest := [k for k in starts if k not in ordered]:
         free = (
@@ -225,12 +225,12 @@ def _order_starts(starts: Sequence[int], formula: Formula, names: Names) -> list
 
 
 def _is_begin(equation: Any, names: Names) -> bool:
-    """Does its left side stand fixed in a place?"""
+    """Whether a place of the left side holds no index."""
     return not all(find_indices(place, names) for place in places_of_left(equation))
 
 
 def _is_filling(equation: Any, read: Any, names: Names) -> bool:
-    """Does an equation give an element that is read, by the places that stand fixed on its left?"""
+    """Whether an equation may define the element read, judged by its places without an index."""
     places = places_of_left(equation)
     return name_of_left(equation) == label_of(read.base) and all(
         find_indices(place, names) or expand(place - at) == 0
@@ -241,10 +241,11 @@ def _is_filling(equation: Any, read: Any, names: Names) -> bool:
 def find_recurring(
     number: int, formula: Formula, names: Names
 ) -> tuple[list[int], dict[str, bool]]:
-    """The equations that are computed together with one, and the loops that they all stand in.
+    """The group of equations that read one another, and their shared loops: index -> is_downward.
 
-    They read one another. A loop runs downward where they read later places; there are as many as
-    it takes until what is read was computed before. One that reads nothing of its own stands alone.
+    A loop is downward where the equations read later places. Shared loops are added until every
+    read is computed before. An equation that does not depend on itself is a group of its own,
+    without shared loops.
     """
     equations = formula.equations
     left = {k: name_of_left(e) for k, e in enumerate(equations) if not is_start(e)}
@@ -256,7 +257,7 @@ def find_recurring(
         return [number], {}
     whole = {k: _find_reached(k, reads, left) for k, name in left.items() if name in own}
     group = [k for k, reached in whole.items() if {left[number], left[k]} <= reached]
-    ordered: list[int] = []  # one that reads what another gives at the same place comes after it
+    ordered: list[int] = []  # an equation that reads another one's left side comes after it
     while rest := [k for k in group if k not in ordered]:
         lefts = {equations[k].lhs for k in rest}
         ordered.append(
@@ -278,7 +279,7 @@ def _find_reads(equation: Any) -> frozenset[str]:
 def _find_reached(
     number: int, reads: Sequence[frozenset[str]], left: Mapping[int, str]
 ) -> set[str]:
-    """What an equation reads, and what the equations of that read."""
+    """The names that an equation depends on, directly or through other equations."""
     makers: dict[str, list[int]] = {}
     for k, name in left.items():
         makers.setdefault(name, []).append(k)
@@ -291,7 +292,7 @@ def _find_reached(
 
 
 def _find_loops(group: list[int], formula: Formula, names: Names) -> dict[str, bool] | None:
-    """The loops in which what the equations read of one another is there; None if none do."""
+    """Shared loops in which every read within the group is computed before; None if none exist."""
     lefts = {k: formula.equations[k].lhs for k in group}
     every = [find_indices(left, names) for left in lefts.values()]
     shared = [index for index in every[0] if all(index in each for each in every)]
@@ -319,17 +320,17 @@ def _find_loops(group: list[int], formula: Formula, names: Names) -> dict[str, b
 
 
 def _find_place(element: Any, index: str, names: Names) -> Any:
-    """The first place of an element that the index stands in."""
+    """The first place of an element that contains the index, or None."""
     return next((p for p in element.indices if index in find_indices(p, names)), None)
 
 
 def is_start(equation: Any) -> bool:
-    """Does it say what stands before the first place of a recurrence?"""
+    """Whether an equation defines initial values, at a negative place."""
     return any(place.is_Integer and place < 0 for place in places_of_left(equation))
 
 
 def _write_equation(equation: Any, around: Scope, outer: Container[str]) -> list[str]:
-    """The loops of an equation but the `outer` ones, the rows computed in them, the element."""
+    """The lines of an equation: its loops except the `outer` ones, lines for rows, the element."""
     names, empty_row = around.names, around.empty_row
     left = names.python[name_of_left(equation)]
     places = places_of_left(equation)
@@ -347,20 +348,20 @@ def _write_equation(equation: Any, around: Scope, outer: Container[str]) -> list
         if depth < len(loops):
             lines += fold_line(_write_loop(loops[depth], scope), INDENT * depth)
     if places:
-        left += f"[{', '.join(put(place, scope) for place in places)}]"
-    return lines + fold_line(f"{left} = {put(equation.rhs, scope)}", INDENT * len(loops))
+        left += f"[{', '.join(write_operand(place, scope) for place in places)}]"
+    return lines + fold_line(f"{left} = {write_operand(equation.rhs, scope)}", INDENT * len(loops))
 
 
 def _write_loop(indices: tuple[str, ...], scope: Scope) -> str:
     names = ", ".join(scope.names.python[index] for index in indices)
-    extents = ", ".join(put(scope.names.indices[index], scope) for index in indices)
+    extents = ", ".join(write_operand(scope.names.indices[index], scope) for index in indices)
     return f"for {names} in {'range' if len(indices) == 1 else 'places'}({extents}):"
 
 
 def _order_loops(
     indices: list[str], rows: Iterable[Any], names: Names
 ) -> tuple[list[tuple[str, ...]], dict[Any, int]]:
-    """The loops as on the left side, those outside that rows need; and each row's depth."""
+    """The loops in the order of the left side, with the indices of rows outermost; row depths."""
     needs = {row: set(find_row_indices(row, names)) for row in rows}
     ordered: list[str] = []
     for need in sorted(needs.values(), key=len):
@@ -377,7 +378,7 @@ def _order_loops(
 
 
 def _name_row(row: Any, scope: Scope) -> str:
-    """A name for a line of its own: what it is, numbered where that is taken."""
+    """A fresh name for a reduction on a line of its own: its kind, numbered if necessary."""
     stem = _ROW_NAMES.get(type(row).__name__, "row")
     taken = {*scope.names.python.values(), *scope.rows.values()}
     numbered = (f"{stem}_{k}" for k in range(2, len(taken) + 3))
@@ -398,8 +399,10 @@ def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
     return formula.outputs
 
 
-def _outside(error: runtime.OutsideError, namespace: dict[str, Any], names: Names) -> DeriveError:
-    """The refusal that says which element of which tensor was wanted, and at which indices."""
+def _refuse_outside(
+    error: runtime.OutsideError, namespace: dict[str, Any], names: Names
+) -> DeriveError:
+    """The error for a missing element: its tensor, its place and the values of the indices."""
     spelt = {python: name for name, python in names.python.items()}
     name = next(spelt[k] for k, v in namespace.items() if v is error.tensor and k in spelt)
     places = error.place if isinstance(error.place, tuple) else (error.place,)
@@ -413,10 +416,10 @@ def _outside(error: runtime.OutsideError, namespace: dict[str, Any], names: Name
     facts = [f"at {at}"] if at else []
     if isinstance(error, runtime.FilledTwiceError):
         return refuse("place-filled-twice", f"{element} is defined twice", facts=facts)
-    return _explain(name, element, error.tensor, places, facts)
+    return _explain_place(name, element, error.tensor, places, facts)
 
 
-def _explain(
+def _explain_place(
     name: str, element: str, tensor: runtime.Tensor, places: tuple[Any, ...], facts: list[str]
 ) -> DeriveError:
     shape = tensor.shape

@@ -1,18 +1,18 @@
-"""Values in and out of a loop nest: what was given becomes elements by place, and back.
+"""Conversion of values to and from the elements of a loop nest; evaluation of single entries.
 
-The sizes are read off the shapes of the given tensors: an extent `S` by itself, `2*S - 1` or `H*D`
-by solving for the one size that is not known yet. What does not fit is refused by name.
+The sizes follow from the shapes of the given tensors: from an extent `S` directly, from `2*S - 1`
+or `H*D` by solving for the only unknown size. A value that does not fit is an error.
 
-Single entries of a formula's results are computed alone where all of them would take too long:
+Single entries of a formula's results are computed on demand where all of them would take too long:
 
     x = entries_(B, S)
     row_1 = keep_(lambda b: cumsum([x[b, j] for j in range(S)]))
     fill_(y, lambda b, j: row_1(b)[j], (B, S), ...)
 
-The text has the same expressions as the loop nest of `loops`; each element is computed when it is
-read first, and kept. It is run in floats, or with as many digits as an entry takes: numbers are
-mpmath's then, and decimals are the doubles that code has for them, so that a comparison at one is
-decided as code decides it.
+The text has the same expressions as the loop nest of `loops`; each element is computed at its first
+read, and cached. It is evaluated in floats, or in mpmath with as many digits as an entry needs.
+There decimals are rounded to doubles, as in code, so that comparisons with them have the same
+truth as in code.
 """
 
 import math
@@ -40,18 +40,18 @@ from derive.judge.loops.runtime import (
     Tensor,
     Value,
     compile_text,
-    count,
     define_functions,
     divide,
     make_moments,
     make_namespace,
+    make_range,
     make_rows,
     to_extent,
 )
 from derive.notation.formula import Formula, check_formula
 
 
-def bind(
+def bind_values(
     formula: Formula,
     names: Names,
     given: Mapping[str, Any],
@@ -64,7 +64,9 @@ def bind(
     """
     _check_names(names, given)
     scalars = {name: _find_scalar(name, names, given, exact) for name in names.scalars}
-    tensors = {name: _read(name, names, given[name], exact, open_tensor) for name in names.inputs}
+    tensors = {
+        name: _read_tensor(name, names, given[name], exact, open_tensor) for name in names.inputs
+    }
     sizes = _find_sizes(formula, names, given, tensors)
     return {**sizes, **scalars, **tensors}
 
@@ -73,21 +75,21 @@ def _check_names(names: Names, given: Mapping[str, Any]) -> None:
     known = (*names.inputs, *names.scalars, *names.sizes)
     for name in given:
         if name not in known:
-            what = "a result, no argument" if name in names.defined else "no name of the formula"
+            role = "a result, no argument" if name in names.defined else "no name of the formula"
             raise refuse(
                 "argument-unknown",
-                f"{name} is {what}",
+                f"{name} is {role}",
                 facts=[f"the arguments are {', '.join(known)}"],
                 help=suggest(name, known),
             )
     for name in names.inputs:
         if name not in given:
             shape = names.shapes.get(name)
-            facts = [f"its shape is [{', '.join(map(_show, shape))}]"] if shape else []
+            facts = [f"its shape is [{', '.join(map(_write_extent, shape))}]"] if shape else []
             raise refuse("tensor-missing", f"tensor {name} is not given", facts=facts)
 
 
-def _show(extent: Any) -> str:
+def _write_extent(extent: Any) -> str:
     return "?" if extent is None else str(extent)
 
 
@@ -99,25 +101,25 @@ def _find_scalar(name: str, names: Names, given: Mapping[str, Any], exact: bool)
             f"scalar {name} is not given and has no default",
             help=f"pass {name}=...",
         )
-    shape, elements = _open(name, value)
+    shape, elements = _list_elements(name, value)
     if shape:
         raise refuse("rank-differs", f"{name} is a number, and what was given has shape {shape}")
     return _convert(name, "real", elements[0], exact)
 
 
-def _read(
+def _read_tensor(
     name: str,
     names: Names,
     value: Any,
     exact: bool,
     open_tensor: Callable[..., runtime.Tensor] | None,
 ) -> Any:
-    """A given tensor as elements by place; of no index, the number itself."""
-    shape, elements = _open(name, value)
+    """A given tensor as elements by place; a tensor without indices as a number."""
+    shape, elements = _list_elements(name, value)
     kind = getattr(names.bases[name], "kind", "real")
     rank = len(names.shapes.get(name, ()))
     if len(shape) != rank:
-        wanted = ", ".join(map(_show, names.shapes.get(name, ())))
+        wanted = ", ".join(map(_write_extent, names.shapes.get(name, ())))
         raise refuse(
             "rank-differs",
             f"{name} has {rank} indices, [{wanted}], and what was given has shape {shape}",
@@ -133,17 +135,17 @@ def _read(
     return tensor
 
 
-def _open(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
+def _list_elements(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The shape of any value, and its elements in row-major order as Python numbers."""
     if hasattr(value, "detach"):
         value = value.detach().resolve_conj().resolve_neg()
         if value.is_floating_point():
-            value = value.double()  # also float16 and the like, which tolist would round
+            value = value.double()  # tolist would round the elements of float16
         return tuple(value.shape), value.reshape(-1).tolist()
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         return tuple(value.shape), value.reshape(-1).tolist()
     if isinstance(value, (list, tuple)):
-        parts = [_open(name, part) for part in value]
+        parts = [_list_elements(name, part) for part in value]
         shapes = {shape for shape, _ in parts}
         if len(shapes) > 1:
             raise refuse("tensor-ragged", f"the rows of {name} differ in length")
@@ -153,7 +155,7 @@ def _open(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
-    """One element as the text computes with it."""
+    """An element converted to its kind: bool, int, complex, float or Fraction."""
     if kind == "bool":
         if element not in {0, 1}:
             raise refuse("tensor-not-boolean", f"{name} holds truth values, not {element!r}")
@@ -177,7 +179,7 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
     if getattr(element, "is_Rational", False):
         element = Fraction(int(element.p), int(element.q))
     number = _to_number(name, element)
-    if not exact or number - number != 0:  # inf and nan stay what they are
+    if not exact or number - number != 0:  # inf and nan stay floats
         return number
     return Fraction(element if isinstance(element, (int, float, Fraction)) else number)
 
@@ -192,7 +194,7 @@ def _to_number(name: str, element: Any, kind: type = float) -> Any:
 def _find_sizes(
     formula: Formula, names: Names, given: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Every size, from keywords, shapes and defaults, each checked against all the others."""
+    """The sizes from keywords, shapes and defaults, checked against one another."""
     sizes = {name: _to_size(name, given[name]) for name in names.sizes if name in given}
     facts = [
         (name, place, extent, found)
@@ -202,14 +204,14 @@ def _find_sizes(
         )
         if extent is not None
     ]
-    _solve(facts, sizes)
+    _solve_sizes(facts, sizes)
     declared = formula.declarations.sizes if formula.declarations else ()
     defaults = {label_of(symbol): default for symbol, default in declared}
     for name in names.sizes:
         default = defaults.get(name)
         if name not in sizes and default is not None:
             sizes[name] = int(default)
-    _solve(facts, sizes)
+    _solve_sizes(facts, sizes)
     for name in names.sizes:
         if name not in sizes:
             raise refuse(
@@ -220,8 +222,8 @@ def _find_sizes(
     return sizes
 
 
-def _solve(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> None:
-    """Work out sizes from extents with one unknown, until nothing new comes; check the rest."""
+def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> None:
+    """Solve extents with one unknown size, until a fixed point; check all other extents."""
     sources: dict[str, str] = {}
     pending = facts
     while pending:
@@ -236,17 +238,17 @@ def _solve(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> Non
                     f"place {place} of {name} has extent {extent} = {rest}, and {found} was given",
                     facts=_list_sizes(extent, sizes, sources),
                 )
-            if not rest.is_number and not _solve_one(fact, rest, sizes, sources):
+            if not rest.is_number and not _solve_extent(fact, rest, sizes, sources):
                 waiting.append(fact)
         if len(waiting) == len(pending):
             return
         pending = waiting
 
 
-def _solve_one(
+def _solve_extent(
     fact: tuple[str, int, Any, int], rest: Any, sizes: dict[str, int], sources: dict[str, str]
 ) -> bool:
-    """Find the one unknown of a linear extent."""
+    """Add the only unknown size of a linear extent to the sizes; return whether there is one."""
     name, place, extent, found = fact
     unknown = [s for s in rest.free_symbols if isinstance(s, Symbol)]
     slope = rest.coeff(unknown[0]) if len(unknown) == 1 else 0
@@ -279,10 +281,10 @@ def _to_size(name: str, value: Any) -> int:
 
 
 def to_result(name: str, value: Any, given: Mapping[str, Any], exact: bool, as_number: type) -> Any:
-    """A result in the form of what was given: torch, NumPy, or nested lists."""
+    """A result in the type of the given tensors: torch, NumPy, or nested lists."""
     shape = value.shape if isinstance(value, runtime.Tensor) else ()
     places = product(*map(range, shape))
-    elements = [_find(name, value, place) for place in places] if shape else [value]
+    elements = [_find_element(name, value, place) for place in places] if shape else [value]
     if exact:
         return _nest([e if isinstance(e, float) else Fraction(e) for e in elements], shape)
     if all(isinstance(element, bool) for element in elements) and elements:
@@ -301,7 +303,7 @@ def to_result(name: str, value: Any, given: Mapping[str, Any], exact: bool, as_n
     return _nest(numbers, shape)
 
 
-def _find(name: str, tensor: runtime.Tensor, place: tuple[int, ...]) -> Any:
+def _find_element(name: str, tensor: runtime.Tensor, place: tuple[int, ...]) -> Any:
     key: Any = place if len(place) > 1 else place[0]
     if key not in tensor:
         raise refuse(
@@ -320,11 +322,11 @@ def _nest(elements: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 class StepsOverError(Exception):
-    """The loops have taken as many steps as they were given."""
+    """The loops have taken their limit of steps."""
 
 
 class Entries(Tensor):
-    """A tensor whose elements are computed when they are read."""
+    """A tensor whose elements are computed at their first read."""
 
     def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
         super().__init__(*shape, before=before)
@@ -345,34 +347,34 @@ class Entries(Tensor):
 def open_entries(
     shape: tuple[int, ...], elements: Sequence[Any], convert: Callable[[Any], Value]
 ) -> Entries:
-    """A given tensor, its elements in row-major order."""
+    """The entries of a given tensor, converted on demand from elements in row-major order."""
     tensor = Entries(*shape)
     strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
 
-    def find(place: tuple[int, ...]) -> list[Callable[[], Value]]:
+    def find_ways(place: tuple[int, ...]) -> list[Callable[[], Value]]:
         return [lambda: convert(elements[sum(map(mul, place, strides))])]
 
-    tensor.ways.append(find)
+    tensor.ways.append(find_ways)
     return tensor
 
 
-def fill(
+def add_equation(
     tensor: Entries,
     compute: Callable[..., Value],
     extents: tuple[Value, ...],
     *places: tuple[tuple[int, ...], Callable[..., int]],
 ) -> None:
-    """An equation of the tensor: its right side, its indices' extents, and each of its places.
+    """Add an equation of the tensor: its right side, the extents of its indices, and its places.
 
-    A place is the numbers of the indices in it and what it is of them, `h*D + d`; a table says
-    which indices give which place.
+    A place is a pair: the numbers of the indices in it, and its function of them, `h*D + d`. A
+    table inverts the function: it maps each position to the values of the indices.
     """
     lengths = [to_extent(extent) for extent in extents]
     tables = []
-    for indices, find in places:
+    for indices, to_position in places:
         table: dict[int, list[dict[int, int]]] = defaultdict(list)
         for values in product(*(range(lengths[index]) for index in indices)):
-            table[find(*values)].append(dict(zip(indices, values, strict=True)))
+            table[to_position(*values)].append(dict(zip(indices, values, strict=True)))
         tables.append(table)
 
     def find_ways(at: tuple[int, ...]) -> list[Callable[[], Value]]:
@@ -390,7 +392,7 @@ def fill(
 
 
 def write_entries(formula: Formula, names: Names) -> str:
-    """The equations as functions of their indices, in Python."""
+    """The Python text of the equations as functions of their indices."""
     lines: list[str] = []
     taken = {*names.python.values(), *make_entry_namespace(0)}
     fresh = (name for name in map("row_{}".format, range(1, 10**9)) if name not in taken)
@@ -402,59 +404,60 @@ def write_entries(formula: Formula, names: Names) -> str:
         scope = text.Scope(names, frozenset(indices), empty_row=formula.empty_row)
         for row in text.find_rows(equation.rhs, frozenset(indices), names):
             needs = [k for k in indices if k in text.find_row_indices(row, names)]
-            called, given = next(fresh), _spell(needs, names)
+            called, given = next(fresh), _list_names(needs, names)
             lines.append(f"{called} = keep_(lambda {given}: {text.write_reduction(row, scope)})")
             scope.rows[row] = f"{called}({given})"
-        value = text.put(equation.rhs, scope)
+        value = text.write_operand(equation.rhs, scope)
         if not places:
             lines.append(f"{left} = {value}")
             continue
         if name not in begun:
             lines.append(f"{left} = entries_({text.write_shape(name, scope)})")
             begun.add(name)
-        extents = "".join(f"{text.put(names.indices[k], scope)}, " for k in indices)
+        extents = "".join(f"{text.write_operand(names.indices[k], scope)}, " for k in indices)
         parts = ", ".join(_write_place(place, indices, names, scope) for place in places)
-        way = f"lambda {_spell(indices, names)}: {value}"
+        way = f"lambda {_list_names(indices, names)}: {value}"
         lines.append(f"fill_({left}, {way}, ({extents}), {parts})")
     return "\n".join(lines) + "\n"
 
 
-def _spell(indices: Any, names: Names) -> str:
+def _list_names(indices: Any, names: Names) -> str:
     return ", ".join(names.python[index] for index in indices)
 
 
 def _write_place(place: Any, indices: tuple[str, ...], names: Names, scope: text.Scope) -> str:
     inside = tuple(find_indices(place, names))
     numbers = "".join(f"{indices.index(index)}, " for index in inside)
-    return f"(({numbers}), lambda {_spell(inside, names)}: {text.put(place, scope)})"
+    return f"(({numbers}), lambda {_list_names(inside, names)}: {text.write_operand(place, scope)})"
 
 
 def make_entry_namespace(steps: int) -> dict[str, Any]:
-    """All that the text may call; a loop that goes beyond the steps raises StepsOverError."""
+    """The names that the text may use; after `steps` steps of loops StepsOverError is raised."""
     left = steps
 
     def count_down(*bounds: Value) -> range:
         nonlocal left
-        found = count(*bounds)
+        found = make_range(*bounds)
         left -= len(found)
         if left < 0:
             raise StepsOverError
         return found
 
     namespace = make_namespace(exact=False)
-    return namespace | {"entries_": Entries, "fill_": fill, "keep_": cache, "range": count_down}
+    own = {"entries_": Entries, "fill_": add_equation, "keep_": cache, "range": count_down}
+    return namespace | own
 
 
-DIGITS = (300, 1500)  # the second where the first leaves the small part of a sum out
-MOST_STEPS = 20_000  # of the loops, for one entry
-_MOST_EXPONENT = 1e7  # beyond it an exponential counts as infinite or 0
+DIGITS = (300, 1500)  # the second number is tried where small summands were lost with the first
+MOST_STEPS = 20_000  # steps of loops for one entry
+_MOST_EXPONENT = 1e7  # exponentials beyond it are infinite or 0
 
 
 def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
-    """What gives an element of a result for inputs and a place, rounded once.
+    """A function of inputs and a place that returns an element of a result, rounded once.
 
-    It gives inf or nan where the formula does, and None where digits or steps run out; `most` says
-    how often the digits may become more.
+    It returns inf or nan where the formula does, and None where digits or steps are exhausted.
+    `most` is the number of precisions from DIGITS that are tried.
     """
     names = text.read_whole_names(check_formula(formula))
     code = compile_text(write_entries(formula, names), exact=False)
@@ -462,7 +465,7 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     def compute(
         tensors: Mapping[str, Any], place: tuple[int, ...], arithmetic: _Digits
     ) -> float | None:
-        values = bind(formula, names, tensors, False, arithmetic.open)
+        values = bind_values(formula, names, tensors, False, arithmetic.open_tensor)
         namespace = make_entry_namespace(MOST_STEPS) | arithmetic.make_namespace()
         define_functions(namespace, exact=False)
         namespace |= {names.python[key]: arithmetic.convert(v) for key, v in values.items()}
@@ -484,16 +487,16 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
             if rounded is None or not arithmetic.strained:
                 return rounded
             if rounded == compute(tensors, place, _Digits(digits, is_bounded=True)):
-                return rounded  # however small it is, what is lost has no part in it
+                return rounded  # the lost summands do not change the rounded value
         return None
 
     return evaluate
 
 
 class _Digits:
-    """Arithmetic with so many digits; `strained` once a part was too small to be kept.
+    """Arithmetic with a number of digits; `strained` is set when a summand is lost.
 
-    When it `is_bounded`, such a part is only so small that it is kept.
+    With `is_bounded` exponents are clamped, so that the summand is small but not lost.
     """
 
     def __init__(self, digits: int, is_bounded: bool = False) -> None:
@@ -505,17 +508,17 @@ class _Digits:
         self.strained = False
 
     def convert(self, value: Any) -> Any:
-        """A float as a number of many digits; all else is what it is."""
+        """A float as a number of many digits; any other value unchanged."""
         return self.context.mpf(value) if isinstance(value, float) else value
 
-    def open(
+    def open_tensor(
         self, shape: tuple[int, ...], elements: Sequence[Any], convert: Callable[[Any], Value]
     ) -> Entries:
-        """A given tensor, its elements converted when they are read."""
+        """The entries of a given tensor, converted to many digits on demand."""
         return open_entries(shape, elements, lambda element: self.convert(convert(element)))
 
     def make_namespace(self) -> dict[str, Any]:
-        """What replaces the functions on floats."""
+        """The functions that replace those on floats."""
         mp, exp = self.context, self.exp
 
         def elementwise(name: str) -> Callable[..., Value]:
@@ -537,7 +540,7 @@ class _Digits:
         }
 
     def exp(self, value: Value) -> Value:
-        """The exponential; strained where 1 beside it would be lost, or it beside 1."""
+        """The exponential; strained where its sum with 1 would lose one of the two."""
         if value != value:
             return NAN
         most = self.context.dps
@@ -556,7 +559,7 @@ class _Digits:
         return self.context.log(value) if value > 0 else NAN
 
     def divide(self, over: Value, under: Value) -> Value:
-        """`over / under`, as IEEE has it at 0; integers that divide stay integers."""
+        """`over / under`, as in IEEE at 0; an integer where integers divide exactly."""
         if under == 0 or over != over or under != under:
             return divide(over, under)
         if isinstance(over, int) and isinstance(under, int) and over % under == 0:
@@ -564,7 +567,7 @@ class _Digits:
         return self.context.mpf(over) / under
 
     def power(self, base: Value, exponent: Value) -> Value:
-        """`base ** exponent` as torch.pow has it."""
+        """`base ** exponent`, as torch.pow computes it."""
         if base == 0 and exponent < 0:
             return self.divide(1, self.power(base, -exponent))
         return self._real(self.context.mpf(base) ** exponent)

@@ -1,11 +1,12 @@
-"""What the names in a formula stand for, read from its SymPy equations for the loops alone.
+"""The roles of a formula's names, deduced from its SymPy equations for the loops alone.
 
-A Symbol is a size if it stands in a shape, in the range of an index or in the limits of a sum; an
-index if a sum binds it, if it stands on a left side, or alone in a place; else a scalar.
+A Symbol is a size if it occurs in a shape, in the range of an index or in the limits of a sum. It
+is an index if a sum binds it, or if it occurs on a left side or alone in a place. Else it is a
+scalar.
 
-An index's extent is its own range, or what the limits of its sum or the place it reads tell; where
-nothing tells it, a size is made up that the shapes of the given tensors will tell. A result is as
-long as the places on its left sides reach.
+The extent of an index is its own range, or follows from the limits of its sum or from the place
+that it reads. An index without any of these gets a new size, solved from the shapes of the given
+tensors. The extent of a result is the largest place on its left sides plus one.
 """
 
 import keyword
@@ -25,18 +26,20 @@ from derive.notation.words import WORDS, Reduction
 
 @dataclass
 class Names:
-    """The roles of all names; everything is in order of appearance."""
+    """The roles of all names, in order of appearance."""
 
-    bases: dict[str, Any] = field(default_factory=dict)  # tensor: the IndexedBase that says most
+    bases: dict[str, Any] = field(default_factory=dict)  # tensor: an IndexedBase, with shape if any
     shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
     defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
-    before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: places below 0
+    before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: negative places
     indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
-    python: dict[str, str] = field(default_factory=dict)  # name: how it is spelt in the text
-    whole: dict[str, bool] = field(default_factory=dict)  # result: does it hold integers?
-    ranks: dict[str, int] = field(default_factory=dict)  # tensor: its turn, where SymPy has sorted
+    python: dict[str, str] = field(default_factory=dict)  # name: the Python name in the text
+    whole: dict[str, bool] = field(default_factory=dict)  # result: whether it holds integers
+    ranks: dict[str, int] = field(
+        default_factory=dict
+    )  # tensor: sort key where SymPy sorted factors
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -44,20 +47,20 @@ class Names:
         return tuple(name for name in self.bases if name not in self.defined)
 
     def is_whole_tensor(self, name: str) -> bool:
-        """Does the tensor hold integers?"""
+        """Whether the tensor holds integers."""
         return self.whole.get(name, False) or getattr(self.bases.get(name), "kind", "real") == "int"
 
 
 def read_names(formula: Formula) -> Names:
-    """Every name with its role, extent or shape, and spelling."""
+    """The role, the extent or shape, and the Python name of every name."""
     names = Names()
-    nodes = [node for equation in _check_equations(formula) for node in walk(equation)]
-    _collect(formula, nodes, names)
+    nodes = [node for equation in _check_equations(formula) for node in walk_nodes(equation)]
+    _collect_tensors(formula, nodes, names)
     _collect_indices(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
     _check_roles(names)
     if formula.declarations is None:
-        # the order in which a person names tensors: results first, then as declared or first used
+        # the usual order of factors: results first, then by declaration or first use
         seen = list(names.bases)
         turn = {
             name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
@@ -65,7 +68,7 @@ def read_names(formula: Formula) -> Names:
         }
         names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
     _find_extents(formula, nodes, names)
-    _spell(names)
+    _choose_python_names(names)
     return names
 
 
@@ -86,16 +89,16 @@ def places_of_left(equation: Any) -> tuple[Any, ...]:
     return tuple(getattr(equation.lhs, "indices", ()))
 
 
-def walk(value: Any) -> Iterator[Any]:
-    """The expression and all inside it, but not inside tensors and index ranges."""
+def walk_nodes(value: Any) -> Iterator[Any]:
+    """The expression and its subexpressions, without the inside of tensors and index ranges."""
     yield value
     if not isinstance(value, (IndexedBase, Idx)):
         for child in getattr(value, "args", ()):
-            yield from walk(child)
+            yield from walk_nodes(child)
 
 
 def find_indices(value: Any, names: Names) -> dict[str, None]:
-    """The indices that stand free in an expression, in reading order."""
+    """The free indices of an expression, in reading order."""
     if isinstance(value, (Idx, Symbol)):
         return {label_of(value): None} if label_of(value) in names.indices else {}
     if isinstance(value, IndexedBase):
@@ -116,12 +119,12 @@ def find_indices(value: Any, names: Names) -> dict[str, None]:
 
 
 def is_kept(value: Reduction) -> bool:
-    """Does the index stay free?"""
+    """Whether the index of a reduction stays free."""
     return ROWS[WORDS[type(value)]].keeps
 
 
 def union_indices(parts: Iterable[Any], names: Names) -> dict[str, None]:
-    """The indices that stand free in any of the expressions."""
+    """The free indices of several expressions."""
     found: dict[str, None] = {}
     for part in parts:
         found |= find_indices(part, names)
@@ -151,8 +154,8 @@ def _check_equations(formula: Formula) -> tuple[Any, ...]:
     return formula.equations
 
 
-def _collect(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Tensors, results and sizes, and the extents that indices carry themselves."""
+def _collect_tensors(formula: Formula, nodes: list[Any], names: Names) -> None:
+    """Collect tensors, results, sizes, and indices with ranges of their own."""
     declared = formula.declarations
     for value in (*(declared.arguments if declared else ()), *nodes):
         if isinstance(value, IndexedBase):
@@ -161,7 +164,7 @@ def _collect(formula: Formula, nodes: list[Any], names: Names) -> None:
                 names.bases[label_of(value)] = value
             _add_sizes(names, *(value.shape or ()))
         elif isinstance(value, Idx):
-            _note_range(value, names)
+            _add_range(value, names)
     for name, base in names.bases.items():
         if base.shape is not None:
             names.shapes[name] = list(base.shape)
@@ -177,7 +180,7 @@ def _add_sizes(names: Names, *extents: Any) -> None:
         names.sizes |= dict.fromkeys(sorted(s.name for s in symbols if isinstance(s, Symbol)))
 
 
-def _note_range(index: Any, names: Names) -> None:
+def _add_range(index: Any, names: Names) -> None:
     name = label_of(index)
     known = names.indices.setdefault(name, None)
     if index.upper is None:
@@ -191,12 +194,12 @@ def _note_range(index: Any, names: Names) -> None:
     extent = index.upper + 1
     _add_sizes(names, extent)
     if known is not None and not is_same(known, extent):
-        raise two_extents(name, known, extent)
+        raise _refuse_two_extents(name, known, extent)
     names.indices[name] = extent
 
 
 def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Index indices that are plain symbols, and the sizes in the limits of sums."""
+    """Collect indices that are plain symbols, and the sizes in the limits of sums."""
     bound = [
         limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
     ]
@@ -204,7 +207,8 @@ def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
     for index in (*(limits[0] for limits in bound), *reduced):
         names.indices.setdefault(label_of(index), None)
     places = [place for node in nodes if isinstance(node, Indexed) for place in node.indices]
-    left = [part for e in formula.equations for place in places_of_left(e) for part in walk(place)]
+    sides = (place for equation in formula.equations for place in places_of_left(equation))
+    left = [part for place in sides for part in walk_nodes(place)]
     for place in (*places, *left):
         if isinstance(place, Symbol) and _is_open(place.name, formula, names):
             names.indices.setdefault(place.name, None)
@@ -216,14 +220,14 @@ def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
 
 
 def _is_open(name: str, formula: Formula, names: Names) -> bool:
-    """Has the name no role yet?"""
+    """Whether a name has no role yet."""
     declared = formula.declarations.arguments if formula.declarations else ()
     taken = (names.sizes, formula.scalars, names.defined, {label_of(a) for a in declared})
     return not any(name in group for group in taken)
 
 
 def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """What is left: number arguments."""
+    """Collect the symbols without another role, as scalars."""
     names.scalars |= formula.scalars
     declared = formula.declarations.arguments if formula.declarations else ()
     for value in (*declared, *nodes):
@@ -254,14 +258,13 @@ def _check_roles(names: Names) -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Are two extents equal for all sizes?"""
+    """Whether two extents are equal for all sizes; symbols are compared by name alone."""
     difference = expand(one - other)
     by_name = {symbol: Symbol(symbol.name) for symbol in difference.free_symbols}
-    return bool(expand(difference.xreplace(by_name)) == 0)  # assumptions set no two sizes apart
+    return bool(expand(difference.xreplace(by_name)) == 0)
 
 
-def two_extents(index: str, one: Any, other: Any) -> DeriveError:
-    """The refusal of an index that is used with two extents."""
+def _refuse_two_extents(index: str, one: Any, other: Any) -> DeriveError:
     return refuse(
         "index-two-extents",
         f"index {index} has extent {one} and extent {other}",
@@ -269,8 +272,8 @@ def two_extents(index: str, one: Any, other: Any) -> DeriveError:
     )
 
 
-def _spell(names: Names) -> None:
-    """Give every name a Python name that the text does not use itself."""
+def _choose_python_names(names: Names) -> None:
+    """Give every name a Python name that differs from keywords and names of the runtime."""
     taken = set(runtime.find_names()) | set(keyword.kwlist)
     groups = (names.bases, names.defined, names.indices, names.sizes, names.scalars)
     every = list(dict.fromkeys(name for group in groups for name in group))
@@ -285,13 +288,13 @@ def _spell(names: Names) -> None:
 
 
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """The extent of each index and the shape of each tensor, as far as one tells the other."""
+    """Deduce the extents of indices and the shapes of tensors from one another."""
     needed = _find_needed(formula, nodes, names)
-    told = {index for index, extent in names.indices.items() if extent is not None}
+    ranged = {index for index, extent in names.indices.items() if extent is not None}
     reads = [node for node in nodes if isinstance(node, Indexed)]
     while True:
-        _note_limits(nodes, names)
-        _read_extents(reads, names, told, needed)
+        _read_limits(nodes, names)
+        _read_extents(reads, names, ranged, needed)
         shaped = _shape_results(formula, names) | _shape_inputs(reads, names)
         if shaped:
             continue
@@ -306,7 +309,7 @@ def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
 
 
 def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, None]:
-    """The indices that loop over their whole extent; the limits of a sum need none."""
+    """The indices that need an extent: those of left sides and of reductions without limits."""
     left = [place for equation in formula.equations for place in places_of_left(equation)]
     whole = [index for node in nodes if isinstance(node, Reduction) for index in node.bound]
     for node in nodes:
@@ -315,31 +318,33 @@ def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, 
     return union_indices(left, names) | {label_of(index): None for index in whole}
 
 
-def _note_limits(nodes: list[Any], names: Names) -> None:
+def _read_limits(nodes: list[Any], names: Names) -> None:
     for node in nodes:
         if isinstance(node, (Sum, Product)):
             for index, *limits in (tuple(limits) for limits in node.args[1:]):
                 name = label_of(index)
                 free = limits and find_indices(limits[-1], names)
-                if len(limits) == 2 and limits[0] == 0 and not free:
-                    names.indices[name] = _or(names.indices[name], limits[1] + 1)
+                if len(limits) == 2 and limits[0] == 0 and not free and names.indices[name] is None:
+                    names.indices[name] = limits[1] + 1
 
 
-def _read_extents(reads: list[Any], names: Names, told: set[str], needed: Container[str]) -> None:
-    """An index alone in a place runs over that place, if it has no range of its own."""
+def _read_extents(reads: list[Any], names: Names, ranged: set[str], needed: Container[str]) -> None:
+    """Give an index without a range the extent of a place that it fills alone."""
     for read in reads:
         shape = names.shapes.get(label_of(read.base), [])
         for place, extent in zip(read.indices, shape, strict=False):
             index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            if index not in names.indices or index in told or extent is None:
+            if index not in names.indices or index in ranged or extent is None:
                 continue
-            known = names.indices[index] = _or(names.indices[index], extent)
+            if names.indices[index] is None:
+                names.indices[index] = extent
+            known = names.indices[index]
             if index in needed and not is_same(known, extent):
-                raise two_extents(index, known, extent)
+                raise _refuse_two_extents(index, known, extent)
 
 
 def _shape_results(formula: Formula, names: Names) -> bool:
-    """Give the results their shapes, where all indices on their left sides are known."""
+    """Give shapes to results whose left sides have indices of known extents alone."""
     changed = False
     for name in names.defined:
         sides = [places_of_left(e) for e in formula.equations if name_of_left(e) == name]
@@ -351,7 +356,7 @@ def _shape_results(formula: Formula, names: Names) -> bool:
             raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
         names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
         columns = zip(*sides, strict=True)
-        names.before[name] = tuple(  # how far below 0 fixed places are, before a recurrence
+        names.before[name] = tuple(  # the number of negative places of initial values, by axis
             max(int(-place) if place.is_Integer and place < 0 else 0 for place in column)
             for column in columns
         )
@@ -377,10 +382,10 @@ def _shape_inputs(reads: list[Any], names: Names) -> bool:
 
 
 def _find_reach(place: Any, name: str, names: Names) -> Any:
-    """One more than the largest value of a place on the left."""
+    """The largest value of a place on the left, plus one."""
     whole = expand(place)
     ends = {}
-    for atom in walk(whole):
+    for atom in walk_nodes(whole):
         if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.indices:
             slope = whole.coeff(atom)
             if whole.has(atom) and (slope == 0 or whole.diff(atom).has(atom)):
@@ -398,7 +403,3 @@ def _find_longest(extents: Iterable[Any]) -> Any:
     each = [extent for extent in every if not extent.is_Number] or every
     longest = (e for e in each if all((e - other).is_nonnegative for other in each))
     return next(longest, each[0])
-
-
-def _or(known: Any, new: Any) -> Any:
-    return new if known is None else known

@@ -1,14 +1,14 @@
-"""What the text of a loop nest may call, and how that text is run.
+"""The functions that the text of a loop nest may call, and the compilation of that text.
 
-    tensor(B, S)                  an empty tensor; reading outside of it is refused, no wrapping
+    tensor(B, S)                  an empty tensor; a read out of range is an error, without wrapping
     sum(...) prod(...) max(...)   over the values of a generator; max(a, b) of its arguments
     softmax([...])[j]             a function of one row, given as a list; -inf leaves an entry out
-    x / y, x ** y, x // y, x % y  as IEEE has them, or exact
+    x / y, x ** y, x // y, x % y  as in IEEE, or exact
 
-The text is compiled as it stands, with its operators and decimals replaced by the functions below.
-Python raises where the hardware answers inf or nan; here nothing is raised: 1 / 0 is inf, 0 / 0 is
-nan, exp overflows to inf, log(0) is -inf, log(-1) is nan. A function that leaves the rationals is
-refused in exact arithmetic, `not-rational`.
+The text is compiled with its operators and decimals replaced by the functions below. Where Python
+raises, these return the values of the hardware: 1 / 0 is inf, 0 / 0 is nan, exp overflows to inf,
+log(0) is -inf, log(-1) is nan. In exact arithmetic a function with irrational values is an error,
+`not-rational`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INF, NAN = math.inf, math.nan
 
 
 def divide(over: Value, under: Value) -> Value:
-    """`over / under`; two integers that divide give an integer, so that positions stay exact."""
+    """`over / under`; an integer where integers divide exactly, so that positions stay exact."""
     if under != under or over != over:
         return NAN
     if isinstance(over, complex) or isinstance(under, complex):
@@ -48,28 +48,28 @@ def divide(over: Value, under: Value) -> Value:
 
 
 def divide_exactly(over: Value, under: Value) -> Value:
-    """`over / under` as a fraction; as in IEEE where a side is not finite or 0 divides."""
+    """`over / under` as a fraction; as in IEEE where a side is not finite or the divisor is 0."""
     if under == 0 or isinstance(over, float) or isinstance(under, float):
         return divide(over, under)
     return Fraction(over) / Fraction(under)
 
 
 def divide_down(over: Value, under: Value) -> Value:
-    """`over // under`; nan or inf where that has no value."""
+    """`over // under`; nan or inf where Python raises."""
     if under == 0 or not is_finite(over) or not is_finite(under):
         return floor(divide(over, under))
     return over // under
 
 
 def find_remainder(over: Value, under: Value) -> Value:
-    """`over % under`, with the sign of `under`; nan where that has no value."""
+    """`over % under`, with the sign of `under`; nan where Python raises."""
     if under == 0 or not is_finite(over) or under != under:
         return NAN
     return over % under
 
 
 def raise_power(base: Value, exponent: Value) -> Value:
-    """`base ** exponent` as torch.pow has it."""
+    """`base ** exponent`, as torch.pow computes it."""
     if exponent == 0.5:
         return root(base)
     if exponent < 0 and base == 0:
@@ -84,7 +84,7 @@ def raise_power(base: Value, exponent: Value) -> Value:
 
 
 def raise_power_exactly(base: Value, exponent: Value) -> Value:
-    """`base ** exponent` where that is rational."""
+    """`base ** exponent` where it is rational, else an error."""
     if isinstance(base, float) or isinstance(exponent, float):
         return raise_power(base, exponent)
     exponent = Fraction(exponent)
@@ -98,17 +98,17 @@ def raise_power_exactly(base: Value, exponent: Value) -> Value:
 
 
 def is_finite(value: Value) -> bool:
-    """Is it neither inf nor nan?"""
+    """Whether a value is neither inf nor nan."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def floor(value: Value) -> Value:
-    """The largest integer not above; inf and nan stay."""
+    """The largest integer <= value; inf and nan unchanged."""
     return math.floor(value) if is_finite(value) else value
 
 
 def ceiling(value: Value) -> Value:
-    """The smallest integer not below; inf and nan stay."""
+    """The smallest integer >= value; inf and nan unchanged."""
     return math.ceil(value) if is_finite(value) else value
 
 
@@ -118,7 +118,7 @@ def root(value: Value) -> float:
 
 
 def root_exactly(value: Value) -> Value:
-    """The square root of a square; any other is refused."""
+    """The rational square root of a square, else an error."""
     if isinstance(value, float):
         return root(value)
     if value < 0:
@@ -148,17 +148,17 @@ def log(value: Value) -> float:
 
 
 def log1p(value: Value) -> float:
-    """`log(1 + x)` without loss near 0; -inf at -1, nan below."""
+    """`log(1 + x)` without loss of digits near 0; -inf at -1, nan below."""
     return math.log1p(value) if value > -1 else -INF if value == -1 else NAN
 
 
 def sign(value: Value) -> Value:
-    """1, 0 or -1; nan stays."""
+    """1, 0 or -1; nan unchanged."""
     return value if value != value else (value > 0) - (value < 0)
 
 
 def largest(values: Any, best: Value = -INF, is_better: Callable[..., bool] = gt) -> Value:
-    """The largest of them; nan if one is nan, -inf if there is none."""
+    """The largest value; nan if one is nan, -inf without values."""
     for value in values:
         if value != value:
             return NAN
@@ -168,12 +168,12 @@ def largest(values: Any, best: Value = -INF, is_better: Callable[..., bool] = gt
 
 
 def smallest(values: Any) -> Value:
-    """The smallest of them; nan if one is nan, inf if there is none."""
+    """The smallest value; nan if one is nan, inf without values."""
     return largest(values, INF, lt)
 
 
 def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
-    """A function of `math` that answers nan outside its domain, and inf where it overflows."""
+    """A function of `math`, with nan outside its domain and inf where it overflows."""
 
     def answer(*values: Value) -> float:
         try:
@@ -187,7 +187,7 @@ def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
 
 
 def refuse_exactly(name: str) -> Callable[..., Any]:
-    """What stands for an irrational function in exact arithmetic."""
+    """The substitute for an irrational function in exact arithmetic, which raises an error."""
 
     def answer(*_: Any, **__: Any) -> Any:
         raise _irrational(name)
@@ -208,7 +208,7 @@ FILE = "<loops>"
 
 
 class OutsideError(Exception):
-    """An element was asked for that is not there; `evaluate_loops` says where."""
+    """A read of an element that does not exist; `evaluate_loops` turns it into a message."""
 
     def __init__(self, tensor: Tensor, place: Any) -> None:
         super().__init__()
@@ -221,16 +221,16 @@ class FilledTwiceError(OutsideError):
 
 
 class Tensor(dict[Any, Value]):
-    """Elements by their places; the dictionary is what makes each read fast and checked."""
+    """A dictionary of elements by place; a missing key is an error."""
 
     def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
-        """`before`: how far below 0 each place goes, of what recurs."""
+        """`before`: the number of negative places along each axis, for initial values."""
         super().__init__()
         self.shape = tuple(to_extent(extent) for extent in shape)
         self.before = before or (0,) * len(shape)
 
     def is_inside(self, places: tuple[Any, ...]) -> bool:
-        """Is there such an element, in the tensor or before it?"""
+        """Whether the places are in range, negative places of initial values included."""
         bounds = zip(places, self.before, self.shape, strict=False)
         return len(places) == len(self.shape) and all(-k <= p < n for p, k, n in bounds)
 
@@ -247,41 +247,41 @@ class Tensor(dict[Any, Value]):
 
 
 def to_extent(value: Value) -> int:
-    """A whole number of steps."""
+    """The value as an integer, else an error."""
     if value != value or value in {INF, -INF} or value != int(value):
         raise refuse("extent-not-whole", f"an extent of {value} is no whole number")
     return int(value)
 
 
-def count(*bounds: Value) -> range:
-    """`range` of whole numbers."""
+def make_range(*bounds: Value) -> range:
+    """The `range` of bounds that must be integers."""
     return range(*map(to_extent, bounds))
 
 
 def places(*extents: Value) -> Iterator[tuple[int, ...]]:
-    """All index values of several loops in one, the last running fastest."""
-    return product(*map(count, extents))
+    """The index values of several nested loops, the last index fastest."""
+    return product(*map(make_range, extents))
 
 
-def add(values: Iterable[Value]) -> Value:
-    """The sum; 0 of nothing."""
-    return reduce(operator.add, values, 0)  # `sum` would make up for what each step rounds
+def add_all(values: Iterable[Value]) -> Value:
+    """The sum; 0 without values."""
+    return reduce(operator.add, values, 0)  # Python's `sum` compensates rounding errors
 
 
-def multiply(values: Iterable[Value]) -> Value:
-    """The product; 1 of nothing."""
+def multiply_all(values: Iterable[Value]) -> Value:
+    """The product; 1 without values."""
     return reduce(operator.mul, values, 1)
 
 
 def _one_or_many(reduce: Callable[[Any], Value]) -> Callable[..., Value]:
-    """`max(values)` and `max(a, b)` under one name."""
+    """A function that takes either an iterable or several arguments, as Python's max does."""
     return lambda *given: reduce(
         given[0] if len(given) == 1 and isinstance(given[0], Iterable) else given
     )
 
 
 def argmax(row: Iterable[Value]) -> int:
-    """The place of the largest entry, the first of several; nan is larger than all."""
+    """The position of the first largest entry; nan is larger than all numbers."""
     entries = list(row)
     if not entries:
         raise refuse("argmax-empty", "argmax of a row without entries has no value")
@@ -302,13 +302,13 @@ def make_rows(
     """softmax, log_softmax and logsumexp over an exponential, a logarithm and a division."""
 
     def softmax(row: Iterable[Value], empty: float = NAN) -> list[Value]:
-        """`exp(x) / sum(exp(x))` of a row, shifted by its largest; `empty` where all are -inf."""
+        """`exp(x) / sum(exp(x))` of a row minus its maximum; `empty` if all entries are -inf."""
         entries = list(row)
         top = largest(entries)
         if top == -INF:
             return [empty] * len(entries)
         grown = [exp(value - top) for value in entries]
-        total = add(grown)
+        total = add_all(grown)
         return [divide(value, total) for value in grown]
 
     def log_softmax(row: Iterable[Value]) -> list[Value]:
@@ -316,22 +316,22 @@ def make_rows(
         entries = list(row)
         top = largest(entries)
         shifted = [value - top for value in entries]
-        total = log(add(exp(value) for value in shifted))
+        total = log(add_all(exp(value) for value in shifted))
         return [value - total for value in shifted]
 
     def logsumexp(values: Iterable[Value]) -> Value:
-        """`log(sum(exp(x)))`, finite for large entries; -inf of nothing."""
+        """`log(sum(exp(x)))`, finite for large entries; -inf without entries."""
         entries = list(values)
         top = largest(entries)
         if not math.isfinite(top):
             return top
-        return top + log(add(exp(value - top) for value in entries))
+        return top + log(add_all(exp(value - top) for value in entries))
 
     return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp}
 
 
 def cumsum(row: Iterable[Value]) -> list[Value]:
-    """The sums up to and with each entry."""
+    """The inclusive prefix sums of a row."""
     return [*accumulate(row, initial=0)][1:]
 
 
@@ -343,7 +343,7 @@ def make_matrices(
     """Functions of a square matrix, given as the list of its rows, by elimination."""
 
     def eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
-        """The determinant, and the inverse times what stands beside: nan of a singular one."""
+        """The determinant, and the inverse times `beside`, or nan if the matrix is singular."""
         size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
         found: Value = 1
         for place in range(size):
@@ -356,8 +356,8 @@ def make_matrices(
                 return found, [[NAN] * len(row) for row in beside]
             top = whole[place] = [divide(value, pivot) for value in whole[place]]
             for row in (row for row in range(size) if row != place):
-                share = whole[row][place]
-                whole[row] = [a - share * b for a, b in zip(whole[row], top, strict=True)]
+                factor = whole[row][place]
+                whole[row] = [a - factor * b for a, b in zip(whole[row], top, strict=True)]
         return found, [row[size:] for row in whole]
 
     def inverse(rows: list[list[Value]]) -> Any:
@@ -368,12 +368,12 @@ def make_matrices(
         return eliminate(rows, [[] for _ in rows])[0]
 
     def cholesky(rows: list[list[Value]]) -> list[list[Value]]:
-        """The lower triangle L of L L^T; what stands above the diagonal is not read."""
+        """The lower triangle L of L L^T; entries above the diagonal are not read."""
         found: list[list[Value]] = [[0] * len(rows) for _ in rows]
         for row in range(len(rows)):
             for column in range(row + 1):
                 pairs = zip(found[row][:column], found[column][:column], strict=True)
-                rest = rows[row][column] - add(a * b for a, b in pairs)
+                rest = rows[row][column] - add_all(a * b for a, b in pairs)
                 is_last = row == column
                 found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
         return found
@@ -391,13 +391,13 @@ def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
 
     def mean(values: Iterable[Value]) -> Value:
         entries = list(values)
-        return divide(add(entries), len(entries))
+        return divide(add_all(entries), len(entries))
 
     def spread(values: Iterable[Value], correction: int) -> Value:
         entries = list(values)
         center = mean(entries)
         return divide(
-            add((value - center) * (value - center) for value in entries),
+            add_all((value - center) * (value - center) for value in entries),
             max(len(entries) - correction, 0),
         )
 
@@ -409,13 +409,13 @@ def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
 
 
 def make_namespace(exact: bool) -> dict[str, Any]:
-    """All that the text may call, by name."""
+    """The functions and constants that the text may use, by name."""
     rational: dict[str, Any] = {
         "tensor": Tensor,
-        "range": count,
+        "range": make_range,
         "places": places,
-        "sum": add,
-        "prod": multiply,
+        "sum": add_all,
+        "prod": multiply_all,
         "max": _one_or_many(largest),
         "min": _one_or_many(smallest),
         "argmax": argmax,
@@ -451,7 +451,7 @@ def make_namespace(exact: bool) -> dict[str, Any]:
 
 
 def define_functions(namespace: dict[str, Any], exact: bool) -> None:
-    """The functions that are worked out by others, as their rows say."""
+    """Add the functions that the table defines by texts over other functions."""
     exec(_compile_functions(exact), namespace)  # our own text
     for name, row in FUNCTIONS.items():
         if exact and row.text and not is_rational(name):
@@ -481,12 +481,12 @@ IRRATIONAL: dict[str, Any] = {
 
 
 def find_names() -> frozenset[str]:
-    """The names that the text uses itself, which no tensor can have in it."""
+    """The names of the runtime, which no name of a formula may have in the text."""
     return frozenset(make_namespace(exact=False)) | {"entries_", "fill_", "keep_"}
 
 
 def compile_text(text: str, exact: bool) -> CodeType:
-    """The code of a loop nest, its operators and decimals replaced."""
+    """The code of a text, with operators and decimals replaced by functions."""
     tree = _Operators(exact).visit(ast.parse(text, FILE))
     return compile(ast.fix_missing_locations(tree), FILE, "exec")
 
@@ -495,13 +495,13 @@ _CALLS = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.
 
 
 class _Operators(ast.NodeTransformer):
-    """Each operator that Python and IEEE disagree on becomes a call."""
+    """The replacement of operators that differ between Python and IEEE by calls."""
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """A call in place of / ** // %; a long sum hangs to the left, deeper than calls may go."""
+        """A call in place of / ** // %; iterative along left operands, which may nest deeply."""
         chain = [node]
         while isinstance(chain[-1].left, ast.BinOp):
             chain.append(chain[-1].left)
@@ -514,7 +514,7 @@ class _Operators(ast.NodeTransformer):
         return done
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """A choice in place of `where`, so that one side alone is computed."""
+        """A conditional expression in place of `where`, which evaluates one branch alone."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id == "where":
             return ast.copy_location(ast.IfExp(*node.args), node)
@@ -529,7 +529,7 @@ class _Operators(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """A constant that is no fraction is refused when it is read."""
+        """A call in place of `pi` in exact arithmetic, which raises an error at its evaluation."""
         if self.exact and node.id == "pi":
             return ast.copy_location(_call(node.id), node)
         return node
@@ -540,7 +540,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 
 
 def find_locals(error: BaseException) -> Iterator[tuple[str, Value]]:
-    """The indices and their values in the loops that an error came from, outermost first."""
+    """The local variables of the text's frames in the traceback of an error, outermost first."""
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame

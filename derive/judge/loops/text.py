@@ -1,4 +1,4 @@
-"""SymPy expressions as Python expressions over index values, one for each class of node.
+"""SymPy expressions as Python expressions over index values, with a function per class of node.
 
     Sum(f, (j, 0, S - 1))             sum(f for j in range(S))
     Sum(Piecewise((f, c), (0, True))) sum(f for j in range(S) if c)
@@ -7,12 +7,12 @@
     [c] * f, with [c] 1 or 0          f if c else 0
 
 A bracket among the factors of a product or quotient, at any depth of nested products, guards all
-the others: they are not even read where it is false. A Kronecker delta is such a bracket.
+other factors: they are not evaluated where it is false. A Kronecker delta is such a bracket.
 
-A reduction that an equation would compute again and again (a row for each of its entries, a
-mean for each element) gets a line of its own in the loop where its indices are known. It stays
-where it is under a guard, in a condition, or where its indices run inside the expression. A line
-that is too long is broken at its outermost bracket, as people break them.
+A reduction that would be evaluated repeatedly (a row for each of its entries, a mean for each
+element) is hoisted to a line of its own, in the loop where its indices are known. It is not hoisted
+from a guard or a condition, or if its indices are bound inside the expression. A line that is too
+long is broken at its outermost bracket.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from derive.judge.loops.names import (
 from derive.notation.formula import Formula
 from derive.notation.words import ELEMENTWISE, REDUCTIONS, WORDS, Reduction, argmax
 
-# How tightly Python holds a text together; what holds less than its place asks gets parentheses.
+# Python's binding strengths: an operand that binds less tightly than required gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
 Text = tuple[str, int]
@@ -51,12 +51,12 @@ _FUNCTIONS = {kind.__name__: name for name, kind in ELEMENTWISE.items()} | {"cei
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression may use where it stands."""
+    """The names available to an expression."""
 
     names: Names
     bound: frozenset[str] = frozenset()  # indices with a value
-    inner: frozenset[str] = frozenset()  # those of them that run inside the expression
-    rows: dict[Any, str] = field(default_factory=dict)  # reductions computed on a line before
+    inner: frozenset[str] = frozenset()  # bound indices of loops inside the expression
+    rows: dict[Any, str] = field(default_factory=dict)  # hoisted reductions and their names
     empty_row: str = "nan"
 
     def enter(self, indices: Iterable[str]) -> Scope:
@@ -65,22 +65,22 @@ class Scope:
         return replace(self, bound=self.bound | new, inner=self.inner | new)
 
 
-def put(value: Any, scope: Scope, holds: int = CHOICE) -> str:
-    """The text of an expression, in parentheses if it holds less tightly than asked."""
-    text, tightness = write(value, scope)
+def write_operand(value: Any, scope: Scope, holds: int = CHOICE) -> str:
+    """The text of an expression, in parentheses if it binds less tightly than `holds`."""
+    text, tightness = write_node(value, scope)
     return f"({text})" if tightness < holds else text
 
 
 def write_shape(name: str, scope: Scope) -> str:
-    """The extents of a result, and how far before its first places it begins."""
-    parts = [put(extent, scope) for extent in scope.names.shapes[name]]
+    """The arguments of `tensor(..)` for a result: extents, and the counts of negative places."""
+    parts = [write_operand(extent, scope) for extent in scope.names.shapes[name]]
     before = scope.names.before.get(name, ())
     return ", ".join([*parts, f"before={before}"] if any(before) else parts)
 
 
 @singledispatch
-def write(value: Any, scope: Scope) -> Text:
-    """The text of an expression, and how tightly it holds."""
+def write_node(value: Any, scope: Scope) -> Text:
+    """The text of an expression, and its binding strength."""
     name = type(value).__name__
     if name not in _FUNCTIONS:
         raise refuse(
@@ -88,12 +88,12 @@ def write(value: Any, scope: Scope) -> Text:
             f"nothing is known about {name}, in {value}",
             help=suggest(name, _FUNCTIONS),
         )
-    arguments = ", ".join(put(argument, scope) for argument in value.args)
+    arguments = ", ".join(write_operand(argument, scope) for argument in value.args)
     return f"{_FUNCTIONS[name]}({arguments})", ATOM
 
 
-@write.register(Symbol)
-@write.register(Idx)
+@write_node.register(Symbol)
+@write_node.register(Idx)
 def _(value: Any, scope: Scope) -> Text:
     name = label_of(value)
     if name in scope.names.indices and name not in scope.bound:
@@ -105,66 +105,66 @@ def _(value: Any, scope: Scope) -> Text:
     return scope.names.python[name], ATOM
 
 
-@write.register(IndexedBase)
+@write_node.register(IndexedBase)
 def _(value: Any, scope: Scope) -> Text:
     return scope.names.python[label_of(value)], ATOM
 
 
-@write.register(Indexed)
+@write_node.register(Indexed)
 def _(value: Any, scope: Scope) -> Text:
-    places = ", ".join(put(place, scope) for place in value.indices)
+    places = ", ".join(write_operand(place, scope) for place in value.indices)
     return scope.names.python[label_of(value.base)] + (f"[{places}]" if places else ""), ATOM
 
 
-@write.register(sympy.Integer)
-@write.register(sympy.Rational)
+@write_node.register(sympy.Integer)
+@write_node.register(sympy.Rational)
 def _(value: Any, scope: Scope) -> Text:
     if value.q == 1:
         return str(value), SIGN if value < 0 else ATOM
-    if 10**8 % value.q == 0 and abs(value.p) < 10**7:  # so short that the decimal is exact
+    if 10**8 % value.q == 0 and abs(value.p) < 10**7:  # the decimal is short and exact
         return repr(int(value.p) / int(value.q)), SIGN if value < 0 else ATOM
     return f"{value.p} / {value.q}", PRODUCT
 
 
-@write.register(sympy.Float)
+@write_node.register(sympy.Float)
 def _(value: Any, scope: Scope) -> Text:
     return repr(float(value)), SIGN if value < 0 else ATOM
 
 
-@write.register(sympy.core.numbers.NumberSymbol)
+@write_node.register(sympy.core.numbers.NumberSymbol)
 def _(value: Any, scope: Scope) -> Text:
     known = {sympy.pi: "pi", sympy.E: "exp(1)"}
     return known.get(value) or repr(float(value)), ATOM
 
 
-@write.register(sympy.core.numbers.ImaginaryUnit)
+@write_node.register(sympy.core.numbers.ImaginaryUnit)
 def _(value: Any, scope: Scope) -> Text:
     return "1j", ATOM
 
 
-@write.register(sympy.core.numbers.Infinity)
-@write.register(sympy.core.numbers.ComplexInfinity)  # what SymPy makes of 1/0
-@write.register(sympy.core.numbers.NegativeInfinity)
-@write.register(sympy.core.numbers.NaN)
+@write_node.register(sympy.core.numbers.Infinity)
+@write_node.register(sympy.core.numbers.ComplexInfinity)  # SymPy's value of 1/0
+@write_node.register(sympy.core.numbers.NegativeInfinity)
+@write_node.register(sympy.core.numbers.NaN)
 def _(value: Any, scope: Scope) -> Text:
     if value is S.NegativeInfinity:
         return "-inf", SIGN
     return "nan" if value is S.NaN else "inf", ATOM
 
 
-@write.register(sympy.Add)
+@write_node.register(sympy.Add)
 def _(value: Any, scope: Scope) -> Text:
     terms = list(value.args)
-    if scope.names.ranks and terms[0].is_number:  # SymPy puts numbers first, people last
+    if scope.names.ranks and terms[0].is_number:  # SymPy sorts numbers first
         terms = [*terms[1:], terms[0]]
-    text = put(terms[0], scope, SUM)
+    text = write_operand(terms[0], scope, SUM)
     for term in terms[1:]:
-        piece = put(term, scope, PRODUCT)
+        piece = write_operand(term, scope, PRODUCT)
         text += f" - {piece[1:]}" if piece.startswith("-") else f" + {piece}"
     return text, SUM
 
 
-@write.register(Mul)
+@write_node.register(Mul)
 def _(value: Any, scope: Scope) -> Text:
     factors, conditions = split_guards(value)
     if not conditions:
@@ -175,7 +175,7 @@ def _(value: Any, scope: Scope) -> Text:
 
 
 def split_guards(value: Any) -> tuple[list[Any], list[Any]]:
-    """The factors of a product, nested products opened, and the conditions of its brackets."""
+    """The factors of nested products, and the conditions of the brackets among them."""
     factors: list[Any] = []
     conditions: list[Any] = []
     for factor in value.args if isinstance(value, Mul) else (value,):
@@ -191,7 +191,7 @@ def split_guards(value: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _find_bracket(factor: Any) -> Any:
-    """The condition of a factor that is 1 where it holds and else 0, or None."""
+    """The condition of a factor that is 1 where it holds and else 0; None of other factors."""
     if isinstance(factor, Pow) and factor.exp.is_Number and factor.exp.is_positive:
         return _find_bracket(factor.base)
     if isinstance(factor, KroneckerDelta):
@@ -204,7 +204,7 @@ def _find_bracket(factor: Any) -> Any:
 
 
 def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
-    """Factors joined by * and, before a divisor, by /; the first one is no divisor."""
+    """The factors joined by *, and divisors by /; the first factor is not a divisor."""
     negative = False
     parts: list[tuple[str, Any]] = []
     for factor in factors:
@@ -221,54 +221,54 @@ def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
         parts.sort(key=lambda part: _rank_factor(part, scope.names))
     first = next((k for k, (sign, _) in enumerate(parts) if sign == "*"), None)
     lead = ("*", S.One) if first is None else parts.pop(first)
-    text, tightness = write(lead[1], scope)
+    text, tightness = write_node(lead[1], scope)
     text = f"({text})" if tightness < (SIGN if negative else PRODUCT) else text
     for sign, factor in parts:
-        text += f" {sign} {put(factor, scope, POWER if sign == '/' else SIGN)}"
+        text += f" {sign} {write_operand(factor, scope, POWER if sign == '/' else SIGN)}"
     if negative:
         text = f"-({text})" if text.startswith("-") else f"-{text}"
     return text, PRODUCT if parts else SIGN if negative else tightness
 
 
 def _rank_factor(part: tuple[str, Any], names: Names) -> tuple[int, int]:
-    """Where SymPy has sorted: numbers, then tensors as they were declared, then divisors."""
+    """The sort key of factors: numbers, tensors in order of declaration, then divisors."""
     sign, factor = part
     ranks = [names.ranks[label_of(base)] for base in factor.atoms(IndexedBase)]
     return ("*/".index(sign), min(ranks, default=-1))
 
 
 def _find_divisor(factor: Any) -> Any:
-    """What a factor divides by, or None."""
+    """The divisor of a factor with a negative power, else None."""
     if not isinstance(factor, Pow) or not factor.exp.is_Rational or factor.exp >= 0:
         return None
     return factor.base if factor.exp == -1 else Pow(factor.base, -factor.exp, evaluate=False)
 
 
-@write.register(Pow)
+@write_node.register(Pow)
 def _(value: Any, scope: Scope) -> Text:
     base, exponent = value.args
     if base == sympy.E:
-        return f"exp({put(exponent, scope)})", ATOM
+        return f"exp({write_operand(exponent, scope)})", ATOM
     if exponent == S.Half:
-        return f"sqrt({put(base, scope)})", ATOM
+        return f"sqrt({write_operand(base, scope)})", ATOM
     if _find_divisor(value) is not None:
         return _write_product((value,), scope)
-    return f"{put(base, scope, ATOM)} ** {put(exponent, scope, ATOM)}", POWER
+    return f"{write_operand(base, scope, ATOM)} ** {write_operand(exponent, scope, ATOM)}", POWER
 
 
-@write.register(sympy.floor)
+@write_node.register(sympy.floor)
 def _(value: Any, scope: Scope) -> Text:
     (inside,) = value.args
     above, below = _find_fraction(inside)
     if is_whole(above, scope.names) and is_whole(below, scope.names):
         if below == 1:
-            return write(above, scope)
+            return write_node(above, scope)
         return _write_whole(above, "//", below, scope)
-    return f"floor({put(inside, scope)})", ATOM
+    return f"floor({write_operand(inside, scope)})", ATOM
 
 
 def _find_fraction(value: Any) -> tuple[Any, Any]:
-    """What stands above and below the line; `i / r` as it was written, a sum brought together."""
+    """The numerator and denominator; of a sum over a common denominator."""
     if isinstance(value, Mul) and len(value.args) == 2:
         under = _find_divisor(value.args[1])
         if under is not None:
@@ -278,7 +278,7 @@ def _find_fraction(value: Any) -> tuple[Any, Any]:
 
 
 def is_whole(value: Any, names: Names) -> bool:
-    """Is the value an integer by its form?"""
+    """Whether a value is an integer by its form."""
     if isinstance(value, (Idx, Symbol, Indexed, IndexedBase)):
         label = label_of(getattr(value, "base", value))
         known = {*names.indices, *names.sizes} if isinstance(value, (Idx, Symbol)) else ()
@@ -298,7 +298,7 @@ def is_whole(value: Any, names: Names) -> bool:
 
 
 def _find_parts(value: Any) -> tuple[Any, ...]:
-    """The parts that make the value, not those that only decide or tell a position."""
+    """The direct subexpressions whose values enter the value, without conditions and positions."""
     if isinstance(value, (Idx, Symbol, Indexed, KroneckerDelta, argmax)):
         return ()
     if isinstance(value, (sympy.Sum, sympy.Product)):
@@ -309,15 +309,15 @@ def _find_parts(value: Any) -> tuple[Any, ...]:
 
 
 def read_whole_names(formula: Formula) -> Names:
-    """The roles of all names; a result that is made of integers, or counts, holds integers."""
+    """The roles of all names, with results marked whole if their values are integers."""
     names = read_names(formula)
     values: dict[str, list[Any]] = {}
     for equation in formula.equations:
         parts = values.setdefault(name_of_left(equation), [])
         parts.append(equation.rhs)
-    found = {name: _open_parts(each) for name, each in values.items()}
+    found = {name: _list_parts(each) for name, each in values.items()}
     rows = (Idx, argmax, sympy.Sum, REDUCTIONS["cumsum"])
-    for name, parts in (*found.items(), *found.items()):  # again, for those that recur together
+    for name, parts in (*found.items(), *found.items()):  # twice, for mutual recurrences
         reads = (label_of(getattr(p, "base", p)) for p in parts if not p.args or p.is_Indexed)
         is_made = any(names.is_whole_tensor(read) or read in names.indices for read in reads)
         if is_made or any(isinstance(part, rows) for part in parts):
@@ -327,107 +327,108 @@ def read_whole_names(formula: Formula) -> Names:
     return names
 
 
-def _open_parts(values: list[Any]) -> list[Any]:
-    return values + [part for value in values for part in _open_parts([*_find_parts(value)])]
+def _list_parts(values: list[Any]) -> list[Any]:
+    return values + [part for value in values for part in _list_parts([*_find_parts(value)])]
 
 
 def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
-    """Are they whole numbers, and none of them rounded?"""
+    """Whether values are integers, with floor and sign of quotients of integers alone."""
     rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
     sides = (side for part in rounded for side in _find_fraction(part.args[0]))
     return all(is_whole(each, names) for each in (*values, *sides))
 
 
-@write.register(sympy.Mod)
+@write_node.register(sympy.Mod)
 def _(value: Any, scope: Scope) -> Text:
     return _write_whole(value.args[0], "%", value.args[1], scope)
 
 
 def _write_whole(left: Any, sign: str, right: Any, scope: Scope) -> Text:
-    """`left // right` or `left % right`; a minus sign must not seem to stand before the whole."""
-    text = put(left, scope, PRODUCT)
+    """`left // right` or `left % right`; a left side with a leading minus gets parentheses."""
+    text = write_operand(left, scope, PRODUCT)
     text = f"({text})" if text.startswith("-") else text
-    return f"{text} {sign} {put(right, scope, SIGN)}", PRODUCT
+    return f"{text} {sign} {write_operand(right, scope, SIGN)}", PRODUCT
 
 
-@write.register(KroneckerDelta)
+@write_node.register(KroneckerDelta)
 def _(value: Any, scope: Scope) -> Text:
     return f"1 if {write_all([_find_bracket(value)], scope)} else 0", CHOICE
 
 
-@write.register(Piecewise)
+@write_node.register(Piecewise)
 def _(value: Any, scope: Scope) -> Text:
     text = ""
     for then, condition in (pair.args for pair in value.args):
         if condition == sympy.true:
-            return f"{text}{put(then, scope, OR if not text else CHOICE)}", CHOICE
-        text += f"{put(then, scope, OR)} if {put(condition, scope, OR)} else "
+            return f"{text}{write_operand(then, scope, OR if not text else CHOICE)}", CHOICE
+        text += f"{write_operand(then, scope, OR)} if {write_operand(condition, scope, OR)} else "
     return f"{text}nan", CHOICE
 
 
-@write.register(sympy.ITE)
+@write_node.register(sympy.ITE)
 def _(value: Any, scope: Scope) -> Text:
-    condition, then, other = (put(part, scope, OR) for part in value.args)
+    condition, then, other = (write_operand(part, scope, OR) for part in value.args)
     return f"{then} if {condition} else {other}", CHOICE
 
 
-@write.register(BooleanTrue)
-@write.register(BooleanFalse)
+@write_node.register(BooleanTrue)
+@write_node.register(BooleanFalse)
 def _(value: Any, scope: Scope) -> Text:
     return str(bool(value)), ATOM
 
 
-@write.register(Relational)
+@write_node.register(Relational)
 def _(value: Any, scope: Scope) -> Text:
-    left, right = (put(side, scope, SUM) for side in value.args)
+    left, right = (write_operand(side, scope, SUM) for side in value.args)
     return f"{left} {value.rel_op} {right}", COMPARE
 
 
-@write.register(sympy.Not)
+@write_node.register(sympy.Not)
 def _(value: Any, scope: Scope) -> Text:
-    return f"not {put(value.args[0], scope, NOT)}", NOT
+    return f"not {write_operand(value.args[0], scope, NOT)}", NOT
 
 
-@write.register(sympy.And)
+@write_node.register(sympy.And)
 def _(value: Any, scope: Scope) -> Text:
     return write_all(value.args, scope), AND
 
 
-@write.register(sympy.Or)
+@write_node.register(sympy.Or)
 def _(value: Any, scope: Scope) -> Text:
     parts = sorted(value.args, key=lambda part: part.has(Indexed))
-    return " or ".join(put(part, scope, AND) for part in parts), OR
+    return " or ".join(write_operand(part, scope, AND) for part in parts), OR
 
 
 def write_all(conditions: Iterable[Any], scope: Scope) -> str:
-    """Conditions joined by `and`; those that read no tensor come first and guard the others."""
+    """The conditions joined by `and`; those without reads come first and guard the others."""
     parts: list[Any] = []
     for condition in conditions:
         parts += condition.args if isinstance(condition, sympy.And) else [condition]
     return " and ".join(
-        put(part, scope, NOT) for part in sorted(parts, key=lambda part: part.has(Indexed))
+        write_operand(part, scope, NOT)
+        for part in sorted(parts, key=lambda part: part.has(Indexed))
     )
 
 
-@write.register(sympy.Sum)
-@write.register(sympy.Product)
+@write_node.register(sympy.Sum)
+@write_node.register(sympy.Product)
 def _(value: Any, scope: Scope) -> Text:
     return _write_or_recall(value, scope)
 
 
-@write.register(Reduction)
+@write_node.register(Reduction)
 def _(value: Any, scope: Scope) -> Text:
     text = _write_or_recall(value, scope)[0]
     if not is_kept(value):
         return text, ATOM
     if ROWS[WORDS[type(value)]].is_matrix:
-        return text + "".join(f"[{put(index, scope)}]" for index in value.bound), ATOM
+        return text + "".join(f"[{write_operand(index, scope)}]" for index in value.bound), ATOM
     first, *rest = value.bound
-    place = put(first, scope)
+    place = write_operand(first, scope)
     for index in rest:
         place = f"({place})" if rest[0] is not index else place
-        extent = put(scope.names.indices[label_of(index)], scope, SIGN)
-        place = f"{place} * {extent} + {put(index, scope)}"
+        extent = write_operand(scope.names.indices[label_of(index)], scope, SIGN)
+        place = f"{place} * {extent} + {write_operand(index, scope)}"
     return f"{text}[{place}]", ATOM
 
 
@@ -456,14 +457,14 @@ def write_reduction(value: Any, scope: Scope) -> str:
     names = [label_of(index) for index in value.bound]
     inside = scope.enter(names)
     loops = [f" for {scope.names.python[n]} in {_write_range((n,), scope)}" for n in names]
-    body, tail = put(value.body, inside), ""
+    body, tail = write_operand(value.body, inside), ""
     if row.is_matrix:
         return f"{kind}([[{body}{loops[1]}]{loops[0]}])"
     if value.condition != sympy.true:
-        condition = put(value.condition, inside, OR)
-        if row.keeps or kind == "argmax":  # which name a place of the row
+        condition = write_operand(value.condition, inside, OR)
+        if row.keeps or kind == "argmax":  # the result is indexed by places of the whole row
             left_out = row.left_out.replace("oo", "inf")
-            body = f"{put(value.body, inside, OR)} if {condition} else {left_out}"
+            body = f"{write_operand(value.body, inside, OR)} if {condition} else {left_out}"
         else:
             tail = f" if {condition}"
     text = f"{body}{''.join(loops)}{tail}"
@@ -478,24 +479,27 @@ def _write_sum(value: Any, scope: Scope) -> str:
     is_sum = isinstance(value, sympy.Sum)
     indices = [label_of(limits[0]) for limits in bound]
     if any(set(indices) & set(find_indices(part, scope.names)) for k in bound for part in k[1:]):
-        bound = bound[::-1]  # SymPy writes the innermost first; it shows where one bounds another
+        bound = bound[::-1]  # SymPy writes the innermost loop first, whose limits need the outer
     loops = ""
     for limits in bound:
         index = label_of(limits[0])
         loops += f" for {scope.names.python[index]} in {_write_range(limits, scope)}"
         scope = scope.enter([index])
-    body, conditions = peel(body, S.Zero if is_sum else S.One)
-    text = put(body, scope)
+    body, conditions = split_conditions(body, S.Zero if is_sum else S.One)
+    text = write_operand(body, scope)
     tail = f" if {write_all(conditions, scope)}" if conditions else ""
     return f"{'sum' if is_sum else 'prod'}({text}{loops}{tail})"
 
 
-def peel(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
-    """The body of a sum without the conditions where it is 0 (of a product, where it is 1)."""
+def split_conditions(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
+    """The body of a sum or product without its guards, and their conditions.
+
+    A guard is a condition where the body has a value, with the neutral number elsewhere.
+    """
     if isinstance(body, Piecewise) and len(body.args) == 2:
         (then, condition), (other, rest) = (pair.args for pair in body.args)
         if other == neutral and rest == sympy.true:
-            inner, conditions = peel(then, neutral)
+            inner, conditions = split_conditions(then, neutral)
             return inner, [condition, *conditions]
     if neutral == 0 and isinstance(body, (Mul, KroneckerDelta)):
         factors, conditions = split_guards(body)
@@ -507,20 +511,20 @@ def peel(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
 def _write_range(limits: Any, scope: Scope) -> str:
     index, *ends = limits
     if not ends:
-        return f"range({put(scope.names.indices[label_of(index)], scope)})"
+        return f"range({write_operand(scope.names.indices[label_of(index)], scope)})"
     low, high = ends
-    stop = put(high + 1, scope)
-    return f"range({stop})" if low == 0 else f"range({put(low, scope)}, {stop})"
+    stop = write_operand(high + 1, scope)
+    return f"range({stop})" if low == 0 else f"range({write_operand(low, scope)}, {stop})"
 
 
 def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
-    """The reductions of an equation that get a line of their own, those inside others first.
+    """The reductions of an equation that are hoisted to lines of their own, inner ones first.
 
-    They would be computed more than once, and can be computed before.
+    A hoisted reduction would be evaluated repeatedly, and can be evaluated before.
     """
     found: dict[Any, None] = {}
 
-    def visit(here: Any, inner: frozenset[str], lazy: bool) -> None:
+    def collect(here: Any, inner: frozenset[str], lazy: bool) -> None:
         if isinstance(here, (Idx, Symbol, IndexedBase, sympy.Tuple)):
             return
         is_reduction = isinstance(here, Reduction)
@@ -534,20 +538,20 @@ def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, Non
             around |= isinstance(here, (Piecewise, sympy.logic.boolalg.Boolean))
             around |= isinstance(here, Mul) and bool(split_guards(here)[1])
         for part in here.args:
-            visit(part, inside, around)
+            collect(part, inside, around)
         if is_row and not lazy:
             free = frozenset(find_row_indices(here, names))
-            # the loop around it may have no steps, and then nothing may be read
+            # a loop around it may have no steps, so that the reduction must not fail before it
             is_worth = _is_harmless(here, names) if inner else free < target
             if is_worth and free <= target and not free & inner:
                 found[here] = None
 
-    visit(value, frozenset(), False)
+    collect(value, frozenset(), False)
     return found
 
 
 def _is_harmless(value: Any, names: Names) -> bool:
-    """Can it not fail, however short the loops are?"""
+    """Whether the evaluation cannot fail, even where loops are empty."""
     places = (place for read in value.atoms(Indexed) for place in read.indices)
     return not value.has(argmax) and all(
         isinstance(place, (Idx, Symbol)) and label_of(place) in names.indices for place in places
@@ -569,28 +573,28 @@ _CUTS = (
 
 
 def fold_line(line: str, indent: str = "") -> list[str]:
-    """A statement on as few lines as the width allows."""
+    """The lines of a statement, broken if it is too long."""
     if len(indent + line) <= WIDTH:
         return [indent + line]
     left, sign, right = line.partition(" = ")
     if sign and "(" not in left and not _is_bracketed(right):
         line = f"{left} = ({right})"
-    return _open(line, indent) or [indent + line]
+    return _break_bracket(line, indent) or [indent + line]
 
 
 def _fold_inside(text: str, indent: str) -> list[str]:
-    """The inside of a bracket, where a line may end anywhere."""
+    """The lines of the inside of a bracket, where Python allows breaks anywhere."""
     if len(indent + text) <= WIDTH:
         return [indent + text]
     for cut in _CUTS:
-        pieces = list(_cut(text, cut))
+        pieces = list(_split_pieces(text, cut))
         if len(pieces) > 1:
             return [line for piece in pieces for line in _fold_inside(piece, indent)]
-    return _open(text, indent) or [indent + text]
+    return _break_bracket(text, indent) or [indent + text]
 
 
-def _open(text: str, indent: str) -> list[str] | None:
-    """The longest outermost bracket opened: its head, its inside further in, its tail."""
+def _break_bracket(text: str, indent: str) -> list[str] | None:
+    """The lines of a text broken at its longest outermost bracket: head, indented inside, tail."""
     spans = list(_find_brackets(text))
     start, end = max(spans, key=lambda span: (span[1] - span[0], -span[0]), default=(0, 0))
     if end - start < 3:
@@ -600,7 +604,7 @@ def _open(text: str, indent: str) -> list[str] | None:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Is all of it, but a name before and a short tail behind, in one bracket?"""
+    """Whether a text is one bracket, after an optional name and before a short tail."""
     spans = list(_find_brackets(text))
     if not spans:
         return False
@@ -609,7 +613,7 @@ def _is_bracketed(text: str) -> bool:
 
 
 def _find_brackets(text: str) -> Iterator[tuple[int, int]]:
-    """The outermost brackets, as places of the opening and the closing one."""
+    """The positions of the outermost brackets, as pairs (opening, closing)."""
     depth, start = 0, 0
     for place, index in enumerate(text):
         if index in "([":
@@ -621,8 +625,8 @@ def _find_brackets(text: str) -> Iterator[tuple[int, int]]:
                 yield start, place
 
 
-def _cut(text: str, cut: re.Pattern[str]) -> Iterator[str]:
-    """The pieces between the cuts that stand in no bracket."""
+def _split_pieces(text: str, cut: re.Pattern[str]) -> Iterator[str]:
+    """The pieces of a text between cuts outside brackets."""
     last = 0
     spans = list(_find_brackets(text))
     for found in cut.finditer(text):
