@@ -40,16 +40,16 @@ def evaluate_rounded(
 ) -> list[tuple[Any, ...]]:
     """The results of several runs, each with other last digits."""
 
-    def run(seed: int) -> tuple[Any, ...]:
+    def evaluate_once(seed: int) -> tuple[Any, ...]:
         with _round(seed):
             made = evaluate_system(system, values, sizes)
         return tuple(made[tensor.name] for tensor in system.results)
 
-    return [run(seed) for seed in range(RUNS)]
+    return [evaluate_once(seed) for seed in range(RUNS)]
 
 
 def is_within(found: Any, expected: Any, runs: Sequence[Any]) -> Any:
-    """Where values differ no more than the runs spread, or the runs disagree on nan or inf."""
+    """The mask of values within the spread of the runs, or where the runs disagree on nan, inf."""
     every = torch.stack(list(runs))
     is_same = ((every == every[0]) | (every.isnan() & every[0].isnan())).all(0)
     spread = MORE * (every - every[0]).abs().amax(0)

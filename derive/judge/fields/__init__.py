@@ -6,9 +6,9 @@
         found = torch.exp(q @ q.T / 2)        no rounding: exp(a + b) = exp(a) exp(b)
     find_differences(found, expected).any()
 
-Two expressions that are equal for all real numbers give equal elements; two that are not give
-different ones, but by an accident as rare as the smallest prime is large (Schwartz 1980, Zippel
-1979: a polynomial that is not zero has few zeros).
+Two expressions that are equal for all real numbers have equal elements. Two that are not have
+different elements, except with a probability of about 1 / (the smallest prime) (Schwartz 1980,
+Zippel 1979: a nonzero polynomial has few zeros).
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ _STATES = ("", "-inf", "inf", "nan", "", "")
 def draw_field(
     tower: Tower, shape: Sequence[int], seed: int, *, positive: bool = False
 ) -> FieldTensor:
-    """Random residues at every level; squares where they stand for positive numbers."""
+    """A tensor of random residues at every level; with `positive`, of random squares."""
     generator = torch.Generator().manual_seed(Random(seed).getrandbits(40))
     residues = []
     for prime in tower.primes:
@@ -63,10 +63,9 @@ def draw_field(
 
 
 def find_differences(found: Any, expected: Any) -> torch.Tensor:
-    """Where two tensors differ, element by element.
+    """The mask of elements in which two tensors differ.
 
-    TooDeepError where nothing is known of an element on both sides, UnluckyError where that
-    befalls a few.
+    TooDeepError if every element is unknown on one of the sides, UnluckyError if some are.
     """
     tower = next(each.tower for each in (found, expected) if isinstance(each, FieldTensor))
     one, other = (to_field(tower, each).parts for each in (found, expected))
@@ -85,7 +84,7 @@ def find_differences(found: Any, expected: Any) -> torch.Tensor:
 
 
 def has_finite(tensor: Any) -> bool:
-    """Is an element finite, so that a comparison says something?"""
+    """Whether some element is finite, so that a comparison is meaningful."""
     if not isinstance(tensor, FieldTensor):
         return bool(tensor.isfinite().any())
     state = tensor.parts.state
@@ -93,7 +92,7 @@ def has_finite(tensor: Any) -> bool:
 
 
 def show_value(tensor: Any, place: tuple[int, ...]) -> str:
-    """An element in words: its first residue, centred."""
+    """The text of an element: its first known residue, centred."""
     if not isinstance(tensor, FieldTensor):
         return f"{tensor[place].item():g}"
     state = int(tensor.parts.state[place])

@@ -1,16 +1,16 @@
 """Tensors over a tower, their sums, products and quotients.
 
-residues      one tensor for each prime, -1 where nothing is known at this level
-companions    level by level exp(x), kept beside a logarithm x: log(y) has the companion y.
-0 where there is none: exp(x) is a power of the base; -1 where it is lost
-state         FINITE, -inf, inf, nan, or the sign of a finite number that stands for infinity
+    residues      one tensor for each prime, -1 where the residue is unknown at this level
+    companions    level by level exp(x) of a logarithm x: log(y) has the companion y.
+                  0 where exp(x) is a power of the base; -1 where it is unknown
+    state         FINITE, -inf, inf, nan, or the sign of a finite number used as an infinity
 
 Numbers that ordinary code computes in floating point are elements of a tower too:
 
-0.125, 0.1, 1/3        quotients of small integers, and decimals as a person writes them
-0.7071067811865476     roots of such, where the tower has them
-0.7978845608028654     quotients and roots with pi, which is an element drawn at random
-any other              a hash of its first ten digits: an unknown number
+    0.125, 0.1, 1/3        quotients of small integers, and short decimals
+    0.7071067811865476     roots of these, where the tower has them
+    0.7978845608028654     quotients and roots with pi, which is a random element
+    any other              a hash of its first ten digits: an unknown number
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from derive.judge.fields.tower import (
 
 FINITE, BELOW, ABOVE, NAN, LOW, HIGH = range(6)
 SIGNS = {BELOW: -1, ABOVE: 1, LOW: -1, HIGH: 1}
-SMALL = 1000  # an integer no larger than this is no random residue
+SMALL = 1000  # random residues are larger than this, so that a smaller one is an integer
 _NEGATED = (FINITE, ABOVE, BELOW, NAN, HIGH, LOW)
 
 
 class UnluckyError(Exception):
-    """A residue is zero, or not known, by accident: another tower may do."""
+    """A residue is zero or unknown by accident; another tower may avoid it."""
 
 
 class TooDeepError(Exception):
@@ -57,41 +57,41 @@ class NotModelledError(Exception):
 
 @dataclass
 class Usage:
-    """What a run rested on beyond arithmetic."""
+    """The assumptions of a run beyond exact arithmetic."""
 
     opaque: dict[str, None] = field(default_factory=dict)  # functions and constants hashed
-    guessed: bool = False  # a number in a tensor was not recognised; it is an unknown one
-    ordered: bool = False  # the order of values decided something; it is a random order
-    rooted: bool = False  # a root was taken of what is no square: its sign is arbitrary
-    soft_mask: bool = False  # a finite number stood for minus infinity
+    guessed: bool = False  # an unrecognised number in a tensor was hashed
+    ordered: bool = False  # a result depends on the random order of the elements
+    rooted: bool = False  # the root of a nonsquare was taken, with an arbitrary sign
+    soft_mask: bool = False  # a large finite number was used as minus infinity
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a tensor over a tower is made of; all have its shape."""
+    """The tensors that represent a tensor over a tower, all of the same shape."""
 
     tower: Tower
     residues: tuple[torch.Tensor, ...]
     companions: tuple[torch.Tensor, ...]
     state: torch.Tensor
-    square: Parts | None = None  # of a norm: the sum of squares that it is the root of
+    square: Parts | None = None  # the square of a norm, since the sign of a root is arbitrary
 
     @property
     def every(self) -> tuple[torch.Tensor, ...]:
-        """All of them, in order."""
+        """The residues, the companions and the state, in this order."""
         return (*self.residues, *self.companions, self.state)
 
     def rebuild(self, every: Sequence[torch.Tensor]) -> Parts:
-        """The same from other tensors, in order."""
+        """Parts over the same tower from tensors in the order of `every`."""
         levels = len(self.residues)
         return Parts(self.tower, tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
 
     def map(self, act: Callable[[torch.Tensor], Any]) -> Parts:
-        """The same of every one."""
+        """Parts with each tensor replaced by `act(tensor)`."""
         return self.rebuild([act(each) for each in self.every])
 
     def by_level(self, act: Callable[..., torch.Tensor], *others: Parts) -> list[torch.Tensor]:
-        """At every level what `act` makes of all residues there and the prime."""
+        """The results of `act(residues of self, residues of others, prime)`, level by level."""
         rows = (each.residues for each in (self, *others))
         return [act(*row) for row in zip(*rows, self.tower.primes, strict=True)]
 
@@ -101,12 +101,12 @@ class Parts:
         state: torch.Tensor | None = None,
         companions: Sequence[torch.Tensor] | None = None,
     ) -> Parts:
-        """Parts over the same tower; what is not given is finite and no logarithm."""
+        """Parts over the same tower; by default finite, and no logarithms."""
         return build(self.tower, residues, state, companions)
 
     @property
     def shape(self) -> torch.Size:
-        """The shape."""
+        """The shape of the tensor."""
         return self.state.shape
 
     @property
@@ -116,21 +116,21 @@ class Parts:
 
     @property
     def is_plain(self) -> bool:
-        """Is everything finite?"""
+        """Whether every element is finite."""
         return not bool(self.state.any())
 
     @property
     def is_simple(self) -> bool:
-        """Is everything finite, and nothing a logarithm?"""
+        """Whether every element is finite, and none is a logarithm."""
         return self.is_plain and not self.has_companions
 
     @property
     def has_companions(self) -> bool:
-        """Is there a logarithm somewhere?"""
+        """Whether an element is a logarithm."""
         return any(bool(each.any()) for each in self.companions)
 
     def has_state(self, *states: int) -> torch.Tensor:
-        """Where an element is in one of these states."""
+        """The mask of elements in one of these states."""
         found = self.state == states[0]
         for each in states[1:]:
             found = found | (self.state == each)
@@ -176,7 +176,7 @@ def build(
     state: torch.Tensor | None = None,
     companions: Sequence[torch.Tensor] | None = None,
 ) -> Parts:
-    """Parts; what is not given is finite and no logarithm. An infinity has residue 0."""
+    """Parts; by default finite, and no logarithms. Infinities and nan get the residue 0."""
     if state is None:
         state = torch.zeros(residues[0].shape, dtype=torch.int8)
     elif bool(state.any()):
@@ -199,7 +199,7 @@ def fill(
     state: int = FINITE,
     companions: Sequence[int] = (),
 ) -> Parts:
-    """One element everywhere."""
+    """The parts of a tensor filled with one element."""
     shape = tuple(shape)
     numbers = (*residues, *(companions or (0,) * tower.depth))
     every = [torch.full(shape, each, dtype=torch.int64) for each in numbers]
@@ -208,8 +208,8 @@ def fill(
 
 
 def broadcast(*given: Parts) -> tuple[Parts, ...]:
-    """All in their common shape."""
-    # Not torch.broadcast_shapes, which loads a compiler's worth of modules when it is first called.
+    """The parts, broadcast to their common shape."""
+    # The first call of torch.broadcast_shapes would load many modules.
     states = torch.broadcast_tensors(*(each.state for each in given))  # type: ignore[no-untyped-call]
     shape = states[0].shape
     return tuple(
@@ -217,21 +217,21 @@ def broadcast(*given: Parts) -> tuple[Parts, ...]:
     )
 
 
-def join(given: Sequence[Parts], dim: int) -> Parts:
-    """Slices put side by side."""
+def concatenate(given: Sequence[Parts], dim: int) -> Parts:
+    """The concatenation of parts along a dimension."""
     every = zip(*(each.every for each in given), strict=True)
     return given[0].rebuild([torch.cat(parts, dim) for parts in every])
 
 
 def choose(condition: torch.Tensor, one: Parts, other: Parts) -> Parts:
-    """One element or the other."""
+    """The elements of `one` where the condition holds, else of `other`."""
     one, other = broadcast(one, other)
     pairs = zip(one.every, other.every, strict=True)
     return one.rebuild([torch.where(condition, a, b).contiguous() for a, b in pairs])
 
 
 def find_small(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
-    """The element as an integer, and whether it is surely one: small, and the same everywhere."""
+    """The centred residues, and whether each is an integer: small, and equal at all levels."""
     primes = parts.tower.primes
     value = center(parts.residues[0], primes[0])
     small = (value.abs() <= SMALL) & (parts.state == FINITE) & (parts.residues[0] >= 0)
@@ -241,7 +241,7 @@ def find_small(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def find_signs(parts: Parts) -> torch.Tensor:
-    """-1, 0, 1: squares are positive, so that roots, powers of a base and products of them are."""
+    """The signs -1, 0, 1: squares are positive, and so are roots, powers of a base, products."""
     value, small = find_small(parts)
     character = find_character(parts.residues[0], parts.tower.primes[0])
     found = torch.where(small, value.sign(), character)
@@ -251,7 +251,7 @@ def find_signs(parts: Parts) -> torch.Tensor:
 
 
 def exponentiate(parts: Parts) -> list[torch.Tensor]:
-    """Exp at every level but the last: the companion, else a power of the base; -1 if not known."""
+    """Exp at each level but the last: the companion, else a power of the base; -1 if unknown."""
     found = []
     for level, companion in enumerate(parts.companions):
         base, prime = parts.tower.bases[level], parts.tower.primes[level]
@@ -262,7 +262,7 @@ def exponentiate(parts: Parts) -> list[torch.Tensor]:
 
 
 def multiply(one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Parts:
-    """The product; zero times infinity is nan. `signs` are the other's, where they are known."""
+    """The product; zero times infinity is nan. `signs` are the signs of `other`, if known."""
     one, other = broadcast(one, other)
     state = companions = None
     if not (one.is_plain and other.is_plain):
@@ -283,7 +283,7 @@ def multiply(one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Par
 
 
 def _multiply_companions(one: Parts, other: Parts) -> list[torch.Tensor]:
-    """Powers for a factor that is a small integer, lost for others."""
+    """The companions of a product: powers if a factor is a small integer, else unknown."""
     found = [torch.zeros_like(each) for each in one.companions]
     for here, there in ((one, other), (other, one)):
         value, small = find_small(there)
@@ -297,7 +297,7 @@ def _multiply_companions(one: Parts, other: Parts) -> list[torch.Tensor]:
 
 
 def scale(parts: Parts, number: Fraction) -> Parts:
-    """The element times a rational number; a logarithm stays one where roots allow it."""
+    """The element times a rational; a logarithm keeps its companion where the root is unique."""
     constant = fill(parts.tower, (), parts.tower.embed(number))
     sign = torch.tensor((number > 0) - (number < 0))
     if not parts.has_companions or number == 1:
@@ -313,12 +313,12 @@ def scale(parts: Parts, number: Fraction) -> Parts:
 
 
 def strip(parts: Parts) -> Parts:
-    """The element without what it is the logarithm of: as a factor it is a number."""
+    """The element without companions."""
     return parts.make(parts.residues, parts.state) if parts.has_companions else parts
 
 
 def raise_rational(residues: torch.Tensor, number: Fraction, prime: int) -> torch.Tensor | None:
-    """Residues to a rational power where each has one root; None where roots are not unique."""
+    """Residues to a rational power; None where roots of residues are not unique."""
     below = number.denominator
     if gcd(below, prime - 1) != 1:
         return None
@@ -328,10 +328,7 @@ def raise_rational(residues: torch.Tensor, number: Fraction, prime: int) -> torc
 
 
 def invert(parts: Parts) -> Parts:
-    """The reciprocal; that of zero is infinity.
-
-    UnluckyError where the first residue alone is zero.
-    """
+    """The reciprocal, infinity for zero; UnluckyError where the first residue alone is zero."""
     zero = (parts.residues[0] == 0) & (parts.state == FINITE)
     if any(bool((zero & (other > 0)).any()) for other in parts.residues[1:]):
         raise UnluckyError
@@ -349,15 +346,15 @@ def matmul(one: Parts, other: Parts) -> Parts:
 
 
 def list_dims(parts: Parts, dims: int | Sequence[int] | None) -> list[int]:
-    """Dimensions in order; all of them where none are told."""
-    told = [dims] if isinstance(dims, int) else dims or range(parts.rank)
-    return sorted({dim % max(parts.rank, 1) for dim in told}) if parts.rank else []
+    """The dimensions in order; all of them if none are given."""
+    given = [dims] if isinstance(dims, int) else dims or range(parts.rank)
+    return sorted({dim % max(parts.rank, 1) for dim in given}) if parts.rank else []
 
 
 def reduce_sum(
     parts: Parts, dims: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Parts:
-    """The sum over dimensions; all of them where none are told."""
+    """The sum over dimensions; over all of them if none are given."""
     chosen = list_dims(parts, dims)
     if not chosen:
         return parts
@@ -380,7 +377,7 @@ def reduce_sum(
 
 
 def balance_states(count: Callable[[int], torch.Tensor]) -> torch.Tensor:
-    """The states of sums; `count` says how many summands are in a state."""
+    """The states of sums; `count` maps a state to the number of summands in it."""
     below, above, nan = count(BELOW) > 0, count(ABOVE) > 0, count(NAN) > 0
     balance = count(HIGH) - count(LOW)
     found = torch.where(balance > 0, HIGH, torch.where(balance < 0, LOW, FINITE))
@@ -389,7 +386,7 @@ def balance_states(count: Callable[[int], torch.Tensor]) -> torch.Tensor:
 
 
 def accumulate(parts: Parts, dim: int) -> Parts:
-    """The sums of the first elements along a dimension."""
+    """The inclusive prefix sums along a dimension."""
     if parts.is_simple:
         return parts.make(
             parts.by_level(
@@ -401,7 +398,7 @@ def accumulate(parts: Parts, dim: int) -> Parts:
     length = parts.shape[dim] if parts.rank else 1
     starts = (parts.map(methodcaller("narrow", dim, 0, n + 1)) for n in range(length))
     totals = [reduce_sum(start, dim, True) for start in starts]
-    return join(totals, dim) if totals else parts
+    return concatenate(totals, dim) if totals else parts
 
 
 def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
@@ -422,7 +419,7 @@ def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
 
 
 def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]:
-    """The inverse of a matrix and its determinant; both unknown where an entry is."""
+    """The inverse of a matrix and its determinant; both unknown if an entry is unknown."""
     size = len(rows)
     nothing = [[UNKNOWN] * size for _ in rows]
     if any(value < 0 for row in rows for value in row):
@@ -436,8 +433,8 @@ def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]
         if best != place:
             whole[place], whole[best], found = whole[best], whole[place], -found
         found = found * whole[place][place] % prime
-        share = pow(whole[place][place], -1, prime)
-        top = whole[place] = [value * share % prime for value in whole[place]]
+        inverse = pow(whole[place][place], -1, prime)
+        top = whole[place] = [value * inverse % prime for value in whole[place]]
         for row in range(size):
             factor = whole[row][place]
             if row != place and factor:
@@ -446,17 +443,17 @@ def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]
     return [row[size:] for row in whole], found % prime
 
 
-_MOST = 20_000  # the numerator and denominator of a quotient that is recognised
-_LOGARITHMS = 200  # the numerator and denominator of a quotient whose logarithm is recognised
-_CLOSE = 5e-16  # relative; a product of a few roundings
-_DIGITS = 12  # a decimal that a person writes has no more
-_LOW, _HIGH = -1e4, 1e8  # beyond them a constant stands for an infinity
+_MOST = 20_000  # the largest numerator and denominator of a recognised quotient
+_LOGARITHMS = 200  # the same for a quotient whose logarithm is recognised
+_CLOSE = 5e-16  # the relative error of a few roundings
+_DIGITS = 12  # the most digits of a decimal taken as exact
+_LOW, _HIGH = -1e4, 1e8  # constants beyond them are used as infinities
 
-_MOST_NAMES = 2  # numbers of one tensor that are named
+_MOST_NAMES = 2  # hashed numbers of one tensor that are recorded one by one
 
 
 class Element(NamedTuple):
-    """What a number is: residues, a state, what had to be hashed, what it is the logarithm of."""
+    """A number over a tower: residues, state, the name of a hashed constant, companions."""
 
     residues: tuple[int, ...]
     state: int = FINITE
@@ -465,7 +462,7 @@ class Element(NamedTuple):
 
 
 def find_element(tower: Tower, value: float | Fraction | int) -> Element:
-    """The element that a number stands for."""
+    """The element of a number."""
     if isinstance(value, float) and not math.isfinite(value):
         state = NAN if value != value else ABOVE if value > 0 else BELOW
         return Element((0,) * tower.levels, state)
@@ -487,7 +484,7 @@ def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
 
 
 def to_fraction(value: float | Fraction | int) -> Fraction | None:
-    """The rational that a number stands for; None where none is recognised."""
+    """The rational nearest to a float, if it is simple; None if none is recognised."""
     if not isinstance(value, float):
         return Fraction(value)
     if not math.isfinite(value):
@@ -513,7 +510,7 @@ def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
 
 def _find_root(tower: Tower, value: float) -> Element | None:
     """p/q * pi, roots of p/q, p/q * pi and p/q / pi, and fourth roots of p/q."""
-    # the root of pi: an element drawn at random, a square itself
+    # the root of pi: a random square
     half = tuple(each * each % p for each, p in zip(_hash(tower, 0.5), tower.primes, strict=True))
     tries = (
         (value * value, 0, 2),
@@ -537,9 +534,9 @@ def _find_root(tower: Tower, value: float) -> Element | None:
 
 
 def embed_power(tower: Tower, value: Fraction, quarters: int) -> Element:
-    """A positive rational to a number of quarters: roots of its prime factors.
+    """A positive rational to the power quarters/4, by fourth roots of its prime factors.
 
-    The fourth root of a prime that is no square at every level is drawn at random.
+    The fourth root of a prime that is not a square at every level is a random element.
     """
     found, drawn = [1] * tower.levels, []
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
@@ -559,7 +556,7 @@ def embed_power(tower: Tower, value: Fraction, quarters: int) -> Element:
 
 @lru_cache(maxsize=10_000)
 def _find_fourth_root(tower: Tower, factor: int) -> tuple[int, ...]:
-    """One that is a square itself; drawn at random where there is none."""
+    """The fourth root that is a square itself; a random element where there is none."""
     if factor in tower.squares:
         return tuple(pow(factor, ((p + 1) // 4) ** 2, p) for p in tower.primes)
     drawn = _hash(tower, factor + 0.25)
@@ -567,7 +564,7 @@ def _find_fourth_root(tower: Tower, factor: int) -> tuple[int, ...]:
 
 
 def _factorize(number: int) -> tuple[tuple[int, int], ...]:
-    """The prime factors of a number, and how often each divides it."""
+    """The prime factors of a number with their multiplicities."""
     found: Counter[int] = Counter()
     factor = 2
     while number > 1:
@@ -582,7 +579,7 @@ def _factorize(number: int) -> tuple[tuple[int, int], ...]:
 
 
 def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
-    """A quotient or a root of one, over the logarithm of 2 or times it."""
+    """A quotient or a root of one, divided by the logarithm of 2 or multiplied by it."""
     logarithm = math.log(2)
     for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
         quotient = _find_quotient(number, 3 * _CLOSE)
@@ -609,9 +606,9 @@ def _find_logarithm(tower: Tower, value: float) -> Element | None:
 
 
 def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
-    """The logarithm of a positive rational: a sum of those of its prime factors.
+    """The logarithm of a positive rational: the sum of the logarithms of its prime factors.
 
-    At level 0, where logarithms are not known, it is that of numbers drawn at random.
+    At level 0, where logarithms are unknown, the logarithm of a prime is a random number.
     """
     total = [0] * tower.levels
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
@@ -631,7 +628,7 @@ def _find_prime_logarithm(tower: Tower, factor: int) -> tuple[int, ...]:
 
 
 def _hash(tower: Tower, value: float) -> tuple[int, ...]:
-    """An element for the first ten digits, odd in the sign."""
+    """A random element determined by the first ten digits, odd in the sign."""
     size = torch.tensor([int.from_bytes(f"{abs(value):.9e}".encode(), "big") % (1 << 62)])
     sign = -1 if value < 0 else 1
     return tuple(
@@ -640,15 +637,15 @@ def _hash(tower: Tower, value: float) -> tuple[int, ...]:
     )
 
 
-def note_hashed(usage: Usage, names: Sequence[str]) -> None:
-    """What had to be hashed is said; of many numbers, that they are many."""
+def record_hashed(usage: Usage, names: Sequence[str]) -> None:
+    """Record the names of hashed numbers; many numbers of one tensor as one entry."""
     if len(names) > _MOST_NAMES:
         names = ["numbers that the code computes"]
     usage.opaque |= dict.fromkeys(names)
 
 
 def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Parts:
-    """A tensor of numbers or truth values, element by element."""
+    """The parts of a tensor of numbers or truth values, element by element."""
     if tensor.is_complex():
         raise NotModelledError("complex numbers")
     values, places = torch.unique(tensor.detach(), return_inverse=True)
@@ -659,7 +656,7 @@ def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Par
     elements = [find_element(tower, each) for each in numbers]
     if usage is not None:
         hashed = [each.hashed for each in elements if each.hashed]
-        note_hashed(usage, hashed)
+        record_hashed(usage, hashed)
         usage.guessed = usage.guessed or bool(hashed)
     if not elements:
         return fill(tower, tensor.shape, (0,) * tower.levels)

@@ -1,10 +1,12 @@
-"""Functions of elements over a tower, and their order, as torch's operations.
+"""Functions of elements over a tower, and the order of elements, as torch operations.
 
-exp and log are exact, roots are of squares, composites are their definitions, the rest are hashes.
+exp and log are exact, roots are of squares, composites are computed by their definitions, and all
+other functions are hashes.
 
-The order is a random one, but for infinities and small integers. What holds for every order of the
-values holds for theirs. A square is positive, so that signs multiply and roots and exponentials are
-positive; an element's size is a hash, of any magnitude, and small integers are ranked as they are.
+The order is random, except for infinities and small integers: an equation that holds for every
+order of values holds for this one. Squares are positive, so that signs multiply, and roots and
+exponentials are positive. The absolute value of an element is a hash of any magnitude; small
+integers have their own order.
 """
 
 import math
@@ -33,7 +35,7 @@ from derive.judge.fields.tower import UNKNOWN, hash_residues
 
 
 def exp(run: Run, parts: algebra.Parts) -> algebra.Parts:
-    """exp: level by level a power of the base, or the companion; TooDeepError at no level."""
+    """The exponential: a power of the base, or the companion; TooDeepError if all are unknown."""
     run.usage.soft_mask |= bool(parts.has_state(algebra.LOW, algebra.HIGH).any())
     zero = parts.has_state(algebra.BELOW, algebra.LOW)
     one = (parts.residues[0] == 0) & (parts.state == algebra.FINITE) & algebra.find_small(parts)[1]
@@ -49,7 +51,7 @@ def exp(run: Run, parts: algebra.Parts) -> algebra.Parts:
 
 
 def log(run: Run, parts: algebra.Parts) -> algebra.Parts:
-    """log: known from level 1 on; what it is the logarithm of goes beside it."""
+    """The logarithm, known from level 1 on, with its argument as companion."""
     plain = parts.state == algebra.FINITE
     value, small = algebra.find_small(parts)
     zero = plain & (parts.residues[0] == 0)
@@ -74,11 +76,11 @@ def log(run: Run, parts: algebra.Parts) -> algebra.Parts:
 
 
 def root(run: Run, parts: algebra.Parts) -> algebra.Parts:
-    """The root that is a square itself; of what is no square, one with an arbitrary sign.
+    """The root that is a square itself; for a nonsquare a root with an arbitrary sign.
 
-    Either way the root of a product is the product of the roots. The root of -1 is 1 in one tower
-    and -1 in another: so that sqrt(-x) is neither sqrt(x) nor its negative. Square numbers have
-    the positive root.
+    In both cases the root of a product is the product of the roots. The root of -1 is 1 in some
+    towers and -1 in others, so that sqrt(-x) is neither sqrt(x) nor its negative. Square integers
+    have the positive root.
     """
     value, small = algebra.find_small(parts)
     whole = value.clamp(min=0).double().sqrt().round().long()
@@ -113,7 +115,7 @@ def power(run: Run, parts: algebra.Parts, number: Fraction) -> algebra.Parts:
         known = [each for each in raised if each is not None]
         if len(known) == len(raised):
             return parts.make(known)
-    return opaque(run, f"power {number}", parts)
+    return apply_opaque(run, f"power {number}", parts)
 
 
 def _raise_states(parts: algebra.Parts, count: int) -> torch.Tensor | None:
@@ -132,13 +134,13 @@ def _raise_states(parts: algebra.Parts, count: int) -> torch.Tensor | None:
     return torch.where(soft, torch.where(negative, algebra.LOW, algebra.HIGH), found)
 
 
-def opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
-    """A fixed random function of the elements; odd and even functions are such."""
+def apply_opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
+    """The hash of the elements, as a fixed random function with the parity of `name`."""
     run.usage.opaque[name] = None
     given = algebra.broadcast(*given)
     firsts = [each.residues[0] for each in given]
     sign: torch.Tensor | None = None
-    # erfinv is odd, and no function of the notation
+    # erfinv is odd, and not a function of the notation
     parity = FUNCTIONS[name].parity if name in FUNCTIONS else "odd" if name == "erfinv" else ""
     if len(given) == 1 and parity:
         centered = modular.center(firsts[0], run.tower.primes[0])
@@ -158,18 +160,18 @@ def opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
 
 
 def normalize(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
-    """exp(x) over its sum; a row of nothing but finite masks is a row of finite numbers."""
-    parts = soften(run, parts, dim)
+    """The softmax over a dimension; see `unmask_full_rows` for rows of finite masks."""
+    parts = unmask_full_rows(run, parts, dim)
     raised = exp(run, parts)
     found = raised / algebra.reduce_sum(raised, dim, True)
     endless = (parts.state == algebra.ABOVE).any(dim, keepdim=True)
     return found.make(found.residues, found.state.masked_fill(endless, algebra.NAN))
 
 
-def soften(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
-    """Where every entry of a row is masked by a finite number, what was added to it counts.
+def unmask_full_rows(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
+    """The parts with ordinary numbers in rows whose entries are all masked by a finite number.
 
-    NotModelledError where one stands for plus infinity: what is left then is a matter of sizes.
+    NotModelledError where a large number is used as plus infinity.
     """
     if bool((parts.state == algebra.HIGH).any()):
         raise algebra.NotModelledError("exponentials of large numbers")
@@ -198,11 +200,11 @@ _OFFSETS = {
     algebra.NAN: 1 << 61,
 }
 _ONE = 40  # the rank of 1 is 2**40
-_LEAST, _SPREAD = 30, 21  # ranks of random elements are 2**30 to 2**51
+_LEAST, _SPREAD = 30, 21  # absolute ranks of random elements are 2**30 to 2**51
 
 
 def find_ranks(run: Run, parts: algebra.Parts) -> torch.Tensor:
-    """The places of elements in the order; nan is the largest, as for torch's max."""
+    """Integers in the order of the elements; nan is the largest, as in torch.max."""
     prime, first = run.tower.primes[0], parts.residues[0]
     if bool((first < 0).any()):
         raise algebra.NotModelledError("the order of logarithms")
@@ -221,7 +223,7 @@ def find_ranks(run: Run, parts: algebra.Parts) -> torch.Tensor:
 def find_larger(
     run: Run, one: algebra.Parts, other: algebra.Parts, *, least: bool
 ) -> algebra.Parts:
-    """The larger of two, or the smaller; nan if one is."""
+    """The larger of two elements, or the smaller with `least`; nan if one is nan."""
     one, other = algebra.broadcast(one, other)
     ranks = find_ranks(run, one), find_ranks(run, other)
     first = ranks[0] <= ranks[1] if least else ranks[0] >= ranks[1]
@@ -232,14 +234,14 @@ def find_larger(
 
 
 def find_size(run: Run, parts: algebra.Parts) -> algebra.Parts:
-    """The element without its sign."""
+    """The absolute value."""
     return algebra.choose(find_ranks(run, parts) < 0, -parts, parts)
 
 
 def reduce_order(
     run: Run, parts: algebra.Parts, dims: Any, keepdim: bool, *, least: bool
 ) -> tuple[algebra.Parts, torch.Tensor]:
-    """The largest or smallest over dimensions, and where it lies along them."""
+    """The largest or smallest element over dimensions, and its position in them, flattened."""
     if not parts.rank:
         return parts, torch.zeros((), dtype=torch.int64)
     chosen = algebra.list_dims(parts, dims)
@@ -258,11 +260,11 @@ def reduce_order(
 
 
 def compare(run: Run, relation: str, one: algebra.Parts, other: algebra.Parts) -> torch.Tensor:
-    """A relation, element by element; nan is in none but `ne`."""
+    """The truth values of a relation, element by element; with nan only `ne` holds."""
     one, other = algebra.broadcast(one, other)
     nan = (one.state == algebra.NAN) | (other.state == algebra.NAN)
     if relation in {"eq", "ne"}:
-        same = one.state == other.state  # and no residue another, where both are known
+        same = one.state == other.state  # and equal residues, where both are known
         for a, b in zip(one.residues, other.residues, strict=True):
             same = same & ((a == b) | (a < 0) | (b < 0))
         run.usage.ordered |= bool(((one.state == 0) & (other.state == 0)).any()) and not bool(
@@ -274,7 +276,7 @@ def compare(run: Run, relation: str, one: algebra.Parts, other: algebra.Parts) -
     return found & ~nan
 
 
-# Torch's operations by name: what has a row is its definition, or its derivative.
+# Torch operations by name; functions of the notation by their definitions or derivatives.
 
 _OPAQUE = "erfinv ceil round fmod remainder lgamma digamma floor_divide i0 sinc heaviside copysign"
 _RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
@@ -285,7 +287,7 @@ def _opaque(name: str) -> Handler:
     def act(run: Run, *given: Any, **named: Any) -> algebra.Parts:
         if any(value is not None for value in named.values()):
             raise algebra.NotModelledError(name)
-        return opaque(run, name, *(run.parts(each) for each in given))
+        return apply_opaque(run, name, *(run.parts(each) for each in given))
 
     return act
 
@@ -295,9 +297,9 @@ def _find_end(run: Run, *given: algebra.Parts, least: bool) -> algebra.Parts:
 
 
 def find_sign(run: Run, parts: algebra.Parts) -> algebra.Parts:
-    """The sign of each value in the random order."""
+    """The signs of the elements in the random order; 0 for nan, as in torch."""
     signs = find_ranks(run, parts).sign()
-    return run.parts(signs.masked_fill(parts.state == algebra.NAN, 0))  # as torch has it
+    return run.parts(signs.masked_fill(parts.state == algebra.NAN, 0))
 
 
 _PRIMITIVES: dict[str, Callable[..., algebra.Parts]] = {
@@ -305,7 +307,7 @@ _PRIMITIVES: dict[str, Callable[..., algebra.Parts]] = {
     "log": log,
     "abs": find_size,
     "sign": find_sign,
-    "conj": lambda run, parts: parts,  # of real numbers
+    "conj": lambda run, parts: parts,  # all numbers are real
     "re": lambda run, parts: parts,
     "max": partial(_find_end, least=False),
     "min": partial(_find_end, least=True),
@@ -313,12 +315,12 @@ _PRIMITIVES: dict[str, Callable[..., algebra.Parts]] = {
 
 
 def make_parts(run: Run) -> Maker:
-    """The parts of a definition over a tower; numbers stay numbers as long as they can."""
+    """The constructors of a definition's values over a tower; numbers are kept unconverted."""
 
     def to_parts(value: Value) -> algebra.Parts:
         return value if isinstance(value, algebra.Parts) else run.parts(value)
 
-    def add(one: Value, other: Value) -> Value:
+    def add_values(one: Value, other: Value) -> Value:
         if isinstance(one, algebra.Parts) or isinstance(other, algebra.Parts):
             return to_parts(one) + to_parts(other)
         return one + other
@@ -344,12 +346,12 @@ def make_parts(run: Run) -> Maker:
         if FUNCTIONS[name].definition:
             found: Value = open_call(name, given, make)
             return found
-        act = _PRIMITIVES.get(name) or (lambda run, *parts: opaque(run, name, *parts))
+        act = _PRIMITIVES.get(name) or (lambda run, *parts: apply_opaque(run, name, *parts))
         return act(run, *map(to_parts, given))
 
     make = Maker(
         lambda value: value,
-        add,
+        add_values,
         multiply,
         raise_to,
         lambda sign, one, other: compare(run, _RELATIONS[sign], to_parts(one), to_parts(other)),
@@ -360,7 +362,7 @@ def make_parts(run: Run) -> Maker:
 
 
 def _row(spelling: str, *, is_slope: bool = False) -> Handler:
-    """A function by its definition; or its derivative, times a gradient."""
+    """The handler of a function by its definition, or of its derivative times a gradient."""
 
     def act(run: Run, *given: Any, **named: Any) -> algebra.Parts:
         row = find_spelt(spelling, named)
@@ -395,7 +397,7 @@ def _to_number(value: Any) -> Value:
 
 
 def raise_number(run: Run, base: Fraction, parts: algebra.Parts) -> algebra.Parts:
-    """A positive rational to every power; small integers are powers as they are."""
+    """A positive rational to the powers of elements, exact for small integers."""
     logarithm = algebra.fill(run.tower, (), algebra.embed_logarithm(run.tower, base))
     found = exp(run, parts * logarithm)
     value, small = algebra.find_small(parts)
@@ -406,7 +408,7 @@ def raise_number(run: Run, base: Fraction, parts: algebra.Parts) -> algebra.Part
 
 
 def _times_log(run: Run, one: Any, other: Any) -> algebra.Parts:
-    """A number times a logarithm, which is 0 where the number is."""
+    """The product x * log(y), 0 where x is 0."""
     here, there = run.parts(one), run.parts(other)
     zero = (here.residues[0] == 0) & (here.state == algebra.FINITE) & (there.state != algebra.NAN)
     return here * log(run, algebra.choose(zero, run.parts(1), there))
@@ -428,7 +430,7 @@ def _max(run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least:
 
 
 def _reduce(number: int) -> Handler:
-    """The largest or smallest alone, or its place."""
+    """The handler for the extreme value (number 0) or its position (number 1)."""
     return lambda run, value, dims=None, keepdim=False, *, least: reduce_order(
         run, run.parts(value), dims, keepdim, least=least
     )[number]
@@ -465,7 +467,7 @@ def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> algebra.Parts
     for place in range(parts.shape[dim] if parts.rank else 0):
         here = parts.map(methodcaller("narrow", dim, place, 1))
         slices.append(slices[-1] * here if slices else here)
-    return algebra.join(slices, dim) if slices else parts
+    return algebra.concatenate(slices, dim) if slices else parts
 
 
 def _compare(relation: str) -> Handler:

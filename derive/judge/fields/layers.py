@@ -1,4 +1,4 @@
-"""Attention, convolutions, pools and others over a tower, as a few lines of torch's operations."""
+"""Definitions of attention, convolutions, pooling and other layers by simpler torch operations."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -10,11 +10,11 @@ import torch
 from derive.judge.fields.algebra import NotModelledError
 from derive.libraries import enable_autograd, internals
 
-Definition = Callable[..., Any]  # of the arguments that torch gives
+Definition = Callable[..., Any]  # a function of torch's arguments
 
 
 def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
-    """The weights of every key; none where nothing is left."""
+    """The attention weights of the keys; 0 in rows where all keys are masked."""
     dropout, is_causal = how or (0.0, False)
     attn_mask, scale = named.get("attn_mask"), named.get("scale")
     if dropout:
@@ -30,25 +30,25 @@ def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
 
 
 def _repeat_heads(tensor: Any, query: Any) -> Any:
-    """Keys or values, each head as often as there are queries to it."""
+    """Keys or values with each head repeated for its group of query heads."""
     count = query.shape[-3] // tensor.shape[-3]
     return tensor.repeat_interleave(count, -3) if count > 1 else tensor
 
 
 def _attend(query: Any, key: Any, value: Any, *how: Any, **named: Any) -> tuple[Any, Any]:
-    """A dropout and whether it is causal; the weights stand for what torch keeps."""
+    """Attention; `how` is (dropout, is_causal). The weights replace torch's saved logsumexp."""
     weights = _weigh(query, _repeat_heads(key, query), how, **named)
     return weights @ _repeat_heads(value, query), weights
 
 
 def _convolve(value: Any, weight: Any, bias: Any, *how: Any) -> Any:
-    """A convolution: stride, padding, dilation, is it transposed, output padding, groups."""
+    """A convolution; `how` is stride, padding, dilation, is_transposed, output padding, groups."""
     stride, padding, dilation, is_transposed, extra, groups = _widen(how, weight)
     reach = [(n - 1) * d for n, d in zip(weight.shape[2:], dilation, strict=True)]
     borders = [(each, each) for each in padding]
-    if is_transposed:  # what it was strided by, it is now spread by; the kernel goes backwards
-        value, stride = _spread(value, stride), [1] * len(stride)
-        weight = _turn(weight, groups)
+    if is_transposed:  # a convolution of the dilated data with the flipped kernel
+        value, stride = _dilate(value, stride), [1] * len(stride)
+        weight = _transpose_kernel(weight, groups)
         widths = zip(reach, padding, extra, strict=True)
         borders = [(far - each, far - each + more) for far, each, more in widths]
     windows = _find_windows(value, borders, reach, stride, dilation)
@@ -57,7 +57,7 @@ def _convolve(value: Any, weight: Any, bias: Any, *how: Any) -> Any:
 
 
 def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
-    """One number for all dimensions is one for each."""
+    """The settings with a single number repeated for each dimension."""
     count = kernel.dim() - 2
     return [
         list(each) * count if isinstance(each, (list, tuple)) and len(each) == 1 else each
@@ -68,7 +68,7 @@ def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
 def _find_windows(
     data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int], fill: float = 0.0
 ) -> Any:
-    """Every window at the end: its reach, the steps between windows and in them."""
+    """The windows of padded data as trailing axes; `how` is their reach, strides, dilation."""
     border = [width for pair in reversed(borders) for width in pair]
     windows = torch.nn.functional.pad(data, border, value=fill)
     for dim, (far, step, gap) in enumerate(zip(*how, strict=True)):
@@ -77,7 +77,7 @@ def _find_windows(
 
 
 def _sum_windows(windows: Any, kernel: Any, groups: int) -> Any:
-    """[batch, channels, *places, *window] times [outer, channels of a group, *window], summed."""
+    """Contract [batch, channels, *places, *window] with [outer, channels per group, *window]."""
     batch, channels, *places = windows.shape[: kernel.dim()]
     length = prod(kernel.shape[1:])
     split = (batch, groups, channels // groups, prod(places), length * groups // channels)
@@ -86,16 +86,16 @@ def _sum_windows(windows: Any, kernel: Any, groups: int) -> Any:
     return total.transpose(2, 3).reshape(batch, kernel.shape[0], *places)
 
 
-def _spread(data: Any, stride: Sequence[int]) -> Any:
-    """Zeros between neighbours, so many that they lie a stride apart."""
+def _dilate(data: Any, stride: Sequence[int]) -> Any:
+    """The data with zeros between neighbours, which become a stride apart."""
     shape = [(n - 1) * step + 1 for n, step in zip(data.shape[2:], stride, strict=True)]
     wide = data.new_zeros((*data.shape[:2], *shape))
     wide[(..., *(slice(None, None, step) for step in stride))] = data
     return wide
 
 
-def _turn(kernel: Any, groups: int) -> Any:
-    """The kernel of the convolution that a transposed one is."""
+def _transpose_kernel(kernel: Any, groups: int) -> Any:
+    """The kernel with input and output channels exchanged and all windows flipped."""
     inner, outer, *window = kernel.shape
     split = kernel.reshape(groups, inner // groups, outer, *window).transpose(1, 2)
     joined = split.reshape(groups * outer, inner // groups, *window)
@@ -103,18 +103,18 @@ def _turn(kernel: Any, groups: int) -> Any:
 
 
 def _average(value: Any, window: Any, *how: Any) -> Any:
-    """Means of windows without a border."""
+    """The means of windows, without padding."""
     border = [any(each) if isinstance(each, (list, tuple)) else each for each in how[1:3]]
     if any(border) or any(how[4:5]):
         raise NotModelledError("pooling with a border or a divisor")
     step, count = list(how[0] if how and how[0] else window), len(window)
-    for size, each in zip(window, step, strict=True):  # the next dimension has moved to its place
+    for size, each in zip(window, step, strict=True):  # unfold moves the axis to the end
         value = value.unfold(-count, size, each)
     return value.mean(tuple(range(-count, 0)))
 
 
 def _find_largest(value: Any, window: Any, *how: Any) -> tuple[Any, Any]:
-    """The largest element of each window, and its place among those of a channel."""
+    """The largest element of each window, and its flat position in the channel."""
     given: list[Any] = [*how, *((), 0, 1, False)[len(how) :]]
     stride, border, gap, rounds_up = given
     if rounds_up:
@@ -136,13 +136,13 @@ def _find_largest(value: Any, window: Any, *how: Any) -> tuple[Any, Any]:
 
 
 def _find_largest_backward(grad: Any, value: Any, *how: Any) -> Any:
-    """By the value: the gradient of each window goes to its largest element."""
+    """The gradient of max pooling by its input."""
     *made, _ = how
-    return _pull(grad, lambda each: _find_largest(each, *made)[0], value)[0]
+    return _find_gradients(grad, lambda each: _find_largest(each, *made)[0], value)[0]
 
 
 def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Beta * added + alpha * the sum of the products."""
+    """The value beta * added + alpha * (the sum of matrix products)."""
     product = (one @ other).sum(0) * alpha
     return added * beta + product if beta else product
 
@@ -156,7 +156,7 @@ def _multiply_three(*given: Any) -> Any:
 
 
 def _cross_entropy(value: Any, target: Any, weight: Any = None, how: int = 1) -> Any:
-    """Of probabilities; that torch bounds logarithms by -100 is no part of it."""
+    """The binary cross entropy of probabilities, without torch's bound of -100 on logarithms."""
     found = -(target * value.log() + (1 - target) * (1 - value).log())
     found = found if weight is None else weight * found
     return found.mean() if how == 1 else found.sum() if how else found
@@ -179,12 +179,12 @@ def _kth(value: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any,
 
 
 def _distances(one: Any, other: Any, power: Any = 2.0, _: Any = None) -> Any:
-    """Between every row of one and every row of the other."""
+    """The distances between all rows of one tensor and all rows of the other."""
     return torch.linalg.vector_norm(one.unsqueeze(-2) - other.unsqueeze(-3), power, -1)
 
 
 def _split_bags(places: Any, offsets: Any) -> int:
-    """How many entries each bag has; bags of unlike length are not known."""
+    """The number of entries of each bag; NotModelledError if the bags differ in length."""
     count = places.shape[0] // max(offsets.shape[0], 1)
     if not bool((offsets == torch.arange(offsets.shape[0]) * count).all()):
         raise NotModelledError("bags of unlike length")
@@ -194,7 +194,7 @@ def _split_bags(places: Any, offsets: Any) -> int:
 def _fill_bags(
     table: Any, places: Any, offsets: Any, scale: bool = False, mode: int = 0, *rest: Any
 ) -> Any:
-    """Torch's embedding_bag: the sum of each bag's rows, each times its weight, or the mean."""
+    """The sum or the mean of the table's rows in each bag, weighted, as torch's embedding_bag."""
     count, weights = _split_bags(places, offsets), rest[1] if len(rest) > 1 else None
     if scale or mode > 1:
         raise NotModelledError("embedding_bag in this mode")
@@ -203,44 +203,56 @@ def _fill_bags(
     return found / count if mode else found, places, offsets, offsets
 
 
-def _pull(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, ...]:
-    """The gradients by the leaves of what `forward` makes of them, by autograd."""
+def _find_gradients(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, ...]:
+    """The gradients of `forward` by its arguments, by autograd."""
     with enable_autograd():
         given = [each.detach().requires_grad_() for each in leaves]
         return torch.autograd.grad(forward(*given), given, grad)
 
 
 def _attend_backward(grad: Any, *given: Any, **named: Any) -> tuple[Any, ...]:
-    """By query, key and value; what torch keeps is found again."""
-    return _pull(grad, lambda *each: _attend(*each, *given[5:], **named)[0], *given[:3])
+    """The gradients of attention by query, key and value, without torch's saved logsumexp."""
+    return _find_gradients(grad, lambda *each: _attend(*each, *given[5:], **named)[0], *given[:3])
 
 
 def _convolve_backward(grad: Any, value: Any, weight: Any, sizes: Any, *how: Any) -> Any:
-    """By the data, the kernel and the bias, of which the last argument says which are wanted."""
+    """The gradients of a convolution by data, kernel and bias; None for those not wanted."""
     *made, wanted = how
     bias = [grad.new_zeros(sizes)] if wanted[2] else []
-    found = _pull(grad, lambda v, w, b=None: _convolve(v, w, b, *made), value, weight, *bias)
+
+    def forward(data: Any, kernel: Any, bias: Any = None) -> Any:
+        return _convolve(data, kernel, bias, *made)
+
+    found = _find_gradients(grad, forward, value, weight, *bias)
     return tuple(
         each if asked else None for each, asked in zip((*found, None), wanted, strict=False)
     )
 
 
 def _fill_bags_backward(grad: Any, places: Any, offsets: Any, *rest: Any) -> Any:
-    """By the table of embedding_bag, which has so many rows."""
+    """The gradient of embedding_bag by its table."""
     size, scale, mode, *weights = rest[3:]
     table = grad.new_zeros(size, grad.shape[-1])
-    return _pull(grad, lambda t: _fill_bags(t, places, offsets, scale, mode, *weights)[0], table)[0]
+
+    def forward(table: Any) -> Any:
+        return _fill_bags(table, places, offsets, scale, mode, *weights)[0]
+
+    return _find_gradients(grad, forward, table)[0]
 
 
 def _weigh_bags_backward(grad: Any, table: Any, places: Any, offsets: Any, *_: Any) -> Any:
-    """By the weights of embedding_bag."""
+    """The gradient of embedding_bag by its weights."""
     weights = grad.new_ones(places.shape)
-    return _pull(grad, lambda w: _fill_bags(table, places, offsets, False, 0, 0, w)[0], weights)[0]
+
+    def forward(weights: Any) -> Any:
+        return _fill_bags(table, places, offsets, False, 0, 0, weights)[0]
+
+    return _find_gradients(grad, forward, weights)[0]
 
 
-def _pull_first(forward: Definition) -> Definition:
-    """The gradient by the first argument."""
-    return lambda grad, first, *rest: _pull(grad, lambda one: forward(one, *rest), first)[0]
+def _differentiate_first(forward: Definition) -> Definition:
+    """The gradient of a definition by its first argument, as a definition."""
+    return lambda grad, one, *rest: _find_gradients(grad, lambda x: forward(x, *rest), one)[0]
 
 
 DEFINITIONS: dict[str, Definition] = {
@@ -258,18 +270,18 @@ DEFINITIONS: dict[str, Definition] = {
     "max_pool3d_with_indices_backward": _find_largest_backward,
     "avg_pool2d": _average,
     "avg_pool3d": _average,
-    "avg_pool2d_backward": _pull_first(_average),
-    "avg_pool3d_backward": _pull_first(_average),
+    "avg_pool2d_backward": _differentiate_first(_average),
+    "avg_pool3d_backward": _differentiate_first(_average),
     "addbmm": _add_products,
     "_trilinear": _multiply_three,
     "binary_cross_entropy": _cross_entropy,
-    "binary_cross_entropy_backward": _pull_first(_cross_entropy),
+    "binary_cross_entropy_backward": _differentiate_first(_cross_entropy),
     "_cdist_forward": _distances,
-    "_cdist_backward": _pull_first(_distances),
-    "_euclidean_dist": _distances,  # its slope is made of operations
+    "_cdist_backward": _differentiate_first(_distances),
+    "_euclidean_dist": _distances,  # torch composes its backward of other operations
     "logcumsumexp": lambda value, dim: value.exp().cumsum(dim).log(),
     "logit": _logit,
-    "logit_backward": _pull_first(_logit),
+    "logit_backward": _differentiate_first(_logit),
     "topk": _topk,
     "kthvalue": _kth,
 }

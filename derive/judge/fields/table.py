@@ -1,6 +1,6 @@
-"""What torch's operations mean over a tower, found by name or taken apart by torch.
+"""Torch's operations over a tower, by name or by torch's own decompositions.
 
-Operations that move elements and compute nothing are done to every part alike.
+Operations that only move elements are applied to every part.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,29 +42,29 @@ MOVES = frozenset(_MOVES.split())
 _IGNORED = ("dtype", "layout", "device", "pin_memory")
 
 
-def move(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """The operation done to residues, companions and states one by one."""
+def apply_to_parts(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """The results of an operation on the residues, companions and states, one by one."""
     named = {key: value for key, value in named.items() if key not in _IGNORED}
     like = next(each.parts for each in iterate(args) if isinstance(each, FieldTensor))
 
-    def pick(value: Any, number: int) -> Any:
+    def take_part(value: Any, number: int) -> Any:
         if isinstance(value, FieldTensor):
             return value.parts.every[number]
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return run.parts(value).every[number]
         if isinstance(value, (list, tuple)):
-            return [pick(each, number) for each in value]
+            return [take_part(each, number) for each in value]
         return value
 
     count = len(like.every)
-    found = [func(*(pick(each, n) for each in args), **named) for n in range(count)]
+    found = [func(*(take_part(each, n) for each in args), **named) for n in range(count)]
     if isinstance(found[0], torch.Tensor):
         return like.rebuild(found)
     return [like.rebuild(each) for each in zip(*found, strict=True)]
 
 
 def make_like(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """zeros_like, new_full and their like."""
+    """A new tensor for zeros_like, new_full and the other factories."""
     name = func.overloadpacket.__name__
     first, *rest = args
     shape = first.shape if name.endswith("_like") else rest.pop(0)
@@ -77,7 +77,7 @@ def make_like(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[str, An
 
 
 def convert(run: Run, value: FieldTensor, **named: Any) -> Any:
-    """Another type: floats stay exact, integers and truth values have to be such."""
+    """The conversion to a dtype: floats are unchanged, integers and truth values are checked."""
     dtype = named.get("dtype")
     if dtype is None or dtype.is_floating_point:
         return value.parts.map(torch.clone)
@@ -89,14 +89,14 @@ def convert(run: Run, value: FieldTensor, **named: Any) -> Any:
 
 
 def where(run: Run, condition: Any, one: Any, other: Any) -> algebra.Parts:
-    """One or the other."""
+    """The elements of `one` where the condition holds, else of `other`."""
     if isinstance(condition, FieldTensor):
         condition = run.is_nonzero(condition.parts)
     return algebra.choose(condition, run.parts(one), run.parts(other))
 
 
 def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> algebra.Parts:
-    """A border of one number."""
+    """The value padded with a number."""
     parts = run.parts(value)
     inside = torch.ones(parts.shape, dtype=torch.bool)
     inside = torch.nn.functional.pad(inside, list(widths), value=False)
@@ -107,7 +107,7 @@ def pad(run: Run, value: Any, widths: Any, number: Any = 0) -> algebra.Parts:
 def index_put(
     run: Run, value: Any, places: Any, new: Any, *rest: Any, **named: Any
 ) -> algebra.Parts:
-    """Elements written at places, or added there."""
+    """The value with elements written at places, or added to them."""
     accumulate = bool(named.get("accumulate", rest[0] if rest else False))
 
     def act(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -118,7 +118,7 @@ def index_put(
 
 
 def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> algebra.Parts:
-    """Elements written along a dimension."""
+    """The value with elements written along a dimension."""
     if named:
         raise algebra.NotModelledError("scatter with a reduction")
     source = run.parts(new)
@@ -127,13 +127,13 @@ def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any)
 
 
 def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> algebra.Parts:
-    """Elements added along a dimension."""
+    """The value with elements added along a dimension."""
     parts = run.parts(value), run.parts(new)
     return _add_up(lambda one, other: one.scatter_add(dim, places, other), *parts)
 
 
 def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> algebra.Parts:
-    """Elements added along a dimension; what is there already counts."""
+    """The value with elements added along a dimension, its own elements included."""
     dim, places, new, reduction = how
     if reduction != "sum" or not named.get("include_self", True):
         raise algebra.NotModelledError(f"scatter with the reduction {reduction}")
@@ -141,7 +141,7 @@ def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> algebra.Par
 
 
 def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> algebra.Parts:
-    """Slices added at places along a dimension."""
+    """The value with slices added at places along a dimension."""
     places, new = rest
     parts = run.parts(value), run.scale(run.parts(new), alpha)
     return _add_up(lambda one, other: one.index_add(dim, places, other), *parts)
@@ -150,35 +150,35 @@ def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> alg
 def _write_over(
     act: Callable[..., torch.Tensor], target: algebra.Parts, source: algebra.Parts
 ) -> algebra.Parts:
-    """Elements written, where `act` does so to numbers."""
+    """The target after `act`, a function that writes elements of the source into it."""
     return target.rebuild([act(*pair) for pair in zip(target.every, source.every, strict=True)])
 
 
 def _add_up(
     act: Callable[..., torch.Tensor], target: algebra.Parts, source: algebra.Parts
 ) -> algebra.Parts:
-    """Elements added, where `act` does so to numbers.
+    """The target after `act`, a function that adds elements of the source to it.
 
-    A sum is known where all in it are; what exp of a sum of logarithms is, is not.
+    A sum is unknown if a summand is. The companion of a sum of logarithms is unknown.
     """
 
-    def count(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    def count_true(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return act(one.long(), other.long())
 
     residues = target.by_level(
         lambda a, b, prime: (act(a.clamp(min=0), b.clamp(min=0)) % prime).masked_fill(
-            count(a < 0, b < 0) > 0, UNKNOWN
+            count_true(a < 0, b < 0) > 0, UNKNOWN
         ),
         source,
     )
-    state = algebra.balance_states(lambda s: count(target.state == s, source.state == s))
+    state = algebra.balance_states(lambda s: count_true(target.state == s, source.state == s))
     pairs = zip(target.companions, source.companions, strict=True)
-    companions = [-(count(a != 0, b != 0) > 0).long() for a, b in pairs]
+    companions = [-(count_true(a != 0, b != 0) > 0).long() for a, b in pairs]
     return target.make(residues, state, companions)
 
 
 def fill_with(run: Run, value: Any, new: Any = 0, _: bool = False) -> algebra.Parts:
-    """A number or a tensor in the shape of the first."""
+    """A number or a tensor expanded to the shape of the first argument."""
     return _fill(run, value.shape, new)
 
 
@@ -204,7 +204,7 @@ VIEWS: dict[str, Handler] = {
 }
 
 
-def _add(run: Run, one: Any, other: Any, alpha: Any = 1) -> algebra.Parts:
+def _add_scaled(run: Run, one: Any, other: Any, alpha: Any = 1) -> algebra.Parts:
     return run.parts(one) + run.scale(run.parts(other), alpha)
 
 
@@ -220,7 +220,7 @@ def _multiply(run: Run, one: Any, other: Any) -> algebra.Parts:
 
 def _divide(run: Run, one: Any, other: Any, *, rounding_mode: str | None = None) -> algebra.Parts:
     found = run.divide(run.parts(one), other)
-    return found if rounding_mode is None else functions.opaque(run, rounding_mode, found)
+    return found if rounding_mode is None else functions.apply_opaque(run, rounding_mode, found)
 
 
 def _power(run: Run, base: Any, exponent: Any) -> algebra.Parts:
@@ -230,16 +230,16 @@ def _power(run: Run, base: Any, exponent: Any) -> algebra.Parts:
     quotient = to_fraction(exponent) if isinstance(exponent, (int, float)) else None
     if quotient is not None:
         parts = run.parts(base)
-        if parts.square is not None and quotient % 2 == 0:  # no root, whose sign is arbitrary
+        if parts.square is not None and quotient % 2 == 0:  # avoids the arbitrary sign of a root
             parts, quotient = parts.square, quotient / 2
         return functions.power(run, parts, quotient)
     number = to_fraction(base) if isinstance(base, (int, float)) else None
     if number is not None and number > 0:
         return functions.raise_number(run, number, run.parts(exponent))
     if not is_plain or not exponent.numel():
-        return functions.opaque(run, "pow", run.parts(base), run.parts(exponent))
+        return functions.apply_opaque(run, "pow", run.parts(base), run.parts(exponent))
     found = run.parts(base)
-    for value in torch.unique(exponent).tolist():  # each exponent by itself
+    for value in torch.unique(exponent).tolist():
         found = algebra.choose(exponent == value, _power(run, base, value), found)
     return found
 
@@ -260,19 +260,22 @@ def _product(
 
 def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> algebra.Parts:
     parts = run.parts(value)
-    total, count = algebra.reduce_sum(parts, dims, keepdim), _count(parts, dims)
+    total, count = algebra.reduce_sum(parts, dims, keepdim), _count_reduced(parts, dims)
     return algebra.scale(total, Fraction(1, count)) if count else _fill(run, total.shape, nan)
 
 
-def _count(parts: algebra.Parts, dims: Any) -> int:
-    """How many elements a reduction over dimensions takes together."""
+def _count_reduced(parts: algebra.Parts, dims: Any) -> int:
+    """The number of elements that a reduction over dimensions combines."""
     return prod(parts.shape[dim] for dim in algebra.list_dims(parts, dims))
 
 
 def _variance_and_mean(
     run: Run, value: Any, *args: Any, **named: Any
 ) -> tuple[algebra.Parts, algebra.Parts]:
-    """Torch's spellings: (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)."""
+    """The variance and the mean, with torch's overloads.
+
+    (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)
+    """
     if args and isinstance(args[0], bool):
         args = (None, *args)
     words = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | named
@@ -282,7 +285,7 @@ def _variance_and_mean(
     parts = run.parts(value)
     off = parts - _mean(run, value, dims, True)
     square = algebra.reduce_sum(off * off, dims, keepdim)
-    count = _count(parts, dims) - correction
+    count = _count_reduced(parts, dims) - correction
     found = run.scale(square, 1 / Fraction(count) if count > 0 else nan)
     return found, _mean(run, value, dims, keepdim)
 
@@ -306,7 +309,7 @@ def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
 
 
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
-    parts = functions.soften(run, run.parts(value), dim)
+    parts = functions.unmask_full_rows(run, run.parts(value), dim)
     total = functions.log_sum_exp(run, parts, dim, True)
     return algebra.choose(total.state == algebra.ABOVE, run.parts(nan), parts - total)
 
@@ -334,8 +337,8 @@ def _find_determinant(run: Run, value: Any) -> Any:
     return found, found, torch.zeros(found.shape, dtype=torch.int32)
 
 
-def _solve(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any:
-    """Torch's solve: one vector, a vector for each matrix, or matrices that broadcast."""
+def _solve_system(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any:
+    """The solution for a vector, a vector for each matrix, or matrices that broadcast."""
     matrix, beside = run.parts(value), run.parts(right)
     is_vector = beside.rank == 1 or beside.shape == matrix.shape[:-1]
     if not left:
@@ -355,8 +358,8 @@ def _multiply_matrices(run: Run, one: Any, other: Any) -> algebra.Parts:
 ARITHMETIC: dict[str, Handler] = {
     "linalg_inv_ex": _invert_matrix,
     "_linalg_det": _find_determinant,
-    "_linalg_solve_ex": _solve,
-    "add": _add,
+    "_linalg_solve_ex": _solve_system,
+    "add": _add_scaled,
     "sub": _subtract,
     "mul": _multiply,
     "div": _divide,
@@ -391,7 +394,7 @@ TABLE: dict[str, Handler] = {**ARITHMETIC, **functions.POINTWISE, **VIEWS}
 
 
 def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """One operation; NotModelledError where it has no meaning over a field."""
+    """The result of an operation; NotModelledError where it has no meaning over a field."""
     name = func.overloadpacket.__name__
     towers = (each.tower for each in iterate(args, named) if isinstance(each, FieldTensor))
     tower = next(towers, None)
@@ -403,35 +406,35 @@ def dispatch(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if torch.Tag.nondeterministic_seeded in func.tags and not is_known:
         raise algebra.NotModelledError(f"{name}, which is random,")
     if name in MOVES:
-        return wrap(move(run, func, args, named))
+        return wrap(apply_to_parts(run, func, args, named))
     if name in TABLE:
-        return wrap(_own(TABLE[name](run, *args, **_drop_types(name, named)), args))
+        return wrap(_copy_shared(TABLE[name](run, *args, **_drop_types(name, named)), args))
     if name in layers.DEFINITIONS:
-        return _define(name, args, named)
+        return _apply_definition(name, args, named)
     if name in FACTORIES:
         return wrap(make_like(run, func, args, named))
     if own in TABLE:
-        return _write(run, args[0], TABLE[own](run, *args, **named))
+        return _write_into(run, args[0], TABLE[own](run, *args, **named))
     if own in layers.DEFINITIONS:
-        return _write(run, args[0], run.parts(_define(own, args, named)))
+        return _write_into(run, args[0], run.parts(_apply_definition(own, args, named)))
     if torch.Tag.inplace_view in func.tags and own in MOVES:
-        return _turn(func, *args, **named)
-    with find_running():  # torch's own parts, which come here again
+        return _reshape_inplace(func, *args, **named)
+    with find_running():  # the operations of the decomposition are dispatched in turn
         found = internals.decompositions.get(func, func.decompose)(*args, **named)
     if found is NotImplemented:
         raise algebra.NotModelledError(run.name)
     return found
 
 
-def _define(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _apply_definition(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     with find_running():
         return layers.DEFINITIONS[name](*args, **_drop_types(name, named))
 
 
-def _own(found: Any, args: tuple[Any, ...]) -> Any:
-    """What is computed has memory of its own, also where it is what was given."""
+def _copy_shared(found: Any, args: tuple[Any, ...]) -> Any:
+    """The result, cloned if it shares memory with an argument."""
     if isinstance(found, tuple):
-        return tuple(_own(each, args) for each in found)
+        return tuple(_copy_shared(each, args) for each in found)
     if not isinstance(found, algebra.Parts):
         return found
     given = (each.parts.every for each in iterate(args) if isinstance(each, FieldTensor))
@@ -441,14 +444,14 @@ def _own(found: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:
-    """Floats of every width are one field."""
+    """The keywords without dtype, since floats of every width are one field."""
     if name == "_to_copy":
         return named
     return {key: value for key, value in named.items() if key != "dtype"}
 
 
-def _write(run: Run, target: Any, found: Any) -> Any:
-    """The result into the memory of the target."""
+def _write_into(run: Run, target: Any, found: Any) -> Any:
+    """Copy the result into the memory of the target."""
     if not isinstance(target, FieldTensor) or not isinstance(found, algebra.Parts):
         raise algebra.NotModelledError(f"{run.name} into an ordinary tensor")
     for old, new in zip(target.parts.every, found.every, strict=True):
@@ -456,8 +459,8 @@ def _write(run: Run, target: Any, found: Any) -> Any:
     return target
 
 
-def _turn(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
-    """The same memory in another shape: of the parts, and of the wrapper, which has none."""
+def _reshape_inplace(func: Any, target: FieldTensor, *args: Any, **named: Any) -> Any:
+    """Apply an in-place view to the parts and to the wrapper, which has no memory of its own."""
     target.parts = target.parts.map(lambda part: func(part.detach(), *args, **named))
     with internals.no_dispatch():
         return func(target, *args, **named)

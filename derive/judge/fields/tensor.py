@@ -1,4 +1,4 @@
-"""Tensors over a tower as torch knows them, and one operation on them with its arguments."""
+"""Tensors over a tower as a torch.Tensor subclass, and the context of one operation on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACTORIES = frozenset(
 
 
 class FieldTensor(torch.Tensor):
-    """A wrapper around the parts; every operation of torch's goes to `answer`."""
+    """A wrapper around the parts; every torch operation is dispatched to `answer`."""
 
     parts: algebra.Parts
     answer: ClassVar[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]
@@ -48,7 +48,7 @@ class FieldTensor(torch.Tensor):
 
     @property
     def tower(self) -> Tower:
-        """What it is over."""
+        """The tower of the parts."""
         return self.parts.tower
 
     __torch_function__ = internals.no_torch_function
@@ -57,7 +57,7 @@ class FieldTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """One operation on tensors of which one at least is over a tower."""
+        """The result of an operation with at least one tensor over a tower."""
         return cls.answer(func, args, kwargs or {})
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -65,7 +65,7 @@ class FieldTensor(torch.Tensor):
 
 
 class Exact:
-    """What code makes anew of zeros, ones or one number can hold elements of the tower."""
+    """A mode in which tensors created by zeros, ones, full or empty are over the tower."""
 
     def __init__(self, tower: Tower) -> None:
         self.tower = tower
@@ -74,14 +74,14 @@ class Exact:
         self.mode = make_mode(self.answer, of_operations=True)
 
     def answer(self, func: Any, args: Any, named: Any) -> Any:
-        """One operation on any tensors."""
+        """The result of an operation on any tensors."""
         if self.paused:
             return func(*args, **named)
         if any(isinstance(each, FieldTensor) for each in iterate(args, named)):
             return FieldTensor.answer(func, args, named)
         made = func(*args, **named)
         if isinstance(made, FieldTensor):
-            return made  # by a run around this one
+            return made  # converted by an outer mode
         name = func.overloadpacket.__name__
         if name in FACTORIES and isinstance(made, torch.Tensor) and made.is_floating_point():
             if "empty" in name:
@@ -95,7 +95,7 @@ _RUNNING: list[Exact] = []
 
 @contextmanager
 def exact(tower: Tower) -> Iterator[algebra.Usage]:
-    """Ordinary code in here computes over the tower; what it rested on is told."""
+    """A context in which torch code computes over the tower; yields the record of its usage."""
     run = Exact(tower)
     _RUNNING.append(run)
     try:
@@ -106,13 +106,13 @@ def exact(tower: Tower) -> Iterator[algebra.Usage]:
 
 
 def find_usage() -> algebra.Usage:
-    """What the run in force rests on; a fresh record outside of any."""
+    """The record of the innermost running context; outside of all contexts a new record."""
     return _RUNNING[-1].usage if _RUNNING else algebra.Usage()
 
 
 @contextmanager
 def pause() -> Iterator[None]:
-    """What code makes anew in here are ordinary tensors; a module is constructed so."""
+    """A context in which created tensors are ordinary ones, for constructors of modules."""
     before = [(mode, mode.paused) for mode in _RUNNING]
     for mode in _RUNNING:
         mode.paused = True
@@ -124,12 +124,12 @@ def pause() -> Iterator[None]:
 
 
 def find_running() -> Any:
-    """The mode in force, which may be entered again."""
+    """The innermost running mode, which may be entered again."""
     return _RUNNING[-1].mode if _RUNNING else nullcontext()
 
 
 def iterate(*given: Any) -> Iterator[Any]:
-    """Everything in nested lists, tuples and dictionaries."""
+    """The leaves of nested lists, tuples and dictionaries."""
     for each in given:
         if isinstance(each, (list, tuple)):
             yield from iterate(*each)
@@ -149,21 +149,21 @@ def to_parts(tower: Tower, value: Any) -> algebra.Parts:
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
         value = float(value)
     found = algebra.find_element(tower, value)
-    algebra.note_hashed(usage, [found.hashed] if found.hashed else [])
+    algebra.record_hashed(usage, [found.hashed] if found.hashed else [])
     return algebra.fill(tower, (), found.residues, found.state, found.companions)
 
 
 def to_field(tower: Tower, value: Any) -> FieldTensor:
-    """A number, a Fraction or an ordinary tensor over the tower, exactly."""
+    """A number, a Fraction or an ordinary tensor converted to a tensor over the tower."""
     return FieldTensor(to_parts(tower, value))
 
 
-Handler = Callable[..., Any]  # of a Run and the arguments that torch gives: Parts, or what it says
+Handler = Callable[..., Any]  # from a Run and torch's arguments to Parts or ordinary values
 
 
 @dataclass(frozen=True)
 class Run:
-    """The tower in force, and what the run rests on so far."""
+    """The context of one operation: the tower, the record of usage, the operation's name."""
 
     tower: Tower
     usage: algebra.Usage
@@ -174,7 +174,7 @@ class Run:
         return to_parts(self.tower, value)
 
     def scale(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
-        """The element times a number or tensor; a number leaves logarithms what they are."""
+        """The product with a number or tensor; a number preserves logarithms."""
         if isinstance(value, FieldTensor):
             return parts * value.parts
         quotient = _read_quotient(value)
@@ -183,7 +183,7 @@ class Run:
         return algebra.multiply(parts, algebra.strip(self.parts(value)), _find_number_signs(value))
 
     def divide(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
-        """The quotient by a number or tensor; a number leaves logarithms what they are."""
+        """The quotient by a number or tensor; a number preserves logarithms."""
         if isinstance(value, FieldTensor):
             return parts / value.parts
         quotient = _read_quotient(value)
@@ -194,14 +194,14 @@ class Run:
         return algebra.multiply(parts, below, signs.masked_fill(signs == 0, 1))
 
     def is_nonzero(self, parts: algebra.Parts) -> torch.Tensor:
-        """The truth values; those of random residues rest on chance."""
+        """The truth values of the elements; for random residues they depend on chance."""
         self.usage.ordered |= bool(
             ((parts.state == algebra.FINITE) & ~algebra.find_small(parts)[1]).any()
         )
         return (parts.residues[0] != 0) | (parts.state != algebra.FINITE)
 
     def read_integers(self, parts: algebra.Parts) -> torch.Tensor:
-        """The elements as integers; refused where they are none."""
+        """The elements as integers; NotModelledError where an element is not a small integer."""
         value, small = algebra.find_small(parts)
         if not bool(small.all()):
             raise algebra.NotModelledError(f"{self.name}: a number out of the data")
@@ -220,7 +220,7 @@ def _find_number_signs(value: Any) -> torch.Tensor:
 
 
 def wrap(found: Any) -> Any:
-    """Parts as tensors, also in tuples and lists."""
+    """The result with all parts converted to tensors, also in tuples and lists."""
     if isinstance(found, algebra.Parts):
         return FieldTensor(found)
     if isinstance(found, (tuple, list)):

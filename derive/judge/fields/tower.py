@@ -1,9 +1,9 @@
 """Random towers of prime fields p0 > p1 > ..., where p_{k+1} divides p_k - 1, and their arithmetic.
 
 An element w_k of order p_{k+1} modulo p_k makes `exp` exact: level k of exp(x) is w_k to the power
-of level k+1 of x, so that exp(a + b) = exp(a) exp(b) in every entry, with no rounding. Every prime
+of level k+1 of x, so that exp(a + b) = exp(a) exp(b) in every entry, without rounding. Every prime
 is 3 modulo 4, so that a root of a square is a power of it, and small primes are squares modulo it.
-Residues are int64 tensors; -1 stands for one that is not known.
+Residues are int64 tensors; -1 marks an unknown residue.
 """
 
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from typing import Any
 import torch
 
 TOP = 1 << 31  # products of two residues fit into 64 bits
-_BITS = {1: 20, 2: 11, 3: 8}  # of the smallest prime, by depth
-# Primes that have a root at every level.
+_BITS = {1: 20, 2: 11, 3: 8}  # bits of the smallest prime, by depth
+# Primes with a square root at every level.
 _SQUARES: dict[int, tuple[int, ...]] = {1: (2, 3, 5, 7, 11, 13), 2: (2, 3, 5, 7), 3: (2, 3)}
 DEEPEST = max(_BITS)
 
 
 @dataclass(frozen=True)
 class Tower:
-    """Primes from the largest down, the bases of the exponentials, and a key for hashes."""
+    """The primes in descending order, the bases of the exponentials, and a key for hashes."""
 
     primes: tuple[int, ...]
     bases: tuple[int, ...]
     squares: tuple[int, ...]
-    key: int  # of hashes; odd for every other seed
+    key: int  # the key of hashes; odd for odd seeds
 
     @property
     def depth(self) -> int:
-        """How deep exponentials may nest."""
+        """The largest depth of nested exponentials."""
         return len(self.bases)
 
     @property
@@ -43,7 +43,7 @@ class Tower:
         return len(self.primes)
 
     def embed(self, value: Fraction | int) -> tuple[int, ...]:
-        """The residues of a rational, level by level; -1 where it has none."""
+        """The residues of a rational, level by level; -1 where its denominator is 0."""
         found = []
         for prime in self.primes:
             below = value.denominator % prime
@@ -53,14 +53,14 @@ class Tower:
 
 @lru_cache(maxsize=64)
 def draw_tower(seed: int, depth: int = 1) -> Tower:
-    """The tower of a seed; `depth` exponentials, 1 to DEEPEST, may nest in it."""
+    """The tower of a seed, for up to `depth` nested exponentials, 1 to DEEPEST."""
     dice = Random(1_000_003 * depth + seed)
     squares = _SQUARES[depth]
     primes = None
     while primes is None:
         primes = _draw_primes(dice, depth, squares)
     bases = []
-    for prime, order in pairwise(primes):  # elements of this order
+    for prime, order in pairwise(primes):
         base = 1
         while base == 1:
             base = pow(dice.randrange(2, prime), (prime - 1) // order, prime)
@@ -85,18 +85,18 @@ def _draw_primes(dice: Random, depth: int, squares: tuple[int, ...]) -> tuple[in
     return tuple(reversed(primes)) if primes[-1] < TOP else None
 
 
-_SMALL = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47))  # they divide most numbers
+_SMALL = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47))  # for a fast first test
 
 
 def _is_good(number: int, squares: tuple[int, ...]) -> bool:
-    """A prime that is 3 modulo 4, modulo which the small primes are squares."""
+    """Whether a number is a prime, 3 modulo 4, modulo which the `squares` are squares."""
     if number % 4 != 3 or gcd(number, _SMALL) > 1:
         return False
     return all(pow(s, number // 2, number) == 1 for s in squares) and is_prime(number)
 
 
 def is_prime(number: int) -> bool:
-    """Miller and Rabin; the witnesses 2, 3, 5, 7 decide below 3.2e9."""
+    """Whether a number is prime, by Miller-Rabin; the witnesses 2, 3, 5, 7 decide below 3.2e9."""
     small = (2, 3, 5, 7)
     if number < 11 or any(number % each == 0 for each in small):
         return number in small
@@ -119,11 +119,11 @@ def is_prime(number: int) -> bool:
 UNKNOWN = -1
 _MIX = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd, 64 bits
 _MOST_SUMMANDS = 1 << 14
-_FIRST = 1 << 13  # powers of a base that are listed
+_FIRST = 1 << 13  # the number of tabulated powers of a base and the length of a giant step
 
 
 def keep_unknown(found: Any, *given: Any) -> Any:
-    """The residues found; not known where one of those given is not."""
+    """The results, unknown where one of the operands is unknown."""
     for each in given:
         if bool((each < 0).any()):
             found = found.masked_fill(each.expand_as(found) < 0, UNKNOWN)
@@ -131,17 +131,17 @@ def keep_unknown(found: Any, *given: Any) -> Any:
 
 
 def multiply(one: Any, other: Any, prime: int) -> Any:
-    """The product; zero times what is not known is not known."""
+    """The product; zero times an unknown residue is unknown."""
     return keep_unknown(one * other % prime, one, other)
 
 
 def add(one: Any, other: Any, prime: int) -> Any:
-    """The sum."""
+    """The sum of residues."""
     return keep_unknown((one + other) % prime, one, other)
 
 
 def take_power(base: Any, exponent: int, prime: int) -> Any:
-    """Residues to one power that is not negative."""
+    """Residues to a power >= 0."""
     found, square, left = torch.ones_like(base), base, exponent
     while left:
         if left & 1:
@@ -151,7 +151,7 @@ def take_power(base: Any, exponent: int, prime: int) -> Any:
 
 
 def raise_each(bases: Any, exponents: Any, prime: int) -> Any:
-    """Every residue, or one number, to the power that stands beside it, negative ones too."""
+    """Residues, or one number, to elementwise exponents of either sign."""
     bases = torch.as_tensor(bases)
     if bool((exponents < 0).any()):
         bases = torch.where(exponents < 0, invert(bases, prime), bases)
@@ -163,7 +163,7 @@ def raise_each(bases: Any, exponents: Any, prime: int) -> Any:
 
 
 def invert(residues: Any, prime: int) -> Any:
-    """The reciprocals; not known where the residue is zero."""
+    """The reciprocals; unknown where the residue is zero."""
     found = take_power(residues, prime - 2, prime)
     return found.masked_fill(residues <= 0, UNKNOWN)
 
@@ -189,7 +189,7 @@ def reduce_product(residues: Any, dim: int, prime: int, keepdim: bool = False) -
 
 
 def find_character(residues: Any, prime: int) -> Any:
-    """1 for squares, -1 for others, 0 for zero and what is not known: as signs multiply."""
+    """The quadratic character: 1 for squares, -1 for nonsquares, 0 for zero and unknown."""
     found = take_power(residues.clamp(min=0), (prime - 1) // 2, prime)
     return found - prime * (found > 1)
 
@@ -211,15 +211,16 @@ def hash_residues(key: int, *parts: Any) -> Any:
 
 
 def take_logarithm(residues: Any, tower: Tower, level: int) -> Any:
-    """At level + 1: the exponent of the base in the part of the residue whose order is its own.
+    """The discrete logarithm at level + 1, by baby steps and giant steps.
 
-    A homomorphism of all residues that are not zero; it undoes the powers of the base.
+    The residue is projected to the group that the base generates. So the logarithm is a
+    homomorphism of all nonzero residues, and inverts the powers of the base.
     """
     prime, order = tower.primes[level], tower.primes[level + 1]
     rest = (prime - 1) // order
     projected = take_power(residues.clamp(min=1), rest * pow(rest, -1, order), prime)
     powers, exponents, steps = _list_powers(tower, level)
-    tried = projected.unsqueeze(-1) * steps % prime  # one of them is among the first powers
+    tried = projected.unsqueeze(-1) * steps % prime  # one of them is a tabulated power
     place = torch.searchsorted(powers, tried).clamp(max=len(powers) - 1)
     step = (powers[place] == tried).long().argmax(-1, keepdim=True)
     first = exponents[place.gather(-1, step)]
@@ -229,7 +230,7 @@ def take_logarithm(residues: Any, tower: Tower, level: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _list_powers(tower: Tower, level: int) -> tuple[Any, Any, Any]:
-    """The first powers of a base in order, their exponents, and what takes the others to them."""
+    """The first powers of a base, sorted, their exponents, and the factors of giant steps."""
     prime, order, base = tower.primes[level], tower.primes[level + 1], tower.bases[level]
     powers, exponents = torch.sort(_list_first(base, min(_FIRST, order), prime))
     back = pow(base, -_FIRST, prime)
