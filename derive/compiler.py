@@ -324,7 +324,7 @@ class Case:
 def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
     """Execute a file's text and compare it with the loops; DeriveError where they differ."""
     from derive.frontend.gradient import find_backward
-    from derive.judge.compare import Layer, Pull, judge_file
+    from derive.judge.compare import BackwardCase, Layer, judge_file
     from derive.judge.ranks import judge_ranks
 
     system, layer, pull = to_system(formula, case.name), None, None
@@ -332,7 +332,7 @@ def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
         found = find_backward(formula)
         given = {e.name: 1.0 for e in system.inputs if isinstance(e, ir.ScalarInput)}
         made = to_system(found.formula)
-        pull = Pull(found.formula, made, case.pulls, found.given, found.made, given)
+        pull = BackwardCase(found.formula, made, case.pulls, found.given, found.made, given)
     if case.held:
         numbers = tuple(find_numbers(system, formula.held or ()))
         layer = Layer(name_class(case.name), formula.parameters, numbers)

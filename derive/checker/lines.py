@@ -204,7 +204,7 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
     around = (*find_free(expr), *(expr.bound if isinstance(expr, ir.Reduce) else ()))
     if math.prod(evaluator.extent(index.extent) for index in around) > _MOST_EVALUATED:
         return None
-    grid = evaluator.find(expr)
+    grid = evaluator.evaluate_node(expr)
     if not grid.tensor.dim() or not (grid.tensor.is_floating_point() or is_condition(expr)):
         return None
     value = grid.tensor.double()

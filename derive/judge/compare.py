@@ -163,7 +163,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Pull:
+class BackwardCase:
     """The formula of the gradients, the keywords to judge them at, and the names of gradients."""
 
     formula: Formula
@@ -212,7 +212,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     draws: Sequence[Mapping[str, int]],
     *,
     variants: Sequence[Mapping[str, Any]] = ({},),
-    pull: Pull | None = None,
+    pull: BackwardCase | None = None,
     layer: Layer | None = None,
 ) -> Judgement:
     """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
@@ -224,7 +224,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         function = load_function(source, name if layer is None else layer.name)
         function = function if pull is None else partial(_pull_back, function, pull)
     except Exception as error:  # whatever a broken file raises is its judgement
-        return Judgement(False, (), inf, f"the file cannot be run: {_say(error)}")
+        return Judgement(False, (), inf, f"the file cannot be run: {_describe_error(error)}")
     worst, is_empty, vague = 0.0, True, dict[int, str]()
     judged: list[Mapping[str, int]] = []
     for number, sizes in enumerate(draws):
@@ -275,7 +275,7 @@ def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
 
 
 def _pull_back(
-    function: Callable[..., Any], pull: Pull, *, one_by_one: bool = False, **values: Any
+    function: Callable[..., Any], pull: BackwardCase, *, one_by_one: bool = False, **values: Any
 ) -> tuple[Any, ...]:
     """The gradients by the function's own backward, in one call or in one call each."""
     from derive.judge.fields import to_field
@@ -293,7 +293,7 @@ def _pull_back(
             leaf = to_field(fields[0].tower, leaf) if fields else leaf
         own[name] = leaf.detach().requires_grad_()
     own |= {name: value for name, value in pull.numbers.items() if name not in own}
-    results = to_tuple(function(**spell(function, own)))
+    results = to_tuple(function(**rename_arguments(function, own)))
     pairs = [
         (result, torch.as_tensor(values[seed], dtype=result.dtype))
         for result, seed in zip(results, pull.given.values(), strict=True)
@@ -310,7 +310,7 @@ def _call_layer(
     """The result of the class, constructed for these sizes, with its tensors from `values`."""
     given = {**sizes, **values}
     numbers = {name: given[name] for name in layer.numbers}
-    made = kind(**spell(kind, numbers), dtype=torch.float64)
+    made = kind(**rename_arguments(kind, numbers), dtype=torch.float64)
     own = {dotted: torch.as_tensor(values[name]) for dotted, name in layer.held.items()}
     there = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers())}
     for dotted, value in own.items():
@@ -318,7 +318,7 @@ def _call_layer(
             raise ValueError(f"{dotted} has shape {list(there[dotted].shape)}")
     inside = {*numbers, *layer.held.values()}
     rest = {name: value for name, value in values.items() if name not in inside}
-    return torch.func.functional_call(made, own, (), spell(made.forward, rest))
+    return torch.func.functional_call(made, own, (), rename_arguments(made.forward, rest))
 
 
 def _judge_fields(
@@ -339,10 +339,10 @@ def _judge_fields(
         elif Fraction(value := values[name]).limit_denominator(100) != value:
             values[name] = (round(8 * value) or 1) / 8
 
-    def run(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        return to_tuple(function(**spell(function, given), **variant))
+    def call_variant(variant: Mapping[str, int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        return to_tuple(function(**rename_arguments(function, given), **variant))
 
-    calls = [partial(run, variant) for variant in variants]
+    calls = [partial(call_variant, variant) for variant in variants]
     said = judge_exactly(calls, system, values, sizes, seed=1)
     return f"{said}, at {write_sizes(sizes)}" if said else ""
 
@@ -355,7 +355,7 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     *,
     parts: Sequence[str] = (),
     variants: Sequence[Mapping[str, int]] = ({},),
-    pull: Pull | None = None,
+    pull: BackwardCase | None = None,
     layer: Layer | None = None,
     count: int = 3,
 ) -> Judgement:
@@ -459,9 +459,9 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
         # the function of an integer formula computes in torch's default type
         with warnings.catch_warnings(), by_default(torch.float64):
             warnings.simplefilter("ignore")  # a variance of one entry is nan, and torch warns
-            found = function(**spell(function, given))
+            found = function(**rename_arguments(function, given))
     except Exception as error:  # whatever it raises is its judgement
-        return inf, f"the call raises {_say(error)}"
+        return inf, f"the call raises {_describe_error(error)}"
     for name, value in inputs.items():
         if _is_tensor(value) and not bool((value == given[name]).all()):
             return inf, f"the call changes its argument {name}"
@@ -479,7 +479,7 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
     return worst, ""
 
 
-def spell(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def rename_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments under the function's parameter names: `lambda` is passed as `lambda_`."""
     known = signature(function).parameters
     return {
@@ -497,6 +497,6 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "clone")
 
 
-def _say(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """The error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -47,10 +47,10 @@ def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[ir.Index, ...]]:
     each axis has its index.
     """
     indices = tuple(dict.fromkeys(index for grid in grids for index in grid.indices))
-    return [place(grid, indices) for grid in grids], indices
+    return [align_grid(grid, indices) for grid in grids], indices
 
 
-def place(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
+def align_grid(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
     """The tensor with an axis for each of these indices, of length 1 where the grid lacks it."""
     order = [grid.indices.index(index) for index in indices if index in grid.indices]
     found = grid.tensor
@@ -65,7 +65,7 @@ def place(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
 def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> Any:
     """The tensor over exactly these indices, each axis at its full extent."""
     shape = [evaluator.extent(index.extent) for index in indices]
-    return place(grid, indices).expand(shape)
+    return align_grid(grid, indices).expand(shape)
 
 
 _SHORT = 4  # largest item size in bytes for which every node is rounded
@@ -142,7 +142,9 @@ class Evaluator:
             assert recurrence is not None  # as the checks of the formula say
             self._recur(recurrence)
         else:
-            self.values[target.tensor.name] = _fill(self, target, self.find(equation.value))
+            self.values[target.tensor.name] = _fill(
+                self, target, self.evaluate_node(equation.value)
+            )
         return self.values[target.tensor.name]
 
     def _recur(self, recurrence: recurrences.Recurrence) -> None:
@@ -163,11 +165,11 @@ class Evaluator:
             for equation in recurrence.equations:
                 tensor, places = equation.target.tensor, equation.target.places
                 target = ir.Access(tensor, tuple(substitute(place, here) for place in places))
-                found = self.find(substitute(equation.value, here))
+                found = self.evaluate_node(substitute(equation.value, here))
                 made[tensor] = _fill(self, target, found, made[tensor])
                 self.values[tensor.name] = made[tensor]
 
-    def find(self, expr: ir.Expr) -> Grid:
+    def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node for each value of its indices."""
         found = self._known.get(expr)
         if found is None:
@@ -191,7 +193,7 @@ class Evaluator:
 
     def condition(self, expr: ir.Expr) -> Grid:
         """The truth values of a condition."""
-        found = self.find(expr)
+        found = self.evaluate_node(expr)
         return Grid(found.tensor.bool(), found.indices)
 
     def number(self, expr: ir.Expr) -> Fraction | float | None:
@@ -214,20 +216,24 @@ class Evaluator:
                 value = self.values[name]
                 return self._constant(value) if isinstance(value, (int, float)) else Grid(value, ())
             case ir.Access():
-                return _read(self, expr)
+                return _read_floats(self, expr)
             case ir.Add(terms):
-                parts, indices = align([self.find(term) for term in terms])
+                parts, indices = align([self.evaluate_node(term) for term in terms])
                 return Grid(reduce(torch.add, parts), indices)
             case ir.Mul(factors):
                 guards, others = split_guards(factors)
-                grids = [self.find(factor) for factor in others or (ir.ONE,)]
+                grids = [self.evaluate_node(factor) for factor in others or (ir.ONE,)]
                 return self.guard(guards, _multiply_grids(grids))
             case ir.Pow(base, exponent):
                 return _power(self, base, exponent)
             case ir.Call(function, arguments):
                 return _apply(self, function, arguments)
             case ir.Where(condition, then, other):
-                grids = [self.condition(condition), self.find(then), self.find(other)]
+                grids = [
+                    self.condition(condition),
+                    self.evaluate_node(then),
+                    self.evaluate_node(other),
+                ]
                 (mask, one, two), indices = align(grids)
                 return Grid(torch.where(mask, one, two), indices)
             case ir.Reduce():
@@ -283,7 +289,7 @@ class Evaluator:
         return None
 
 
-def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
+def _read_floats(evaluator: Evaluator, access: ir.Access) -> Grid:
     """The tensor's elements at the places; truth values and integers converted to floats."""
     found = _read_raw(evaluator, access)
     if access.tensor.kind in {"int", "bool"}:
@@ -334,7 +340,7 @@ def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
     number = evaluator.number(expr)
     if isinstance(number, Fraction) and number.denominator == 1:
         return Grid(torch.tensor(int(number)), ())
-    return evaluator.find(expr)
+    return evaluator.evaluate_node(expr)
 
 
 def _compute_integers(function: str, *parts: Any) -> Any:
@@ -394,7 +400,7 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 
     An exponent made of indices and whole numbers is computed in integers, as in code.
     """
-    under, number = evaluator.find(base), evaluator.number(exponent)
+    under, number = evaluator.evaluate_node(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
         found, whole = under.tensor, int(abs(number))
         parts = [found if whole == 1 else torch.pow(found, whole)] if whole else []
@@ -420,8 +426,8 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
     numbers = [evaluator.number(argument) for argument in arguments[count:]]
     told = [float(number) for number in numbers if number is not None]
     if known is None or len(told) < len(numbers) or len(told) > len(known.parameters) - 1:
-        return evaluator.find(unfold_call(function, arguments))
-    parts, indices = align([evaluator.find(argument) for argument in arguments[:count]])
+        return evaluator.evaluate_node(unfold_call(function, arguments))
+    parts, indices = align([evaluator.evaluate_node(argument) for argument in arguments[:count]])
     act = attrgetter(known.path.removeprefix("torch."))(torch)
     if row.is_variadic:
         return Grid(reduce(act, parts), indices)
@@ -492,7 +498,7 @@ def _spread_rows(
     evaluator: Evaluator, bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr
 ) -> tuple[Any, Any, tuple[ir.Index, ...]]:
     """The body and the mask with the bound indices last, and the free indices before them."""
-    grid, mask = evaluator.find(body), evaluator.condition(condition)
+    grid, mask = evaluator.evaluate_node(body), evaluator.condition(condition)
     free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
     order = (*free, *bound)
     return spread(grid, order, evaluator), spread(mask, order, evaluator), free
@@ -530,7 +536,7 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
     """A sum of products, one index at a time, the one with the smallest product first."""
     guards, factors = split_guards((body,))
-    grids = [evaluator.find(factor) for factor in factors]
+    grids = [evaluator.evaluate_node(factor) for factor in factors]
     if guards:
         grids = [evaluator.guard(guards, _multiply_grids(grids))]
     return _sum_out(evaluator, grids, bound)
@@ -543,21 +549,21 @@ def _multiply_grids(grids: list[Grid]) -> Grid:
 
 
 def _sum_out(evaluator: Evaluator, grids: list[Grid], bound: tuple[ir.Index, ...]) -> Grid:
-    def count(index: ir.Index) -> int:
+    def count_elements(index: ir.Index) -> int:
         """The number of elements in the product of all grids with the index."""
         inside = chain.from_iterable(grid.indices for grid in grids if index in grid.indices)
         return prod(evaluator.extent(each.extent) for each in dict.fromkeys(inside))
 
     left = list(bound)
     while left:
-        index = min(left, key=count)
+        index = min(left, key=count_elements)
         left.remove(index)
         inside = [grid for grid in grids if index in grid.indices]
         product = _multiply_grids(inside)
         if not inside:  # a sum of equal terms
             product = Grid(product.tensor.expand(evaluator.extent(index.extent)), (index,))
         rest = tuple(other for other in product.indices if other != index)
-        summed = Grid(place(product, (*rest, index)).sum(-1), rest)
+        summed = Grid(align_grid(product, (*rest, index)).sum(-1), rest)
         grids = [*(grid for grid in grids if index not in grid.indices), summed]
     return _multiply_grids(grids)
 

@@ -25,7 +25,7 @@ from derive.judge.compare import (
     copy_values,
     load_function,
     raise_unless_agrees,
-    spell,
+    rename_arguments,
     to_tuple,
     write_sizes,
 )
@@ -33,14 +33,14 @@ from derive.judge.samples import choose_sizes, draw_inputs, is_possible
 from derive.libraries import by_default, torch
 
 PATIENCE = 60.0  # seconds that a rank waits for the others, which may have failed
-WORLDS = (2, 3)  # ranks in each dimension
+RANK_COUNTS = (2, 3)  # ranks in each dimension
 
 
 # The sharded extents, each with its mesh dimension.
 Shares: TypeAlias = "Sequence[tuple[ir.Expr, str]]"
 
 
-class _World:
+class _SharedState:
     """The state that the ranks of a mesh share: barriers and exchanged tensors."""
 
     def __init__(self, axes: Mapping[str, int]) -> None:
@@ -61,17 +61,17 @@ class _World:
 class _Mesh:
     """A mesh as one rank sees it."""
 
-    world: _World
+    state: _SharedState
     place: tuple[int, ...]
     # The calls of collectives by this rank: (collective, elements), in order.
     sent: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def mesh_dim_names(self) -> tuple[str, ...]:
-        return tuple(self.world.axes)
+        return tuple(self.state.axes)
 
     def size(self, number: int) -> int:
-        return list(self.world.axes.values())[number]
+        return list(self.state.axes.values())[number]
 
     def get_group(self, axis: str) -> _Group:
         return _Group(self, self.mesh_dim_names.index(axis))
@@ -94,11 +94,11 @@ class _Group:
 
     def exchange(self, word: str, tensor: Any) -> list[Any]:
         """The tensors of every rank of the group, in order of rank."""
-        world, place = self.mesh.world, self.mesh.place
+        state, place = self.mesh.state, self.mesh.place
         key = (self.number, place[: self.number], place[self.number + 1 :])
-        with world.lock:
-            barrier = world.barriers.setdefault(key, Barrier(self.size(), timeout=PATIENCE))
-            board = world.boards.setdefault(key, {})
+        with state.lock:
+            barrier = state.barriers.setdefault(key, Barrier(self.size(), timeout=PATIENCE))
+            board = state.boards.setdefault(key, {})
         self.mesh.sent.append((word, tensor.numel()))
         board[self.rank()] = (word, tensor.detach().clone())
         barrier.wait()
@@ -145,7 +145,7 @@ def judge_ranks(
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
     judged: list[Mapping[str, int]] = []
     worst = 0.0
-    for axes, sizes, inputs in draw_worlds(system, shares, count) if shares else ():
+    for axes, sizes, inputs in draw_meshes(system, shares, count) if shares else ():
         judged.append(sizes)
         if len(judged) > 1:  # pass numbers as tensors too, and differentiate them
             numbers = [e.name for e in system.inputs if isinstance(e, ir.ScalarInput)]
@@ -160,14 +160,14 @@ def judge_ranks(
     return Judgement(True, tuple(judged), worst)
 
 
-def draw_worlds(
+def draw_meshes(
     system: ir.System, shares: Shares, count: int = 2
 ) -> Iterator[tuple[dict[str, int], dict[str, int], dict[str, Any]]]:
     """Yield the ranks of each dimension, sizes that they divide evenly, and inputs."""
     told = [Polynomial.of(extent).constant for extent, _ in shares]
     numbers = [int(number) for number in told if number is not None]
     for number, sizes in enumerate(choose_sizes(system, count=count)):
-        for ranks in (*WORLDS[number % 2 :], *WORLDS[: number % 2], *numbers, 1):
+        for ranks in (*RANK_COUNTS[number % 2 :], *RANK_COUNTS[: number % 2], *numbers, 1):
             found = fit_sizes(system, sizes, shares, ranks)
             if found is not None:
                 axes = {axis: ranks for _, axis in shares}
@@ -213,13 +213,13 @@ class _Run:
     ahead: dict[tuple[int, ...], int] = field(default_factory=dict)  # calls before the backward
     failed: list[Exception] = field(default_factory=list)
 
-    def take(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
+    def take_leaf(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
         """A rank's share of an argument, as a leaf for autograd."""
-        own = self.share(tensor, key, mesh).detach().clone()
+        own = self.take_share(tensor, key, mesh).detach().clone()
         self.leaves[mesh.place][key] = own.requires_grad_(tensor.requires_grad)
         return own
 
-    def share(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
+    def take_share(self, tensor: Any, key: str, mesh: _Mesh) -> Any:
         """A rank's share of a whole tensor, according to the file's PLACEMENTS."""
         for axis, placement in self.module["PLACEMENTS"][key].items():
             group = mesh.get_group(axis)
@@ -233,17 +233,17 @@ class _Run:
             self.leaves[mesh.place] = leaves
             function = self.module[f"{self.name}_sharded"]
             *_, keyword = signature(function).parameters
-            made = to_tuple(function(**spell(function, given), **{keyword: mesh}))
+            made = to_tuple(function(**rename_arguments(function, given), **{keyword: mesh}))
             self.found[mesh.place] = [each.detach() for each in made]
             self.ahead[mesh.place] = len(mesh.sent)
             pairs = zip(self.seeds, self.results, strict=True)
-            seeds = [self.share(seed, key, mesh) for seed, key in pairs]
+            seeds = [self.take_share(seed, key, mesh) for seed, key in pairs]
             own = [leaf for leaf in self.leaves[mesh.place].values() if leaf.requires_grad]
-            for leaf, gradient in zip(own, _pull(made, own, seeds), strict=True):
+            for leaf, gradient in zip(own, _find_gradients(made, own, seeds), strict=True):
                 leaf.grad = gradient
         except Exception as error:  # any error is the judgement
             self.failed.append(error)
-            mesh.world.stop()
+            mesh.state.stop()
 
     def compare(self, wanted: Sequence[Any], pulled: Mapping[str, Any]) -> tuple[float, str]:
         """The worst error of the ranks against one call, and the first difference described."""
@@ -263,7 +263,7 @@ class _Run:
             pairs.append((key, f"the gradient of {key}", shares, value))
         worst = 0.0
         for key, words, shares, value in pairs:
-            whole, said = self.join(shares, key, words)
+            whole, said = self.join_shares(shares, key, words)
             value = whole.new_zeros(whole.shape) if value is None else value  # noqa: PLW2901
             off, where = (inf, said) if said else compare_values(words, whole, value)
             worst = max(worst, off)
@@ -271,10 +271,12 @@ class _Run:
                 return worst, where
         return worst, ""
 
-    def join(self, shares: Mapping[tuple[int, ...], Any], key: str, words: str) -> tuple[Any, str]:
+    def join_shares(
+        self, shares: Mapping[tuple[int, ...], Any], key: str, words: str
+    ) -> tuple[Any, str]:
         """The whole tensor, and a complaint where replicas of one share differ."""
         cut, parts = self.module["PLACEMENTS"].get(key, {}), dict(shares)
-        axes = next(iter(self.meshes.values())).world.axes
+        axes = next(iter(self.meshes.values())).state.axes
         for number, (axis, ranks) in reversed(list(enumerate(axes.items()))):
             joined: dict[tuple[int, ...], Any] = {}
             for place in dict.fromkeys(place[:number] for place in parts):
@@ -295,25 +297,25 @@ def run_ranks(
         simplefilter("ignore")  # a variance of one entry is nan, and torch warns
         given, leaves = _ask_gradients(inputs)
         function = load_function(source, name)
-        made = to_tuple(function(**spell(function, given)))
+        made = to_tuple(function(**rename_arguments(function, given)))
         generator = torch.Generator().manual_seed(1)
         seeds = [torch.randn(e.shape, dtype=torch.float64, generator=generator) for e in made]
-        pulled = dict(zip(leaves, _pull(made, list(leaves.values()), seeds), strict=True))
+        pulled = dict(zip(leaves, _find_gradients(made, list(leaves.values()), seeds), strict=True))
         if not all(bool(each.isfinite().all()) for each in made):
             pulled = {}  # gradients of values that are not finite prove nothing
-        world = _World(axes)
-        meshes = {place: _Mesh(world, place) for place in world.places}
+        state = _SharedState(axes)
+        meshes = {place: _Mesh(state, place) for place in state.places}
         module: dict[str, Any] = {"__name__": f"derive_ranks_{name}"}
         exec(compile(source, f"<{name}.py>", "exec"), module)  # our own generated text
         run = _Run(name, tuple(t.name for t in system.results), module, inputs, seeds, meshes)
-        module |= {"dist": _Dist, "_take": run.take, "_give": lambda tensor, *_: tensor}
+        module |= {"dist": _Dist, "_take": run.take_leaf, "_give": lambda tensor, *_: tensor}
         threads = [Thread(target=run.work, args=(m,), daemon=True) for m in meshes.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     off, where = run.compare([each.detach() for each in made], pulled)
-    first = world.places[0]
+    first = state.places[0]
     sent, ahead = meshes[first].sent, run.ahead.get(first, 0)
     return off, where, (sent[:ahead], sent[ahead:])
 
@@ -324,7 +326,9 @@ def _ask_gradients(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     return given, {k: v for k, v in given.items() if getattr(v, "requires_grad", False)}
 
 
-def _pull(made: Sequence[Any], leaves: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+def _find_gradients(
+    made: Sequence[Any], leaves: Sequence[Any], seeds: Sequence[Any]
+) -> Sequence[Any]:
     """The gradients of the leaves, None where none reaches them."""
     pairs = [(e, seed) for e, seed in zip(made, seeds, strict=True) if e.requires_grad]
     if not pairs or not leaves:

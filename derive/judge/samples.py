@@ -95,7 +95,9 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
     best: tuple[float, Sizes] | None = None
     for largest in LARGEST:
         for _ in range(ATTEMPTS if len(demands.names) <= MANY else ATTEMPTS // 6):
-            sizes = _shrink(_draw(demands, dice, largest, with_one), demands, least=2 - with_one)
+            sizes = _shrink(
+                _draw_sizes(demands, dice, largest, with_one), demands, least=2 - with_one
+            )
             badness = _measure(sizes, demands, with_one=with_one) + 5 * (sizes in before)
             badness += 0.1 * _count_same_orders(sizes, before)
             if (best is None or badness < best[0]) and _is_singular(demands.inverted, sizes):
@@ -126,7 +128,7 @@ def _is_singular(system: ir.System | None, sizes: Sizes) -> bool:
 _IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
 
 
-def _draw(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes:
+def _draw_sizes(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes:
     names = [name for name in demands.names if name not in demands.fixed]
     known = {*demands.fixed.values()}
     top = max(largest, len(names) + 2) + len(known)

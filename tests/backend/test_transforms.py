@@ -25,7 +25,7 @@ from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Index, Size
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import find_groups
-from derive.judge.compare import spell
+from derive.judge.compare import rename_arguments
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.ops import Cell, Einsum, Gated, Recur, Source, arrange, walk_ops
 
@@ -85,7 +85,7 @@ class Case(torch.nn.Module):
 
     def forward(self, *tensors):
         given = dict(zip(self.names, tensors, strict=True))
-        found = self.function(**spell(self.function, {**given, **self.fixed}))
+        found = self.function(**rename_arguments(self.function, {**given, **self.fixed}))
         return found if isinstance(found, tuple) else (found,)
 
     def split(self, number=0):

@@ -12,7 +12,7 @@ import derive
 from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Size
 from derive.ir.text import to_text
-from derive.judge.ranks import draw_worlds, judge_ranks, run_ranks
+from derive.judge.ranks import draw_meshes, judge_ranks, run_ranks
 from derive.plan.shards import find_sharding, list_shardings
 
 ROWS = Expressions(Path(__file__).with_name("shards_rows.txt"), globals())
@@ -108,7 +108,7 @@ def test_what_cannot_be_cut_is_refused(text, cuts, code):
 def judge(built):
     """The ranks give what one call gives, and send what was said."""
     system, sharding = built.system, built.sharding
-    for axes, sizes, inputs in draw_worlds(system, built.case.shares):
+    for axes, sizes, inputs in draw_meshes(system, built.case.shares):
         _, where, sent = run_ranks(built.source, built.name, system, axes, inputs)
         assert not where, (sharding.cuts, sizes)
         for said, record in zip((sharding.forward, sharding.backward), sent, strict=True):

@@ -45,9 +45,9 @@ class BaseEvaluator(Evaluator):
         for equation in system.equations:
             self.define(equation)
 
-    def find(self, expr: ir.Expr) -> Grid:
+    def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node, kept."""
-        grid = self.found[expr] = super().find(expr)
+        grid = self.found[expr] = super().evaluate_node(expr)
         return grid
 
 
@@ -60,13 +60,13 @@ class EditEvaluator(Evaluator):
         self.changed: set[str] = set()
         self.count = 0  # of the nodes that are evaluated
 
-    def find(self, expr: ir.Expr) -> Grid:
+    def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node: what it was, if nothing changed in it."""
         known = self._base.found.get(expr)
         if known is not None and not find_names(expr) & self.changed:
             return known
         self.count += 1
-        return super().find(expr)
+        return super().evaluate_node(expr)
 
     def extent(self, extent: ir.Expr) -> int:
         """The number that an extent is, as the base has kept it."""

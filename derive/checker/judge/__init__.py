@@ -467,7 +467,7 @@ def _overflows(sample: Sample) -> bool:
     """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
     for part, evaluator in evaluate_parts(sample):
         if isinstance(part, ir.Call) and part.function in VANISHING:
-            values = evaluator.find(part).tensor
+            values = evaluator.evaluate_node(part).tensor
             if bool((values.isinf() | (values == 0)).any()):
                 return True
     return any(map(math.isinf, find_magnitudes(sample)))
@@ -493,7 +493,7 @@ def _divides_by_zero(sample: Sample) -> bool:
                 return False
             case ir.Pow(base, ir.Number(exponent)) if exponent < 0:
                 if all(isinstance(each, _OF_NUMBERS) for each in inside):
-                    found |= bool(evaluator.find(base).tensor == 0)
+                    found |= bool(evaluator.evaluate_node(base).tensor == 0)
     return found
 
 

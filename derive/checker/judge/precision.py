@@ -419,9 +419,9 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
     for part, evaluator in evaluate_parts(sample):
         match part:
             case ir.Along(kind, _, _, body) | ir.Reduce(kind, _, _, body) if ROWS[kind].is_slow:
-                yield evaluator.find(body).tensor
+                yield evaluator.evaluate_node(body).tensor
             case ir.Call("exp", (body,)):
-                yield evaluator.find(body).tensor
+                yield evaluator.evaluate_node(body).tensor
 
 
 def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> Diagnostic | None:
