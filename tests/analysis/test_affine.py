@@ -1,4 +1,4 @@
-"""Index expressions as linear forms: simplified ones have the values of those that were written."""
+"""Index expressions as linear forms: simplification keeps their values."""
 
 from fractions import Fraction
 from itertools import product
@@ -33,7 +33,7 @@ def num(value):
     return ir.Number(Fraction(value))
 
 
-def add(*terms):
+def add_terms(*terms):
     return ir.Add(terms)
 
 
@@ -77,7 +77,7 @@ def value(expr, indices, sizes):
     raise AssertionError(expr)
 
 
-def show(places):
+def write_places(places):
     return [to_text(place.to_expr()) for place in places]
 
 
@@ -91,74 +91,74 @@ HD = mul(H, D)
 def test_heads_split_and_merged_again_are_plain():
     x = ir.Index("x", HD)
     split = view((b, i, x), (B, S, HD), (B, S, H, D))
-    assert show(split) == ["b", "i", "x // D", "x - D * (x // D)"]
-    assert show(view(split, (B, S, H, D), (B, S, HD))) == ["b", "i", "x"]
-    assert show(view((b, i, h, d), (B, S, H, D), (B, S, HD))) == ["b", "i", "d + D * h"]
+    assert write_places(split) == ["b", "i", "x // D", "x - D * (x // D)"]
+    assert write_places(view(split, (B, S, H, D), (B, S, HD))) == ["b", "i", "x"]
+    assert write_places(view((b, i, h, d), (B, S, H, D), (B, S, HD))) == ["b", "i", "d + D * h"]
 
 
 def test_a_view_that_merges_neighbours_and_back_is_plain():
     z = ir.Index("z", mul(B, H))
     split = view((z, i, d), (mul(B, H), S, D), (B, H, S, D))
-    assert show(view(split, (B, H, S, D), (mul(B, H), S, D))) == ["z", "i", "d"]
+    assert write_places(view(split, (B, H, S, D), (mul(B, H), S, D))) == ["z", "i", "d"]
     together = view((b, h, i, d), (B, H, S, D), (mul(B, H, S, D),))
-    assert show(unravel(together[0], (B, H, S, D))) == ["b", "h", "i", "d"]
+    assert write_places(unravel(together[0], (B, H, S, D))) == ["b", "h", "i", "d"]
 
 
 def test_three_indices_in_one_place_come_out_plain():
     whole = ravel((b, h, d), (B, H, D))
-    assert show(unravel(whole, (mul(B, H), D))) == ["H * b + h", "d"]
-    assert show(unravel(whole, (B, mul(H, D)))) == ["b", "d + D * h"]
+    assert write_places(unravel(whole, (mul(B, H), D))) == ["H * b + h", "d"]
+    assert write_places(unravel(whole, (B, mul(H, D)))) == ["b", "d + D * h"]
 
 
 def test_the_relative_shift_by_pad_and_reshape():
     # [S, 2S-1] with a column before it, as [2S, S], without its first row, as [S, 2S-1]
-    long = add(mul(num(2), S), num(-1))
+    long = add_terms(mul(num(2), S), num(-1))
     wide = mul(num(2), S)
     position = ravel((i, j), (S, long)) + to_affine(S)
-    assert show(unravel(position, (S, wide))) == ["i", "-i + j + S"]
+    assert write_places(unravel(position, (S, wide))) == ["i", "-i + j + S"]
 
 
 def test_scrambled_heads_stay_scrambled():
     found = view((b, h, i, d), (B, H, S, D), (B, S, HD))
-    assert "//" in show(found)[1]
+    assert "//" in write_places(found)[1]
 
 
 def test_an_index_of_extent_one_is_zero():
-    assert show([to_affine(ir.Index("o", num(1)))]) == ["0"]
+    assert write_places([to_affine(ir.Index("o", num(1)))]) == ["0"]
 
 
 def test_grouped_heads():
     g = ir.Index("g", ir.Size("G"))
-    merged = add(mul(h, ir.Size("G")), g)
-    assert show([divide(merged, ir.Size("G")), modulo(merged, ir.Size("G"))]) == ["h", "g"]
+    merged = add_terms(mul(h, ir.Size("G")), g)
+    assert write_places([divide(merged, ir.Size("G")), modulo(merged, ir.Size("G"))]) == ["h", "g"]
 
 
 def test_halves():
     half = floordiv(D, num(2))
     e = ir.Index("e", half)
-    low, high = find_range(to_affine(add(e, half)))
+    low, high = find_range(to_affine(add_terms(e, half)))
     assert low == Polynomial.of(half)
     assert is_never_negative(Polynomial.of(D) - Polynomial.of(1) - high)
-    assert simplify_place(mod(add(e, half), half)) is e
+    assert simplify_place(mod(add_terms(e, half), half)) is e
 
 
 def test_a_clip_that_never_clips_goes():
-    assert simplify_place(ir.Call("clip", (i, num(0), add(S, num(-1))))) is i
-    kept = simplify_place(ir.Call("clip", (add(j, mul(num(-1), i)), num(-2), num(2))))
+    assert simplify_place(ir.Call("clip", (i, num(0), add_terms(S, num(-1))))) is i
+    kept = simplify_place(ir.Call("clip", (add_terms(j, mul(num(-1), i)), num(-2), num(2))))
     assert to_text(kept) == "clip(-i + j, -2, 2)"
 
 
 def test_integer_tensors_are_atoms_with_a_range():
     tok = ir.Access(ir.Tensor("tok", (S,), "int", D), (i,))
-    merged = add(mul(h, D), tok)
-    assert show([divide(merged, D), modulo(merged, D)]) == ["h", "tok[i]"]
+    merged = add_terms(mul(h, D), tok)
+    assert write_places([divide(merged, D), modulo(merged, D)]) == ["h", "tok[i]"]
 
 
 def test_facts_are_used():
     fact = Polynomial.of(S) - Polynomial.of(D)
     k = ir.Index("k", D)
-    assert show([divide(k, S)]) == ["k // S"]
-    assert show([divide(k, S, (fact,))]) == ["0"]
+    assert write_places([divide(k, S)]) == ["k // S"]
+    assert write_places([divide(k, S, (fact,))]) == ["0"]
 
 
 @pytest.mark.parametrize("extent", ROWS["what is never negative is seen"])
@@ -167,7 +167,7 @@ def test_what_is_never_negative_is_seen(extent):
 
 
 @pytest.mark.parametrize("extent", ROWS["what may be negative is not said to be"])
-def test_what_may_be_negative_is_not_said_to_be(extent):
+def test_a_possibly_negative_value_is_not_shown_to_be_one(extent):
     assert not is_never_negative(Polynomial.of(extent))
 
 
@@ -183,7 +183,7 @@ NUMBERS = st.integers(-3, 4).map(num)
 EXTENTS = st.one_of(
     SIZES.map(ir.Size),
     st.tuples(SIZES, SIZES).map(lambda pair: mul(ir.Size(pair[0]), ir.Size(pair[1]))),
-    st.sampled_from([num(3), num(6), add(mul(num(2), S), num(-1)), mul(num(2), S)]),
+    st.sampled_from([num(3), num(6), add_terms(mul(num(2), S), num(-1)), mul(num(2), S)]),
 )
 INDICES = st.tuples(st.sampled_from("abc"), EXTENTS).map(lambda pair: ir.Index(*pair))
 

@@ -247,7 +247,7 @@ def test_sizes_are_solved_from_shapes(name):
         assert solved == {size: sizes[size] for size in solved}
 
 
-def test_open_sizes_are_the_fewest_that_tell_all():
+def test_open_sizes_are_the_fewest_that_determine_all():
     found = system("x[N*M]; w[M*K]; size N, M, K\nz = sum[i](x[i])")
     bare = type(found)(found.name, found.inputs, (), found.equations, found.results)
     assert find_open_sizes(bare) == ("N",)

@@ -1,4 +1,4 @@
-"""What a person gets wrong, with the whole message; and beside each mistake what is right."""
+"""Typical errors of users with their whole messages, and beside each error the right form."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_sympy_objects_are_refused_with_this_message(name):
     assert refuse(SYMPY[name]) == MESSAGES[name][0]
 
 
-# Refused while the text is read; the messages are told elsewhere, the codes must agree with ours.
+# Errors of the parser: their messages have tests elsewhere, their codes must agree with ours.
 EARLY = dict(ROWS["EARLY"])
 
 
@@ -154,7 +154,7 @@ PROPOSALS = [
 
 
 def find_refusal(read):
-    """What is refused first, or nothing."""
+    """The first error, or None."""
     try:
         to_system(read())
     except DeriveError as error:

@@ -36,7 +36,7 @@ from derive.prove import prove
 
 ROWS = Expressions(Path(__file__).with_name("functions_rows.txt"), globals())
 
-# Of real numbers: positions are apart, and what has no imaginary part is refused.
+# Not tested on real numbers: functions of positions, and im, which real numbers have not.
 APART = {"floordiv", "mod", "im", "imag"}
 WORDS = [row for row in FUNCTIONS.values() if row.tensors and row.name not in APART]
 KEPT = [row for row in COMPOSITES if row.is_kept]
@@ -54,14 +54,14 @@ def each(rows):
     return pytest.mark.parametrize("row", list(rows), ids=lambda row: row.name)
 
 
-def give(row):
+def draw_points(row):
     """Arguments at which the row has a value."""
     one = (INSIDE | POSITIVE).get(row.domain, EVERYWHERE)
     count = 2 if row.is_variadic else len(row.tensors)
     return list(itertools.islice(itertools.product(one, repeat=count), 40))
 
 
-def write(row, count=None):
+def write_formula(row, count=None):
     """`y[i] = name(x[i], z[i])`."""
     names = ["x", "z", "w"][: count or (2 if row.is_variadic else len(row.tensors))]
     given = ", ".join(f"{name}[i]" for name in names)
@@ -70,8 +70,8 @@ def write(row, count=None):
 
 
 def define(row):
-    """The same with the definition in place of the name."""
-    system = to_system(derive.parse(write(row)))
+    """The system of a row with the definition in place of its name."""
+    system = to_system(derive.parse(write_formula(row)))
     (equation,) = system.equations
     meaning = unfold(equation.value)
     target = type(equation)(equation.target, meaning)
@@ -80,7 +80,7 @@ def define(row):
 
 @each(WORDS)
 def test_the_text_is_read_and_written(row):
-    system = to_system(derive.parse(write(row)))
+    system = to_system(derive.parse(write_formula(row)))
     again = to_system(derive.parse("\n".join(to_lines(system))))
     assert again.equations == system.equations
     assert any(isinstance(e, ir.Call) for e in walk(system.equations[0].value)) or not row.is_kept
@@ -101,8 +101,8 @@ def test_the_class_of_sympy_is_the_word_of_the_text(row):
 def test_the_value_is_that_of_the_definition(row):
     """By floats in the loops, by torch, and with fifty digits."""
     plain = make_namespace(exact=False)
-    formula = derive.parse(write(row))
-    points = give(row)
+    formula = derive.parse(write_formula(row))
+    points = draw_points(row)
     tensors = {
         name: torch.tensor([point[k] for point in points], dtype=torch.float64)
         for k, name in enumerate(["x", "z", "w"][: len(points[0])])
@@ -141,13 +141,13 @@ def evaluate(row, point):
 
 @each(KEPT)
 def test_it_is_proved_to_be_its_definition_and_no_other(row):
-    system = to_system(derive.parse(write(row)))
+    system = to_system(derive.parse(write_formula(row)))
     proof = prove(define(row), system)
     assert proof is not None and proof.every_size
     for other in find_confused(row.name)[:3]:
         names = {row.name, other}
         if FUNCTIONS[other].counts[0] == len(row.tensors) and names != {"elu", "celu"}:
-            wrong = to_system(derive.parse(write(row).replace(f"{row.name}(", f"{other}(")))
+            wrong = to_system(derive.parse(write_formula(row).replace(f"{row.name}(", f"{other}(")))
             assert prove(wrong, system) is None
 
 
@@ -160,7 +160,7 @@ def test_torch_is_lifted_and_printed_as_one_call(row):
     source = f"def f({', '.join(names)}):\n    return act({', '.join(names)}, **words)\n"
     scope = {"act": act, "words": words}
     exec(source, scope)
-    formula = derive.parse(write(row))
+    formula = derive.parse(write_formula(row))
     built = derive.build(formula)
     assert f"{call.path}(" in built.source
     verdict = derive.check(scope["f"], formula)
@@ -169,7 +169,7 @@ def test_torch_is_lifted_and_printed_as_one_call(row):
 
 @each(EXACT)
 def test_over_fields_it_is_its_definition_with_its_gradient(row):
-    """The values agree exactly, and what torch's autograd gives."""
+    """The values and the gradients by autograd agree exactly."""
     act, words = find_act(row)
     system = define(row)
 
@@ -178,13 +178,16 @@ def test_over_fields_it_is_its_definition_with_its_gradient(row):
             values = dict(zip("xzw", given, strict=False))
             return evaluate_over(tower, system, values, {"N": 7})["y"]
 
-        found = [run(tower, row, way) for way in (lambda *g: act(*g, **words), unfolded)]
+        found = [
+            evaluate_with_gradients(tower, row, way)
+            for way in (lambda *g: act(*g, **words), unfolded)
+        ]
         return any(bool(find_differences(*pair).any()) for pair in zip(*found, strict=True))
 
     assert not use_tower(5, differs)
 
 
-def run(tower, row, act):
+def evaluate_with_gradients(tower, row, act):
     given = [draw_field(tower, (7,), k).requires_grad_() for k, _ in enumerate(row.tensors)]
     found = act(*given)
     weight = draw_field(tower, found.shape, 99)
@@ -194,11 +197,13 @@ def run(tower, row, act):
 
 @each([row for row in WORDS if row.is_kept and not row.is_variadic and row.name != "clip"])
 def test_the_derivative_is_that_of_torch(row):
-    """What the row says, or what SymPy makes of its definition."""
+    """The derivative of the row, or else of its definition by SymPy."""
     act, words = find_act(row)
     i = sympy.Idx("i", sympy.Symbol("N", integer=True, positive=True))
     names = ["x", "z"][: len(row.tensors)]
-    points = [torch.tensor(each, dtype=torch.float64) for each in zip(*give(row), strict=True)]
+    points = [
+        torch.tensor(each, dtype=torch.float64) for each in zip(*draw_points(row), strict=True)
+    ]
     given = [point.requires_grad_() for point in points]
     wanted = torch.autograd.grad(act(*given, **words).sum(), given)
     plain = sympy.symbols(names, real=True)
@@ -222,17 +227,17 @@ def test_the_derivative_is_that_of_torch(row):
 
 
 def find_act(row):
-    """Torch's function of a row, and the words that it is told."""
+    """The torch function of a row, and its fixed keywords that are words."""
     call = find_call(row.name)
     words = {key: word for key, word in call.keywords.items() if isinstance(word, str)}
     return attrgetter(call.path.removeprefix("torch."))(torch), words
 
 
 @each(row for row in WORDS if row.range != (None, None) or row.parity)
-def test_what_is_said_of_its_values_holds(row):
+def test_range_and_parity_hold(row):
     plain = make_namespace(exact=False)
     low, high = row.range
-    for point in give(row):
+    for point in draw_points(row):
         value = plain[row.name](*point)
         assert (low is None or value >= low) and (high is None or value <= high)
         if row.parity:
@@ -245,7 +250,7 @@ def test_far_out_and_near_zero(name, value, wanted):
     """No digit is lost, and nothing overflows that has a value; gradients are finite as well."""
     given = (value, 0.0)[: len(FUNCTIONS[name].tensors)]
     found = make_namespace(exact=False)[name](*given)
-    built = derive.build(derive.parse(write(FUNCTIONS[name]))).function
+    built = derive.build(derive.parse(write_formula(FUNCTIONS[name]))).function
     tensors = [torch.tensor([each], dtype=torch.float64, requires_grad=True) for each in given]
     (code,) = built(*tensors)
     for each_value in (found, code.item()):

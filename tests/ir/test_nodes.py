@@ -62,7 +62,7 @@ def test_copies_are_the_same_object(remake):
     assert remake(system.equations[0].value) is system.equations[0].value
 
 
-def test_a_pickle_makes_what_is_gone_anew():
+def test_a_pickle_recreates_deleted_nodes():
     stored = pickle.dumps(
         ir.Tensor("only_here", (ir.Size("only_here_too"),), below=ir.Number(Fraction(3)))
     )

@@ -178,7 +178,7 @@ def test_the_text_is_read_back(expr):
     text = f"scalar a, b, c\ny = {to_text(expr)}"
     try:
         formula = parse(text)
-    except Exception as error:  # a division by what is written as 0 is refused
+    except Exception as error:  # a divisor that is written as 0 is an error
         assert "division-by-zero" in str(error)
         assume(False)
     shown = show(formula)

@@ -85,7 +85,7 @@ def test_walks_of_shared_trees_are_short():
 
 
 def test_rewriting_goes_from_the_inside_out():
-    def fold(expr):
+    def fold_sum(expr):
         match expr:
             case ir.Add((ir.Number(one), ir.Number(other))):
                 return ir.Number(one + other)
@@ -93,7 +93,7 @@ def test_rewriting_goes_from_the_inside_out():
                 return expr
 
     three = ir.Add((ir.Add((ir.ONE, ir.ONE)), ir.ONE))
-    assert rewrite_bottom_up(ir.Mul((three, i)), fold) is ir.Mul((ir.Number(Fraction(3)), i))
+    assert rewrite_bottom_up(ir.Mul((three, i)), fold_sum) is ir.Mul((ir.Number(Fraction(3)), i))
 
 
 @pytest.mark.parametrize(("expr", "free"), ROWS["free indices"])

@@ -75,7 +75,7 @@ def test_a_broken_file(name: str) -> None:
     assert judgement.where.startswith(says)
 
 
-def test_the_first_difference_is_said() -> None:
+def test_the_first_difference_is_reported() -> None:
     formula = parse("x[N, M]\ny[i,j] = 2*x[i,j]")
     source = "def f(x):\n    y = 2 * x\n    y[1, 2:] += 1\n    return y"
     judgement = judge_source(source, "f", formula, from_sympy(formula), [{"N": 3, "M": 4}])

@@ -58,7 +58,7 @@ def test_gradients_are_those_of_differences() -> None:
     assert torch.autograd.gradcheck(total, inputs["w"])
 
 
-def test_an_empty_row_is_nan_or_zeros_as_the_formula_says() -> None:
+def test_an_empty_row_is_nan_or_zeros_by_the_formula() -> None:
     text = "x[N, M]; bool m[M]; y[i, j] = softmax[j, m[j]](x[i, j])"
     for empty_row in ("nan", "zeros"):
         system = to_system(parse(text, empty_row=empty_row))
@@ -71,8 +71,8 @@ def test_what_is_shared_is_evaluated_once() -> None:
     system = to_system(parse("x[N]; y[i] = exp(x[i]) + exp(x[i])**2"))
     values = {"x": torch.ones(3, dtype=torch.float64)}
     evaluator = Evaluator(values, {"N": 3})
-    first = evaluator.find(system.equations[0].value)
-    assert evaluator.find(system.equations[0].value) is first
+    first = evaluator.evaluate_node(system.equations[0].value)
+    assert evaluator.evaluate_node(system.equations[0].value) is first
 
 
 def test_an_extent_is_found_once(monkeypatch):

@@ -39,7 +39,7 @@ each_seed = pytest.mark.parametrize("seed", SEEDS)
 each_depth = pytest.mark.parametrize("depth", range(1, DEEPEST + 1))
 
 
-def draw(shape=(3, 5), seed=0, depth=1, **named):
+def draw_tensor(shape=(3, 5), seed=0, depth=1, **named):
     """A tower and a random tensor over it."""
     tower = draw_tower(seed, depth)
     return tower, draw_field(tower, shape, seed, **named)
@@ -56,8 +56,8 @@ def list_numbers(tensor):
     return tensor.reshape(-1).tolist()
 
 
-def read(tensor):
-    """Every element in words."""
+def show_elements(tensor):
+    """The text of every element."""
     return [show_value(tensor, place) for place in itertools.product(*map(range, tensor.shape))]
 
 
@@ -83,7 +83,7 @@ def test_towers_differ():
     assert [draw_tower(seed).key % 2 for seed in range(4)] == [0, 1, 0, 1]
 
 
-def test_primes_are_told():
+def test_primes_are_recognised():
     small = [each for each in range(2000) if is_prime(each)]
     assert small == [n for n in range(2, 2000) if all(n % k for k in range(2, n))]
     assert not is_prime(3_215_031_751 // 2 * 2)
@@ -116,7 +116,7 @@ def find_slope(act, x, weight):
 
 
 def open_scope(tower, usage, first=""):
-    """What a law may name; its first line may draw tensors, `x, y of (3, 4)`."""
+    """The names available to a law; its first line may draw tensors, `x, y of (3, 4)`."""
     names, _, shape = first.partition(" of ")
     drawn = {
         name: draw_field(tower, literal_eval(shape), number)
@@ -165,12 +165,12 @@ def test_functions_of_infinities_are_those_of_floats(text):
         elif all(
             math.isinf(each) or each in {0, 1} or each != each for each in list_numbers(wanted)
         ):
-            assert is_same(found, to_field(tower, wanted)), (row, read(found), wanted)
+            assert is_same(found, to_field(tower, wanted)), (row, show_elements(found), wanted)
 
 
 @each_seed
 def test_a_result_has_memory_of_its_own(seed):
-    tower, x = draw((), seed)
+    tower, x = draw_tensor((), seed)
     before = x.clone()
     with exact(tower):
         for text in OWN:
@@ -183,21 +183,23 @@ def test_a_result_has_memory_of_its_own(seed):
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_has_no_meaning_is_refused(text):
-    tower, x = draw((2, 2))
+    tower, x = draw_tensor((2, 2))
     with exact(tower), pytest.raises(NotModelledError):
         eval(text, globals() | {"x": x})
 
 
 def test_the_root_of_a_negative_is_no_root():
     for change in (lambda x: (-x).sqrt(), lambda x: -(-x).sqrt()):
-        found = [is_same(x.sqrt(), change(x)) for seed in (0, 1) for _, x in [draw(seed=seed)]]
+        found = [
+            is_same(x.sqrt(), change(x)) for seed in (0, 1) for _, x in [draw_tensor(seed=seed)]
+        ]
         assert not all(found)
 
 
 @each_seed
 @each_depth
 def test_exponentials_turn_sums_into_products(seed, depth):
-    tower, x = draw((20,), seed, depth)
+    tower, x = draw_tensor((20,), seed, depth)
     y = draw_field(tower, (20,), seed + 50)
     for _ in range(depth):
         assert is_same((x + y).exp(), x.exp() * y.exp())
@@ -212,7 +214,7 @@ def test_exponentials_turn_sums_into_products(seed, depth):
 @each_seed
 @pytest.mark.parametrize("make", ["zeros", "empty", "new_zeros", "zeros_like", "ordinary factor"])
 def test_views_are_written_to(make, seed):
-    tower, x = draw((4, 6), seed)
+    tower, x = draw_tensor((4, 6), seed)
     with exact(tower):
         out = {
             "zeros": lambda: torch.zeros(4, 6),
@@ -236,7 +238,7 @@ def test_views_are_written_to(make, seed):
 
 
 def test_a_tensor_is_turned_in_place():
-    tower, x = draw((2, 3))
+    tower, x = draw_tensor((2, 3))
     y = draw_field(tower, (3, 4), 1)
     with exact(tower):
         out = torch.zeros(2, 3)
@@ -252,14 +254,14 @@ def test_a_tensor_is_turned_in_place():
 
 
 def test_what_lies_in_one_place_is_not_written_to_twice():
-    _, x = draw((3, 1))
+    _, x = draw_tensor((3, 1))
     with pytest.raises(RuntimeError, match="memory"):
         x.expand(3, 4).add_(1)
 
 
 @each_seed
 def test_gradients_go_through_writes(seed):
-    tower, x = draw((4, 3), seed)
+    tower, x = draw_tensor((4, 3), seed)
     leaf = x.clone().requires_grad_()
     weight = draw_field(tower, (4, 3), seed + 50)
     with exact(tower):
@@ -276,7 +278,7 @@ def test_gradients_go_through_writes(seed):
 
 
 def test_there_are_no_numbers_to_be_had():
-    _, x = draw()
+    _, x = draw_tensor()
     for take in (FieldTensor.tolist, FieldTensor.numpy):
         with pytest.raises(RuntimeError):
             take(x)

@@ -96,13 +96,13 @@ def run_module(x, w, b, out, over):
 
 
 def run_module_by_hand(x, w, b, out, over):
-    """The same of matrices."""
+    """The module by matrix products."""
     split = ((x @ w.T + b).unflatten(-1, (3, 2, 3))).permute(2, 0, 3, 1, 4)
     return attend(*split).transpose(1, 2).flatten(2) @ out.T + over
 
 
 def attend_linearly(q, k, v, shift=0):
-    """Causal, by running sums."""
+    """Causal linear attention by prefix sums."""
     q, k = q.exp(), k.exp()
     states = torch.cumsum(k[..., :, None] * v[..., None, :], dim=-3)
     below = torch.cumsum(k, dim=-2).roll(shift, -2)
@@ -147,17 +147,17 @@ def fill_rows(q, k, v, upto=1):
 
 
 def centre(x, dim=-1):
-    """Without the mean."""
+    """The values minus their mean."""
     return x - x.mean(dim, keepdim=True)
 
 
-def pick(x):
-    """The entry of each row that the label tells."""
+def take_labelled(x):
+    """The entry of each row at its label."""
     return x.gather(-1, LABELS[:, None]).squeeze(-1)
 
 
 def bound(x):
-    """The norm, not too small a one; no gradient knows of the bound."""
+    """The norm with a lower bound that has no gradient."""
     norm = x.norm(dim=-1, keepdim=True)
     return norm + (norm.clamp_min(1e-8) - norm).detach()
 
@@ -198,17 +198,17 @@ def read_shapes(text):
 
 
 def differ(shapes, one, other, seed):
-    """Do the values differ, or the gradients? Deeper towers where exponentials nest deeper."""
+    """Whether the values or the gradients differ, over a tower as deep as necessary."""
     return use_tower(seed, lambda tower, *_: differ_over(tower, shapes, one, other))
 
 
 def differ_over(tower, shapes, one, other):
-    """The same over one tower."""
-    results = [run(tower, shapes, function) for function in (one, other)]
+    """Whether the values or the gradients differ over one tower."""
+    results = [evaluate_with_gradients(tower, shapes, function) for function in (one, other)]
     return any(bool(find_differences(*pair).any()) for pair in zip(*results, strict=True))
 
 
-def run(tower, shapes, function):
+def evaluate_with_gradients(tower, shapes, function):
     """The value, and the gradients by every tensor."""
     with prepare(How()):
         given = [
@@ -232,8 +232,8 @@ def test_two_ways_are_the_same_and_a_mistake_is_seen(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_float64_says_the_same(name):
-    """What is called right here is right for numbers, and the mistake is one."""
+def test_float64_agrees(name):
+    """In floats the right variants agree and the mistake differs."""
     shapes, one, other, wrong = CASES[name]
     generator = torch.Generator().manual_seed(1)
     given = []

@@ -124,7 +124,7 @@ PARTS = read_parts(Path(__file__).with_name("loops.txt"))
 CASES = {name: read_case(entry) for name, (entry,) in PARTS.items()}
 
 
-def draw(shapes: dict[str, Any]) -> Arrays:
+def draw_arrays(shapes: dict[str, Any]) -> Arrays:
     random = np.random.default_rng(7)
     return {
         name: random.normal(size=shape) if isinstance(shape, tuple) else shape
@@ -135,7 +135,7 @@ def draw(shapes: dict[str, Any]) -> Arrays:
 @pytest.mark.parametrize("name", CASES)
 def test_equals_numpy(name: str) -> None:
     text, shapes, by_hand = CASES[name]
-    arrays = draw(shapes)
+    arrays = draw_arrays(shapes)
     found = evaluate_loops(parse(text), arrays)
     wanted = eval(by_hand, globals() | {"a": arrays})
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
@@ -318,12 +318,14 @@ def test_floats_agree_with_python(body: str, seed: int) -> None:
     formula = parse(f"x[N]; A[N, N]; scalar c; index i, j, k, l, o, p, q, r < N\ny[i,j] = {body}")
     random = np.random.default_rng(seed)
     values = {"x": random.normal(size=3), "A": random.normal(size=(3, 3)), "c": 0.5}
-    wanted = [[_read(body, values, {"i": a, "j": b, "N": 3}) for b in range(3)] for a in range(3)]
+    wanted = [
+        [_evaluate_text(body, values, {"i": a, "j": b, "N": 3}) for b in range(3)] for a in range(3)
+    ]
     np.testing.assert_allclose(evaluate_loops(formula, values), wanted, rtol=1e-12, atol=1e-12)
 
 
-def _read(body: str, values: dict[str, Any], at: dict[str, int]) -> float:
-    """Python's reading of a text, its sums and brackets spelt as calls of lambdas."""
+def _evaluate_text(body: str, values: dict[str, Any], at: dict[str, int]) -> float:
+    """The value of a text in Python, with sums and brackets written as calls of lambdas."""
     while True:
         start = re.search(r"(sum|mean)\[(\w)(, \w <= i)?\]\(", body)
         if start is None:

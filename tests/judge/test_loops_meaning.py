@@ -1,4 +1,4 @@
-"""What the loops mean at the edges: guards, empty rows, IEEE, any SymPy tree."""
+"""Edge cases of the loops: guards, empty rows, IEEE, any SymPy tree."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ x, A, y, z = tensors("x", N), tensors("A", N, M), tensors("y"), tensors("z")
 INF, NAN = float("inf"), float("nan")
 
 
-def run(right: Any, left: Any = None, **values: Any) -> Any:
-    """The value of one equation, y[i] = right unless told otherwise."""
+def evaluate(right: Any, left: Any = None, **values: Any) -> Any:
+    """The value of one equation, by default y[i] = right."""
     return evaluate_loops(
         Formula(Eq(y[i] if left is None else left, right, evaluate=False)), values
     )
@@ -66,30 +66,30 @@ def bracket(condition: Any) -> Any:
     ],
 )
 def test_what_a_guard_leaves_out_is_not_read(right: Any) -> None:
-    same(run(right, x=[3.0, 5.0, 7.0]), [0.0, 3.0, 5.0])
+    same(evaluate(right, x=[3.0, 5.0, 7.0]), [0.0, 3.0, 5.0])
 
 
 def test_a_false_bracket_is_zero_beside_anything() -> None:
-    same(run(bracket(i < 1) * x[i], x=[1.0, INF, NAN]), [1.0, 0.0, 0.0])
-    same(run(bracket(i < 1) / x[i], x=[4.0, 0.0, NAN]), [0.25, 0.0, 0.0])
-    same(run(bracket(i < 1) + x[i], x=[4.0, 0.0, NAN]), [5.0, 0.0, NAN])
+    same(evaluate(bracket(i < 1) * x[i], x=[1.0, INF, NAN]), [1.0, 0.0, 0.0])
+    same(evaluate(bracket(i < 1) / x[i], x=[4.0, 0.0, NAN]), [0.25, 0.0, 0.0])
+    same(evaluate(bracket(i < 1) + x[i], x=[4.0, 0.0, NAN]), [5.0, 0.0, NAN])
 
 
 def test_a_bracket_below_the_line_guards_nothing() -> None:
-    assert run(x[i] / bracket(i < 1), x=[4.0, 2.0, -1.0]) == [4.0, INF, -INF]
+    assert evaluate(x[i] / bracket(i < 1), x=[4.0, 2.0, -1.0]) == [4.0, INF, -INF]
 
 
 def test_conditions_over_tensors_wait_for_those_over_indices() -> None:
     m = tensors("m", N, dtype="bool")
     right = Sum(bracket(sp.And(m[i - j], i >= j)) * x[j], j)
-    same(run(right, x=[1.0, 2.0, 4.0], m=[True, False, True]), [1.0, 2.0, 5.0])
+    same(evaluate(right, x=[1.0, 2.0, 4.0], m=[True, False, True]), [1.0, 2.0, 5.0])
     right = bracket(sp.Or(i < 1, m[i - 1])) * x[i]
-    same(run(right, x=[1.0, 2.0, 4.0], m=[True, False, True]), [1.0, 2.0, 0.0])
+    same(evaluate(right, x=[1.0, 2.0, 4.0], m=[True, False, True]), [1.0, 2.0, 0.0])
 
 
 def test_an_unguarded_read_is_refused() -> None:
     with pytest.raises(DeriveError, match="reads-outside"):
-        run(x[i - 1] + bracket(i >= 1), x=[1.0, 2.0])
+        evaluate(x[i - 1] + bracket(i >= 1), x=[1.0, 2.0])
 
 
 # Rows with nothing left
@@ -190,24 +190,24 @@ def test_shapes_that_nothing_declares() -> None:
 
 
 def test_sums_with_bounds() -> None:
-    same(run(Sum(x[j], (j, 0, i)), x=[1.0, 2.0, 4.0]), [1.0, 3.0, 7.0])
-    same(run(Sum(x[j], (j, i, N - 1)), x=[1.0, 2.0, 4.0]), [7.0, 6.0, 4.0])
-    same(run(Sum(x[j], (j, 1, i - 1)), x=[1.0, 2.0, 4.0]), [0.0, 0.0, 2.0])
-    same(run(sp.Product(x[j], (j, 0, i)), x=[1.0, 2.0, 4.0]), [1.0, 2.0, 8.0])
+    same(evaluate(Sum(x[j], (j, 0, i)), x=[1.0, 2.0, 4.0]), [1.0, 3.0, 7.0])
+    same(evaluate(Sum(x[j], (j, i, N - 1)), x=[1.0, 2.0, 4.0]), [7.0, 6.0, 4.0])
+    same(evaluate(Sum(x[j], (j, 1, i - 1)), x=[1.0, 2.0, 4.0]), [0.0, 0.0, 2.0])
+    same(evaluate(sp.Product(x[j], (j, 0, i)), x=[1.0, 2.0, 4.0]), [1.0, 2.0, 8.0])
     a = Symbol("a", integer=True)
-    same(run(Sum(a * x[i], (a, 1, 3)), x=[1.0, 2.0]), [6.0, 12.0])
+    same(evaluate(Sum(a * x[i], (a, 1, 3)), x=[1.0, 2.0]), [6.0, 12.0])
     inner = Sum(x[a] * x[j], (a, 0, j), (j, 0, i))
-    same(run(inner, x=[1.0, 2.0, 4.0]), [1.0, 7.0, 35.0])
+    same(evaluate(inner, x=[1.0, 2.0, 4.0]), [1.0, 7.0, 35.0])
     with pytest.raises(DeriveError, match="reads-outside"):
-        run(Sum(x[a], (a, 0, N)), y, x=[1.0])
+        evaluate(Sum(x[a], (a, 0, N)), y, x=[1.0])
 
 
 def test_multiplicity_and_shadowing() -> None:
-    same(run(Sum(x[i], k) + A[0, 0] - 1, x=[1.0, 2.0], A=np.ones((2, 3))), [3.0, 6.0])
-    same(run(Sum(1, k) * A[i, 0], A=np.ones((2, 3))), [3.0, 3.0])
-    same(run(Sum(x[i] * Sum(x[i], i), i), y, x=[1.0, 2.0]), 9.0)
-    same(run(x[i] * Sum(x[i] * Sum(x[i], i), i), x=[1.0, 2.0]), [9.0, 18.0])
-    same(run(x[i] + Sum(f.mean(x[j], j) * x[i], i), x=[1.0, 2.0]), [5.5, 6.5])
+    same(evaluate(Sum(x[i], k) + A[0, 0] - 1, x=[1.0, 2.0], A=np.ones((2, 3))), [3.0, 6.0])
+    same(evaluate(Sum(1, k) * A[i, 0], A=np.ones((2, 3))), [3.0, 3.0])
+    same(evaluate(Sum(x[i] * Sum(x[i], i), i), y, x=[1.0, 2.0]), 9.0)
+    same(evaluate(x[i] * Sum(x[i] * Sum(x[i], i), i), x=[1.0, 2.0]), [9.0, 18.0])
+    same(evaluate(x[i] + Sum(f.mean(x[j], j) * x[i], i), x=[1.0, 2.0]), [5.5, 6.5])
 
 
 def test_integer_division_of_indices() -> None:
@@ -252,7 +252,7 @@ def test_lambdify_agrees() -> None:
     plain = right.xreplace({i: place, k: Symbol("k", integer=True)})  # SymPy 1.13 prints no Idx
     by_sympy = sp.lambdify((A.label, x.label, place, N, M), plain, "numpy")
     wanted = [by_sympy(values["A"], values["x"], a, 3, 4) for a in range(3)]
-    same(run(right, **values), wanted)
+    same(evaluate(right, **values), wanted)
 
 
 def test_truth_values_as_results_and_as_numbers() -> None:
@@ -274,7 +274,7 @@ def test_truth_values_as_results_and_as_numbers() -> None:
     ],
 )
 def test_whatever_holds_numbers(values: Any) -> None:
-    assert list(run(2 * x[i], x=values)) == [3.0, 4.0]
+    assert list(evaluate(2 * x[i], x=values)) == [3.0, 4.0]
 
 
 def test_more_indices_than_python_nests() -> None:
@@ -287,7 +287,7 @@ def test_more_indices_than_python_nests() -> None:
 
 def test_integers_beyond_floats() -> None:
     with pytest.raises(DeriveError, match="number-too-large"):
-        run(x[i] * 10**400, x=[0.5])
+        evaluate(x[i] * 10**400, x=[0.5])
     formula = Formula(Eq(y[i], x[i] * 10**400))
     assert evaluate_loops(formula, {"x": [0.5]}, exact=True) == [5 * 10**399]
 
@@ -300,8 +300,8 @@ def test_sizes_of_one_name_are_one_size() -> None:
 
 def test_unknown_functions_and_dangling_indices() -> None:
     with pytest.raises(DeriveError, match="function-unknown: nothing is known about sgn"):
-        run(sp.Function("sgn")(x[i]), x=[1.0])
+        evaluate(sp.Function("sgn")(x[i]), x=[1.0])
     with pytest.raises(DeriveError, match="index-dangles: index k stands on the right"):
-        run(A[i, k], A=[[1.0]])
+        evaluate(A[i, k], A=[[1.0]])
     with pytest.raises(DeriveError, match="equation-wanted"):
         evaluate_loops(Formula(Eq(x[i], x[i])), {})
