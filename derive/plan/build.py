@@ -16,7 +16,7 @@ from derive.ir.walk import find_entry_names
 from derive.plan import ops
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
-from derive.plan.cells.matching import count_reads, rename, sort_stored, strip
+from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
 from derive.plan.cells.storage import gather_entries
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
@@ -345,7 +345,9 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
     def share_order(op: ops.Op) -> ops.Op:
         if isinstance(op, ops.Source) and op.name in meant:
             axes, same = meant[op.name]
-            return ops.arrange(rename(same, dict(zip(axes, op.axes, strict=True))), op.axes)
+            return ops.arrange(
+                rename_free_indices(same, dict(zip(axes, op.axes, strict=True))), op.axes
+            )
         args = tuple(map(share_order, ops.args_of(op)))
         match op:
             case ops.Einsum():
@@ -354,7 +356,9 @@ def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step,
                     return ops.arrange(first[to_product(made)], op.axes)
                 key, names = _to_product_key(made)
                 axes, same = renamed.setdefault(key, (names, made))
-                first[to_product(made)] = rename(same, dict(zip(axes, names, strict=True)))
+                first[to_product(made)] = rename_free_indices(
+                    same, dict(zip(axes, names, strict=True))
+                )
                 return ops.arrange(first[to_product(made)], op.axes)
             case ops.Arrange(_, axes):
                 return ops.arrange(strip_permutes(args[0]), axes)
@@ -639,7 +643,7 @@ def _move_scale(
     args[place] = ops.Apply(
         scaled.function, (args[place], scaled.args[1]), ops.axes_of(args[place])
     )
-    op = rename(
+    op = rename_free_indices(
         ops.Einsum(tuple(args), product.op.axes), dict(zip(product.axes, scaled.axes, strict=True))
     )
     is_all = reader.op is scaled

@@ -1,10 +1,10 @@
-"""Loops over blocks of an index, so that what their steps make stays near.
+"""Tiling: loops over blocks of an index, which keep intermediate results small.
 
-A block of an index that every step of a body keeps (no step of it sums over it, nor normalises
-along it) is computed by the same lines as the whole. Large intermediates then never exist as a
-whole; and where a block is one position, its index no longer keeps the batch indices of a
-contraction from being merged, so that torch copies no operand. Over an index that is summed, a loop
-has values that run from block to block. A budget that no loop keeps to alone, a loop in a loop may.
+If every step of the body keeps the index (none sums over it or normalises along it), a block is
+computed by the same lines as the whole, and large intermediates never exist as a whole. In a block
+of one position, the batch indices of a contraction can be merged, so that torch copies no operand.
+A loop over a summed index carries accumulators from block to block. If no single loop keeps to a
+memory budget, a nested loop may.
 
     sum_j x_j = ((x_1 + x_2) + x_3) + ..             likewise prod, max, min
     sum_j softmax_j(s_j) v_j = acc / total           where, block by block,
@@ -12,10 +12,10 @@ has values that run from block to block. A budget that no loop keeps to alone, a
         total' = total * rescale + sum_j exp(s_j - higher)
         acc' = acc * rescale + sum_j exp(s_j - higher) v_j
 
-Milakov, Gimelshein 2018; Rabe, Staats 2021; Dao et al. 2022. A peak begins at the lowest finite
-number, not at -oo: a block of nothing but -oo then has the weights exp(-oo) = 0, not nan. It is no
-part of the value, so no gradient flows through it. Sums run in float32 at least, whatever the
-formula's dtype.
+The second is the online softmax: Milakov, Gimelshein 2018; Rabe, Staats 2021; Dao et al. 2022. A
+peak starts at the lowest finite number, not at -oo, so that a block of -oo only has the weights
+exp(-oo) = 0, not nan. The result does not depend on the peak, so no gradient flows through it. Sums
+are accumulated in float32 at least, whatever the formula's dtype.
 """
 
 import math
@@ -31,10 +31,10 @@ from derive.plan import ops
 from derive.plan.blocks.members import (
     Members,
     Region,
+    expand_calls,
     find_blocks,
     find_members,
-    is_reading,
-    open_calls,
+    has_index,
     to_leaf_key,
 )
 from derive.plan.cost import (
@@ -49,36 +49,36 @@ from derive.plan.machine import WIDTH, Machine, round_up, to_bytes
 from derive.plan.plan import Plan
 from derive.plan.steps import Running, Start, Step, Tile, free_name, name_op
 
-EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # and where they begin
+EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # with the accumulators' start values
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Steps of a loop over blocks of `index`, those before and after it, and what crosses over."""
+    """The steps before, inside and after a loop over blocks of `index`, and the values between."""
 
     index: ir.Index
     before: tuple[Step, ...]
     inside: tuple[Step, ...]
     after: tuple[Step, ...]
-    sliced: tuple[tuple[str, ops.Op], ...]  # the name in the loop, and what it is a block of
-    joined: tuple[str, ...]  # steps that are read after the loop
-    running: tuple[Running, ...] = ()  # values carried from block to block
-    wide: str = ""  # what their dtype is called
+    sliced: tuple[tuple[str, ops.Op], ...]  # names of blocks in the loop, and the tensors they cut
+    joined: tuple[str, ...]  # steps of the loop that are read after it
+    running: tuple[Running, ...] = ()  # accumulators
+    wide: str = ""  # name of the accumulators' dtype
 
     @property
     def names(self) -> set[str]:
-        """All names of its own: of blocks, steps and running values."""
+        """Return the names of blocks, steps, accumulators and their dtype."""
         steps = {step.name for step in (*self.before, *self.inside, *self.after)}
         return {self.wide, *steps, *(name for name, _ in self.sliced)}
 
-    def cut(self, short: ir.Index) -> tuple[Step, ...]:
-        """The steps on blocks: the index is exchanged for one of a block's extent."""
+    def cut_steps(self, short: ir.Index) -> tuple[Step, ...]:
+        """Return the steps inside on blocks, with the index `short` of a block's extent."""
         names = {to_leaf_key(op, self.index): name for name, op in self.sliced}
-        inside = find_places(self.inside, self.index)
+        inside = find_axis_positions(self.inside, self.index)
 
         def cut_step(step: Step) -> Step:
             leaves = find_blocks(step.op, self.index, inside)
-            new = {leaf: _to_block(leaf, names[to_leaf_key(leaf, self.index)]) for leaf in leaves}
+            new = {leaf: _read_block(leaf, names[to_leaf_key(leaf, self.index)]) for leaf in leaves}
             return Step(
                 step.name, ops.rename_indices(ops.exchange(step.op, new), {self.index: short})
             )
@@ -86,12 +86,12 @@ class Body:
         return tuple(map(cut_step, self.inside))
 
 
-def find_places(steps: Iterable[Step], index: ir.Index) -> dict[str, int]:
-    """The steps that keep an index, by name, and the place in which they have it."""
+def find_axis_positions(steps: Iterable[Step], index: ir.Index) -> dict[str, int]:
+    """Return the axis of the index in each step that keeps it."""
     return {step.name: step.axes.index(index) for step in steps if index in step.axes}
 
 
-def _to_block(leaf: ops.Op, name: str) -> ops.Source:
+def _read_block(leaf: ops.Op, name: str) -> ops.Source:
     return ops.Source(
         name, ops.axes_of(leaf), leaf.kind if isinstance(leaf, ops.Source) else "real"
     )
@@ -100,15 +100,15 @@ def _to_block(leaf: ops.Op, name: str) -> ops.Source:
 def find_body(
     region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Body | None:
-    """The loop worth having, or the longest one, over an index that is kept or summed, or None."""
-    opened = open_calls(region, index)
+    """Return the most useful or the longest loop over a kept or summed index, or None."""
+    opened = expand_calls(region, index)
     members = find_members(opened, index, is_summed=is_summed, longest=longest)
-    return None if members is None else _Loop(region, index, members).make(opened.steps)
+    return None if members is None else _Loop(region, index, members).build_body(opened.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The names that belong to one normalized row."""
+    """The accumulators of the online softmax of one row: largest score, rescaling factor, sum."""
 
     peak: ops.Source
     rescale: ops.Source
@@ -117,7 +117,7 @@ class Peak:
 
 @dataclass
 class _Loop:
-    """A loop in the making."""
+    """The state while a loop is built."""
 
     region: Region
     index: ir.Index
@@ -127,26 +127,26 @@ class _Loop:
     inside: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
-    peaks: dict[str, Peak] = field(default_factory=dict)  # by the name of the row
+    peaks: dict[str, Peak] = field(default_factory=dict)  # of each normalized row, by name
     renamed: dict[str, str] = field(default_factory=dict)
     wide: str = ""
 
-    def make(self, opened: Sequence[Step]) -> Body:
-        """The steps in and around the loop; `opened` are all steps, without calls that sum."""
+    def build_body(self, opened: Sequence[Step]) -> Body:
+        """Return the loop; `opened` are the steps after `expand_calls`."""
         members = self.members
         self.taken = set(self.region.taken)
-        self.wide = self._name("wide") if members.is_summed else ""
+        self.wide = self._reserve_name("wide") if members.is_summed else ""
         for step, plain in zip(self.region.steps, opened, strict=True):
             if step.name in members.rows:
-                self._soften(plain)
+                self._emit_online_softmax(plain)
             elif step.name in members.inside:
-                self._keep(Step(step.name, self._read(plain.op)))
+                self._add_step(Step(step.name, self._substitute_weights(plain.op)))
             elif step.name in members.closing:
-                sums = {op: self._close(op, step.name) for op in members.closing[step.name]}
+                sums = {op: self._emit_closing(op, step.name) for op in members.closing[step.name]}
                 self.after.append(Step(step.name, ops.exchange(plain.op, sums)))
             else:
                 (self.after if step.name in members.later else self.before).append(step)
-        self._hoist()
+        self._hoist_invariants()
         inside = tuple(self.inside)
         sliced = name_leaves(inside, self.index, self.taken)
         read = {
@@ -157,34 +157,34 @@ class _Loop:
         steps = (tuple(self.before), inside, tuple(self.after))
         return Body(self.index, *steps, sliced, made, tuple(self.running), self.wide)
 
-    def _name(self, wanted: str) -> str:
+    def _reserve_name(self, wanted: str) -> str:
         name = free_name(wanted, self.taken)
         self.taken.add(name)
         return name
 
-    def _add(self, wanted: str, op: ops.Op, kind: str = "real") -> ops.Source:
-        """A step of the loop."""
-        name = self._name(wanted)
+    def _emit_step(self, wanted: str, op: ops.Op, kind: str = "real") -> ops.Source:
+        """Append a step to the loop and return its name as an operand."""
+        name = self._reserve_name(wanted)
         self.inside.append(Step(name, op))
         return ops.Source(name, ops.axes_of(op), kind)
 
-    def _run(self, wanted: str, axes: tuple[ir.Index, ...], start: Start) -> ops.Source:
-        """A running value, which some step has to make anew."""
-        name = self._name(wanted)
+    def _add_accumulator(self, wanted: str, axes: tuple[ir.Index, ...], start: Start) -> ops.Source:
+        """Declare an accumulator, which a step of the loop must update."""
+        name = self._reserve_name(wanted)
         self.running.append(Running(name, axes, start))
         return ops.Source(name, axes, "real" if start in EXTREMES.values() else "wide")
 
-    def _keep(self, step: Step) -> None:
-        """A step of blocks; one that is left with nothing but the weights has their name."""
+    def _add_step(self, step: Step) -> None:
+        """Append a step of the plan to the loop; a step equal to the weights becomes an alias."""
         if isinstance(step.op, ops.Source) and step.op.name in self.renamed.values():
             self.renamed[step.name] = step.op.name
         else:
             self.inside.append(step)
 
-    def _read(self, op: ops.Op) -> ops.Op:
-        """The operation with the weights in place of what they are proportional to.
+    def _substitute_weights(self, op: ops.Op) -> ops.Op:
+        """Replace normalized rows in the operation by the weights, which are proportional to them.
 
-        Weights are 0 where a score is -oo: no zeros have to be put there.
+        Weights are 0 where a score is -oo, so fills with zeros are dropped.
         """
         parts = [part for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
         new: dict[ops.Op, ops.Op] = {
@@ -197,11 +197,11 @@ class _Loop:
         ]
         return ops.exchange(op, new | {part: new[part.arg] for part in fills})
 
-    def _soften(self, step: Step) -> None:
-        """The weights of a block, and their sum so far."""
-        scores = self._show(self.members.scores[step.name], f"{step.name}_logits")
-        peak = self._follow(scores, (self.index,))
-        weights = self._add("weights", ops.Cast(_raise(scores, peak.peak)))
+    def _emit_online_softmax(self, step: Step) -> None:
+        """Emit the softmax weights of a block, and the accumulator of their sum."""
+        scores = self._name_unless_view(self.members.scores[step.name], f"{step.name}_logits")
+        peak = self._start_peak(scores, (self.index,))
+        weights = self._emit_step("weights", ops.Cast(_exponentiate_scores(scores, peak.peak)))
         call = ops.TorchCall(".sum", (ops.Given(0), -1), (("dtype", ops.Local(self.wide)),))
         part = ops.Reduction("sum", weights, (self.index,))
         self._accumulate(peak.total, ops.Cell(call, (weights,), part, peak.total.axes), peak)
@@ -210,51 +210,53 @@ class _Loop:
         if self.region.empty_row == "zeros":
             self.after.append(_fill_empty(peak.total))
 
-    def _hoist(self) -> None:
-        """Compute before the loop what is the same for each block, and made of what is."""
+    def _hoist_invariants(self) -> None:
+        """Move operations that are the same for every block in front of the loop."""
         own = {step.name for step in self.inside} | {each.name for each in self.running}
         new: dict[ops.Op, ops.Op] = {}
         for step in self.inside:
-            for op in self._find_same(step.op, own):
+            for op in self._find_invariants(step.op, own):
                 known = next((step.name for step in self.before if step.op is op), "")
-                name = known or self._name(name_op(op, "part"))
+                name = known or self._reserve_name(name_op(op, "part"))
                 if not known:
                     self.before.append(Step(name, op))
                 new[op] = ops.Source(name, ops.axes_of(op))
         self.inside = [Step(step.name, ops.exchange(step.op, new)) for step in self.inside]
 
-    def _find_same(self, op: ops.Op, own: Set[str]) -> Iterator[ops.Op]:
-        """The parts of an operation that every block would compute alike, but no views."""
+    def _find_invariants(self, op: ops.Op, own: Set[str]) -> Iterator[ops.Op]:
+        """Yield the largest loop-invariant parts of an operation, except views and masks."""
         if isinstance(op, (ops.Source, ops.Num)) or not ops.axes_of(op):
             return
-        if is_reading(op, self.index) or ops.find_reads(op) & own:
+        if has_index(op, self.index) or ops.find_reads(op) & own:
             for arg in ops.args_of(op):
-                yield from self._find_same(arg, own)
+                yield from self._find_invariants(arg, own)
             return
         if not _is_view(op) and not ops.is_boolean(op):
             yield op
 
-    def _show(self, op: ops.Op, wanted: str) -> ops.Op:
-        """The operation by a name, unless it is a view."""
-        return op if _is_view(op) else self._add(wanted, op)
+    def _name_unless_view(self, op: ops.Op, wanted: str) -> ops.Op:
+        """Return a view as it is, any other operation as a named step."""
+        return op if _is_view(op) else self._emit_step(wanted, op)
 
-    def _follow(self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False) -> Peak:
-        """The peak so far, and what the sums so far have to be scaled by."""
+    def _start_peak(
+        self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False
+    ) -> Peak:
+        """Emit the running maximum of the scores and the factor that rescales the sums."""
         rows = tuple(i for i in ops.axes_of(scores) if i not in over)
         zeros = self.region.empty_row == "zeros" or clamp
-        total = self._run("total", rows, "zero" if zeros else "empty")
-        peak = self._run("peak", rows, "lowest")
+        total = self._add_accumulator("total", rows, "zero" if zeros else "empty")
+        peak = self._add_accumulator("peak", rows, "lowest")
         places = tuple(ops.axes_of(scores).index(i) - len(ops.axes_of(scores)) for i in over)
         where = places[0] if len(places) == 1 else places
         largest = ops.TorchCall(".amax", (ops.TorchCall(".detach", (ops.Given(1),)), where))
         call = ops.TorchCall("torch.maximum", (ops.Given(0), largest))
-        if clamp:  # a score of oo leaves a sum of oo
+        if clamp:  # oo - oo would be nan for a score of oo
             call = ops.TorchCall(
                 ".clamp", (call,), (("max", ops.Limit(ops.Local(self.wide), "max")),)
             )
         whole = ops.Apply("max", (peak, ops.Reduction("max", scores, over)), rows)
-        higher = self._add("higher", ops.Cell(call, (peak, scores), whole, rows), "wide")
-        rescale = self._add(
+        higher = self._emit_step("higher", ops.Cell(call, (peak, scores), whole, rows), "wide")
+        rescale = self._emit_step(
             "rescale", ops.Apply("exp", (ops.Apply("-", (peak, higher), rows),), rows)
         )
         self.inside.append(Step(peak.name, higher))
@@ -263,27 +265,27 @@ class _Loop:
     def _accumulate(
         self, sums: ops.Source, part: ops.Op, peak: Peak | None, function: str = "+"
     ) -> None:
-        """The running value with what the block adds to it."""
+        """Emit the update of an accumulator by a block, rescaled if it has a peak."""
         before: ops.Op = sums
         if peak is not None:
             scale = ops.arrange(peak.rescale, sums.axes)
             before = ops.Apply("*", (sums, scale), sums.axes)
         self.inside.append(Step(sums.name, ops.Apply(function, (before, part), sums.axes)))
 
-    def _close(self, closer: ops.Op, name: str) -> ops.Op:
-        """What to read after the loop for an operation that sums over its index."""
-        closer = self._read(closer)
+    def _emit_closing(self, closer: ops.Op, name: str) -> ops.Op:
+        """Emit the accumulation of a fold over the index; return its value after the loop."""
+        closer = self._substitute_weights(closer)
         axes = ops.axes_of(closer)
         count: ir.Expr | None = None
         match closer:
             case ops.Reduction("logsumexp", arg, over):
-                return self._close_logarithm(arg, over, name)
+                return self._emit_logsumexp(arg, over, name)
             case ops.Reduction("max" | "min" as kind):
-                value = self._run(f"{name}_{kind}", axes, EXTREMES[kind])
+                value = self._add_accumulator(f"{name}_{kind}", axes, EXTREMES[kind])
                 self._accumulate(value, closer, None, kind)
                 return value
             case ops.Reduction("prod"):
-                value = self._run(f"{name}_product", axes, "one")
+                value = self._add_accumulator(f"{name}_product", axes, "one")
                 self._accumulate(value, closer, None, "*")
                 return ops.Cast(value)
             case ops.Reduction("mean", arg, over):
@@ -292,7 +294,7 @@ class _Loop:
                     ir.Mul(tuple(i.extent for i in over)),
                 )
         peak = self._find_peak(closer)
-        value = self._run(f"{name}_sum", axes, "zero")
+        value = self._add_accumulator(f"{name}_sum", axes, "zero")
         self._accumulate(value, closer, peak)
         found: ops.Op = value
         if peak is not None:
@@ -301,17 +303,19 @@ class _Loop:
             found = ops.Apply("/", (found, ops.Num(count)), axes)
         return ops.Cast(found)
 
-    def _close_logarithm(self, arg: ops.Op, over: tuple[ir.Index, ...], name: str) -> ops.Op:
-        """The logarithm of a sum of exponentials, from its peak on."""
-        scores = self._show(arg, f"{name}_logits")
-        peak = self._follow(scores, over, clamp=True)
+    def _emit_logsumexp(self, arg: ops.Op, over: tuple[ir.Index, ...], name: str) -> ops.Op:
+        """Emit the accumulation of a logsumexp; return its value after the loop."""
+        scores = self._name_unless_view(arg, f"{name}_logits")
+        peak = self._start_peak(scores, over, clamp=True)
         rows = peak.total.axes
-        self._accumulate(peak.total, ops.Reduction("sum", _raise(scores, peak.peak), over), peak)
+        self._accumulate(
+            peak.total, ops.Reduction("sum", _exponentiate_scores(scores, peak.peak), over), peak
+        )
         logarithm = ops.Apply("log", (peak.total,), rows)
         return ops.Cast(ops.Apply("+", (peak.peak, logarithm), rows))
 
     def _find_peak(self, closer: ops.Op) -> Peak | None:
-        """That of the row whose weights an operation reads."""
+        """Return the accumulators of the row whose weights an operation reads, or None."""
         reads = ops.find_reads(closer)
         roots = self.members.roots.items()
         found = (root for name, root in roots if self.renamed.get(name, name) in reads)
@@ -322,14 +326,14 @@ def _is_view(op: ops.Op) -> bool:
     return all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op))
 
 
-def _raise(scores: ops.Op, peak: ops.Op) -> ops.Op:
-    """The exponentials of the scores, of which the largest so far is 1."""
+def _exponentiate_scores(scores: ops.Op, peak: ops.Op) -> ops.Op:
+    """Return exp(scores - peak)."""
     axes = ops.axes_of(scores)
     return ops.Apply("exp", (ops.Apply("-", (scores, ops.arrange(peak, axes)), axes),), axes)
 
 
 def _fill_empty(total: ops.Source) -> Step:
-    """Rows of nothing but -oo are 0 / 1."""
+    """Return a step that replaces a total of 0 by 1: rows with scores of -oo only become 0 / 1."""
     is_empty = ops.Apply("==", (total, ops.Num(ir.ZERO)), total.axes)
     return Step(total.name, ops.Fill(total, is_empty, ops.Num(ir.ONE), True))
 
@@ -337,9 +341,9 @@ def _fill_empty(total: ops.Source) -> Step:
 def name_leaves(
     group: Sequence[Step], index: ir.Index, taken: Set[str]
 ) -> tuple[tuple[str, ops.Op], ...]:
-    """A name for each leaf in the loop: `q_h` for the blocks of q along h."""
+    """Return a name for each leaf in the loop, such as `q_h` for the blocks of q along h."""
     found: dict[ops.Op, tuple[str, ops.Op]] = {}
-    inside = find_places(group, index)
+    inside = find_axis_positions(group, index)
     for step in group:
         for leaf in find_blocks(step.op, index, inside):
             key = to_leaf_key(leaf, index)
@@ -350,27 +354,28 @@ def name_leaves(
     return tuple(found.values())
 
 
-TARGETS = (1 << 19, 1 << 20)  # elements of the largest tensor in a block: 2 and 4 MiB of float32
-SHIFTED = 1 << 17  # the same of a loop over the positions in windows: of one position it has views
-LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a budget
-OUTER = tuple(1 << k for k in range(39, 2, -2))  # of a loop around another, which cuts them down
-MOST_OPERATIONS = 5000  # times indices: of a long plan loops over fewer indices are looked at
-WIDER = (*TARGETS, 1 << 21, 1 << 22)  # of what is summed in parts, which costs each block
-MEMORY = 1 / 4  # in a backward half the memory is worth a sixth of the time: 2 ** -MEMORY
-DEEPEST = 2  # loops, one in another
-SAME = 1.05  # of the best time: among those the smaller block is taken
-GAIN = 0.8  # of what is without a loop, above which a loop is not worth its lines
-KINDS = (False, True)  # of loops: over an index that is kept, over one that is summed
+# Block sizes to try, in elements of the largest tensor of a block.
+TARGETS = (1 << 19, 1 << 20)  # 2 and 4 MiB of float32
+SHIFTED = 1 << 17  # additionally for a loop over offsets in windows, whose single offsets are views
+LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a memory budget
+OUTER = tuple(1 << k for k in range(39, 2, -2))  # for an outer loop; the inner one cuts further
+WIDER = (*TARGETS, 1 << 21, 1 << 22)  # for backward passes, which pay per block for partial sums
+MOST_OPERATIONS = 5000  # times indices: for longer plans, fewer indices are tried
+MEMORY = 1 / 4  # a backward pass trades half the memory for 2 ** -MEMORY, a sixth, of the time
+DEEPEST = 2  # the most nested loops
+SAME = 1.05  # times the best time: equally fast, so that the smaller block wins
+GAIN = 0.8  # times the time without a loop: the most that a loop may take
+KINDS = (False, True)  # kinds of loops: over a kept index, over a summed index
 
 
 def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
-    """The plan with a loop over blocks of one index where that is faster.
+    """Return the plan with a loop over blocks of one index if that is faster.
 
-    With `most`, the elements that may be alive at once, the fastest plan of the simplest kind that
-    keeps to it, else that with the fewest.
+    `most` limits the elements alive at once: then the fastest plan of the simplest kind within the
+    limit is returned, or the plan with the fewest elements if none is.
     """
     if most is not None and plan.peak > most:
-        return _fit(plan, machine, most)
+        return _fit_budget(plan, machine, most)
     if plan.in_place and most is None:
         return _choose_leaner(plan, machine)
     best = plan
@@ -382,7 +387,7 @@ def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
 
 
 def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
-    """One of those found, if it is clearly faster."""
+    """Return the first of the fastest plans found if it is clearly faster, else the given plan."""
     whole = plan.find_time(machine)
     seconds = [each.find_time(machine) for each in found]
     least = min(seconds, default=whole)
@@ -392,24 +397,24 @@ def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
 
 
 def _choose_leaner(plan: Plan, machine: Machine) -> Plan:
-    """The plan with the loop, and then with the one inside it, by which time and memory gain."""
+    """Add the loop that best reduces time and memory, then another one inside it."""
 
-    def weigh(each: Plan) -> float:
+    def score(each: Plan) -> float:
         peaks = [max(1, part.peak) for part in each.parts]
         return float(each.find_time(machine) * geometric_mean(peaks) ** MEMORY)
 
     while len(plan.tiles) < DEEPEST:
         kinds = (_find_tiled(plan, is_summed, WIDER, None) for is_summed in KINDS)
         found = [each for kind in kinds for each in kind]
-        weights = [weigh(each) for each in found]
-        if min(weights, default=math.inf) >= GAIN * weigh(plan):
+        weights = [score(each) for each in found]
+        if min(weights, default=math.inf) >= GAIN * score(plan):
             break
         plan = found[weights.index(min(weights))]
     return plan
 
 
-def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
-    """A plan that keeps to a budget: one loop, or one inside another where that is faster."""
+def _fit_budget(plan: Plan, machine: Machine, most: int) -> Plan:
+    """Return a plan within a budget, with one loop, or with nested loops if these are faster."""
     least, leanest = plan.peak, plan
     best: Plan | None = None
     kinds = [_find_tiled(plan, is_summed, LEAN, most) for is_summed in KINDS]
@@ -429,9 +434,9 @@ def _fit(plan: Plan, machine: Machine, most: int) -> Plan:
 def _find_tiled(
     plan: Plan, is_summed: bool, targets: Sequence[int], most: int | None
 ) -> Iterator[Plan]:
-    """The plan tiled along each index that allows it, by blocks of each size worth trying.
+    """Yield the plan tiled along each possible index, with each block size worth trying.
 
-    Under a budget also with as many steps in the loop as can be.
+    Under a budget, also with as many steps in the loop as possible.
     """
     region = open_region(plan)
     lengths = (False,) if most is None else (False, True)
@@ -442,11 +447,11 @@ def _find_tiled(
             outer = [tile.target for tile in plan.tiles]
             is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
             more = (SHIFTED,) if is_shifting and most is None else ()
-            yield from (_aim(made, *outer, target) for target in (*more, *targets))
+            yield from (_retarget(made, *outer, target) for target in (*more, *targets))
 
 
-def _aim(plan: Plan, *targets: int) -> Plan:
-    """The same loops with blocks of other lengths."""
+def _retarget(plan: Plan, *targets: int) -> Plan:
+    """Return the plan with other block sizes in its loops."""
     tile = None
     for each, target in reversed(list(zip(plan.tiles, targets, strict=True))):
         tile = replace(each, target=target, inner=tile)
@@ -454,7 +459,7 @@ def _aim(plan: Plan, *targets: int) -> Plan:
 
 
 def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
-    """The plan with a loop in a loop, for each pair of indices, by the largest blocks that fit."""
+    """Yield the plan with nested loops for each pair of indices, in the largest blocks that fit."""
     region = open_region(plan)
     for index, longest in product(find_indices(plan), (False, True)):
         body = find_body(region, index, is_summed=False, longest=longest)
@@ -462,7 +467,7 @@ def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
         if around is None:
             continue
         lengths = _find_lengths(around)
-        around = _aim(around, lengths[0])
+        around = _retarget(around, lengths[0])
         for other, is_summed in product(find_indices(around), KINDS):
             region_in = open_region(around)
             inside = find_body(region_in, other, is_summed=is_summed, longest=longest)
@@ -472,35 +477,36 @@ def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
 
 
 def _find_lengths(plan: Plan) -> list[int]:
-    """The targets that lead to blocks of different lengths, more than one block if possible."""
+    """Return targets for all different block lengths, without the whole index if possible."""
     (tile,) = plan.tiles
-    lengths = {target: _aim(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
+    lengths = {target: _retarget(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
     first = {length: target for target, length in reversed(lengths.items())}
     first.pop(Storage(plan.sizes).extent(tile.index), None)
     return sorted(first.values(), reverse=True) or [OUTER[-1]]
 
 
 def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
-    """For blocks of each length around, the longest ones inside that fit; else the leanest plan.
+    """Yield, for each outer block size, the plan with the largest inner blocks that fit.
 
-    The shorter the blocks around, the longer they may be.
+    If none fits, yield the plan with the smallest blocks. Smaller outer blocks permit larger inner
+    ones, so the search continues from the last inner size.
     """
     longer = list(LEAN)
     target = longer.pop()
-    leanest = _aim(plan, around[-1], target)
+    leanest = _retarget(plan, around[-1], target)
     if leanest.peak > most:
         yield leanest
         return
     for length in around:
-        if _aim(plan, length, target).peak > most:
+        if _retarget(plan, length, target).peak > most:
             continue
-        while longer and _aim(plan, length, longer[-1]).peak <= most:
+        while longer and _retarget(plan, length, longer[-1]).peak <= most:
             target = longer.pop()
-        yield _aim(plan, length, target)
+        yield _retarget(plan, length, target)
 
 
 def open_region(plan: Plan) -> Region:
-    """The steps of a plan, or of its loop, as those among which another is looked for."""
+    """Return the steps to search for a loop: those of the plan, or of its loop if it has one."""
     taken = {*plan.names, *(name for tile in plan.tiles for name in tile.names)}
     steps, read = plan.steps, {name for op in plan.results for name in ops.find_reads(op)}
     if plan.tile is not None:
@@ -510,9 +516,9 @@ def open_region(plan: Plan) -> Region:
 
 
 def find_indices(plan: Plan) -> tuple[ir.Index, ...]:
-    """Those that some steps keep or sum over, along which there is more than one position.
+    """Return the indices of the plan's steps with more than one position.
 
-    Of a long plan with many, those of the largest tensors.
+    Of a long plan with many indices, only those of the largest tensors.
     """
     steps, memory = open_region(plan).steps, Storage(plan.complete(plan.sizes))
     parts = [op for step in steps for op in ops.walk_ops(step.op)]
@@ -529,10 +535,9 @@ def find_indices(plan: Plan) -> tuple[ir.Index, ...]:
 
 
 def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
-    """The plan whose body runs in a loop over blocks of at most `target` elements.
+    """Return the plan whose body runs in a loop over blocks of at most `target` elements.
 
-    None for a body that makes nothing new. In a plan that has a loop, the body is one of its
-    steps, and its loop is inside.
+    None for a body that computes nothing. If the plan has a loop, the new one is nested in it.
     """
     around = plan.tile
     taken = open_region(plan).taken | body.names
@@ -540,12 +545,12 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     taken = {*taken, block}
     start = free_name("start", taken) if plan.in_place else ""
     taken = {*taken, start}
-    steps = body.cut(ir.Index(body.index.name, ir.Size(block)))
+    steps = body.cut_steps(ir.Index(body.index.name, ir.Size(block)))
     unit = _find_unit(body, plan)
     if unit is None or not body.sliced or _cuts_flat(body):
         return None
     if around is not None and {r.name for r in around.running} & {s.name for s in body.inside}:
-        return None  # what the loop around adds up would be added up of one block alone
+        return None  # an accumulator of the outer loop would see the last block only
     joined, through = [], []
     between = [] if around is None else [*body.before, *body.after]
     own = {name for step in between for name in ops.find_reads(step.op)}
@@ -582,7 +587,7 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
 
 
 def _cuts_flat(body: Body) -> bool:
-    """Is a step cut into blocks that has size 1 along the index?"""
+    """Whether a step that is cut into blocks has size 1 along the index."""
     made = {step.name: step for step in body.before}
     return any(
         made[part.name].axes[part.axes.index(body.index)] not in find_true_axes(made[part.name].op)
@@ -593,9 +598,9 @@ def _cuts_flat(body: Body) -> bool:
 
 
 def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
-    """The elements that one position adds to the largest tensor made, or copied, in a block.
+    """Return the elements per position of the largest tensor computed or copied in a block.
 
-    None where nothing is made.
+    None if nothing is computed.
     """
     memory = Storage(plan.complete(plan.sizes))
     for step in (*body.before, *body.inside):
@@ -612,7 +617,7 @@ def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
 
 
 def check_memory(plan: Plan, most: int) -> None:
-    """Raise `memory-short` where a plan needs more elements than it may."""
+    """Raise `memory-short` if a plan needs more than `most` elements."""
     least = plan.peak
     if least > most:
         at = ", ".join(f"{size}={extent}" for size, extent in plan.sizes.items())

@@ -1,9 +1,8 @@
-"""Which steps run in a loop over blocks of an index: those that keep it, or sum over it at last.
+"""Selection of the steps that run in a loop over blocks of an index.
 
-A step in the loop has the index among those of its result, and computes a block of that from
-blocks. Where the loop is to sum over the index, the last steps of it need not have it; what a
-normalized row over it gives may be read by nothing that is not proportional to it and summed in the
-end.
+A step in the loop keeps the index and computes a block of its result from blocks of its operands.
+In a loop over a summed index, the last steps may sum over it. Readers of a row that is normalized
+over the index must then be proportional to it, and be summed in the end.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -22,17 +21,17 @@ _ANY = ir.Index("_", ir.ONE)
 
 @dataclass(frozen=True)
 class Region:
-    """Steps among which a loop is looked for: those of a plan, or those of a loop."""
+    """Steps to search for a loop: those of a plan, or those of an outer loop."""
 
     steps: tuple[Step, ...]
-    read: Set[str]  # what is read after them
-    taken: Set[str]  # names
+    read: Set[str]  # names that are read after the steps
+    taken: Set[str]  # names in use
     sizes: Mapping[str, int]
-    empty_row: str  # what a normalized row of nothing is: zeros, nan
+    empty_row: str  # the value of a normalized row without entries: zeros or nan
 
     @cached_property
     def work(self) -> dict[str, tuple[int, int]]:
-        """Of each step the elements that it copies, and those of the largest tensor it makes."""
+        """Return for each step the most elements that an operation copies and computes."""
         memory, found = Storage(self.sizes), {}
         for step in self.steps:
             parts = list(ops.walk_ops(step.op))
@@ -44,50 +43,51 @@ class Region:
         return found
 
 
-class BoundError(Exception):
-    """An operation sums over the index, normalises along it, or reads it under another index."""
+class NotPointwiseError(Exception):
+    """The operation is not pointwise along the index, so it cannot run on blocks."""
 
 
 @dataclass
 class Members:
-    """What the steps around a loop over an index do; those in none of these come before it."""
+    """The roles of steps in and after a loop over an index; steps without a role come before it."""
 
-    parts: dict[str, ops.Op]  # of all steps
-    is_summed: bool  # may the last steps sum over the index?
-    empty_row: str  # where rows of nothing are nan, zeros put there would be lost in a quotient
-    inside: dict[str, int] = field(default_factory=dict)  # the place in which each has the index
-    rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of each that normalizes
-    scores: dict[str, ops.Op] = field(default_factory=dict)  # what it is taken of
-    roots: dict[str, str] = field(default_factory=dict)  # what is proportional to which of them
-    axes: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)  # of those
-    # The operations of a step that sum over the index.
-    closing: dict[str, tuple[ops.Op, ...]] = field(default_factory=dict)
-    later: dict[str, None] = field(default_factory=dict)
+    parts: dict[str, ops.Op]  # the operation of each step
+    is_summed: bool  # whether the last steps may sum over the index
+    empty_row: str  # with nan, fills with zeros are not dropped: the quotient would lose them
+    inside: dict[str, int] = field(default_factory=dict)  # the axis of the index in each step
+    # Steps that normalize a row along the index: their other indices, and their arguments.
+    rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)
+    scores: dict[str, ops.Op] = field(default_factory=dict)
+    # Steps that are proportional to a normalized row: the step of that row, and their axes.
+    roots: dict[str, str] = field(default_factory=dict)
+    axes: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)
+    closing: dict[str, tuple[ops.Op, ...]] = field(default_factory=dict)  # sums over the index
+    later: dict[str, None] = field(default_factory=dict)  # other steps after the loop
 
     @property
     def late(self) -> set[str]:
-        """What does not exist before the loop has ended."""
+        """Return the steps whose values exist after the loop only."""
         return {*self.later, *self.closing}
 
 
 def find_members(
     region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Members | None:
-    """The members of the loop worth having, or of the longest one; None where there is none."""
+    """Return the members of the most useful loop, or of the longest one; None without a loop."""
     if is_summed:
-        banned = {} if longest else dict.fromkeys(_find_small(region))
+        banned = {} if longest else dict.fromkeys(_find_small_steps(region))
         while True:
             found = _sort_steps(region, index, banned, is_summed=True)
-            out = dict.fromkeys(_find_needed(region, found))
+            out = dict.fromkeys(_find_unknown(region, found))
             if not out and not longest:
-                out = dict.fromkeys(_find_idle(region, found))
+                out = dict.fromkeys(_find_idle_steps(region, found))
             if not out:
                 return found if found.closing else None
             banned |= out
     found = _sort_steps(region, index, {}, is_summed=False)
     core = find_core(region, found.inside)
-    shared = _find_shared(region.steps, found)
-    if shared:  # these before the loop may let more of the others into it
+    shared = _find_shared_steps(region.steps, found)
+    if shared:  # computing these before the loop may admit more of the other steps
         others = _sort_steps(region, index, shared, is_summed=False)
         wider = find_core(region, others.inside)
         if len(wider) > len(core):
@@ -95,7 +95,7 @@ def find_members(
     if not found.inside or not (core or longest):
         return None
     if not longest:
-        _trim(region.steps, found, core)
+        _trim_ends(region.steps, found, core)
     return found
 
 
@@ -107,81 +107,81 @@ def _sort_steps(
     for step in region.steps:
         try:
             if step.name in banned:
-                raise BoundError
-            _add(step, index, members)
-        except BoundError:
+                raise NotPointwiseError
+            _sort_step(step, index, members)
+        except NotPointwiseError:
             if ops.find_reads(step.op) & (members.late | members.inside.keys()):
                 members.later[step.name] = None
     return members
 
 
-def _add(step: Step, index: ir.Index, members: Members) -> None:
-    """Sort a step into the loop; BoundError where it is no part of one."""
+def _sort_step(step: Step, index: ir.Index, members: Members) -> None:
+    """Assign a step to the loop; raise NotPointwiseError if it cannot be part of it."""
     if index not in step.axes:
         if not members.is_summed:
-            raise BoundError
+            raise NotPointwiseError
         closers = tuple(dict.fromkeys(_find_closers(step.op, index)))
         if not closers or any(ops.find_reads(each) & members.late for each in closers):
-            raise BoundError
+            raise NotPointwiseError
         for closer in closers:
             for arg in ops.args_of(closer):
                 find_leaves(arg, index, members.inside)
-            find_root(closer, members)
+            find_proportional_row(closer, members)
         members.closing[step.name] = closers
         return
     if ops.find_reads(step.op) & members.late:
-        raise BoundError
-    scores = find_scores(step.op, index, members) if members.is_summed else None
+        raise NotPointwiseError
+    scores = match_normalized_row(step.op, index, members) if members.is_summed else None
     if scores is not None:
         find_leaves(scores, index, members.inside)
         if ops.find_reads(scores) & members.roots.keys():
-            raise BoundError
+            raise NotPointwiseError
         members.scores[step.name] = scores
         members.rows[step.name] = tuple(i for i in step.axes if i is not index)
         root: str | None = step.name
     elif _is_view(step.op, find_leaves(step.op, index, members.inside)):
-        raise BoundError  # nothing would be computed in the loop
+        raise NotPointwiseError  # a view: the loop would compute nothing
     else:
-        root = find_root(step.op, members)
+        root = find_proportional_row(step.op, members)
     if root is not None:
         members.roots[step.name], members.axes[step.name] = root, step.axes
     members.inside[step.name] = step.axes.index(index)
 
 
 def _is_view(op: ops.Op, leaves: Collection[ops.Op]) -> bool:
-    """Is it one of these, or a view of one?"""
+    """Whether the operation is a leaf or a view of leaves."""
     if op in leaves or isinstance(op, ops.Source):
         return op in leaves
     return isinstance(op, ops.VIEWS) and all(_is_view(arg, leaves) for arg in ops.args_of(op))
 
 
-def find_scores(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
-    """What an operation normalizes along the index, be empty rows nan or zeros; or None."""
+def match_normalized_row(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
+    """Return the argument of a normalization along the index, with or without a fill; or None."""
     match op:
         case ops.Along(kind, scores, over) if over is index and ROWS[kind].normalizes:
             return scores
         case ops.Fill(ops.Along() as row):
-            given = find_scores(row, index, members)
-            return given if given is not None and _is_own(op, given, members) else None
+            given = match_normalized_row(row, index, members)
+            return given if given is not None and _fills_empty_rows(op, given, members) else None
     return None
 
 
-def _is_own(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
-    """Does it put zeros where the scores are -oo, and the weights 0 anyhow?"""
+def _fills_empty_rows(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
+    """Whether the fill writes zeros where the scores are -oo, where online weights are 0 anyway."""
     if fill.value.value is not ir.ZERO or members.empty_row != "zeros":
         return False
     if fill.where:
         return fill.mask is ops.Apply(
             "==", (scores, ops.Num(ir.MINUS_INFINITY)), ops.axes_of(scores)
         )
-    match _look(scores, members):
+    match _find_definition(scores, members):
         case ops.Fill(_, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
-            return _look(mask, members) is _look(fill.mask, members)
+            return _find_definition(mask, members) is _find_definition(fill.mask, members)
     return False
 
 
-def _look(op: ops.Op, members: Members) -> ops.Op:
-    """What a name stands for, without the order of its axes."""
+def _find_definition(op: ops.Op, members: Members) -> ops.Op:
+    """Return the definition of a name, below any permutations and expansions."""
     while isinstance(op, (ops.Arrange, ops.Expand)):
         op = op.arg
     if not isinstance(op, ops.Source) or op.name not in members.parts:
@@ -190,10 +190,10 @@ def _look(op: ops.Op, members: Members) -> ops.Op:
     return ops.rename_indices(made, dict(zip(ops.axes_of(made), op.axes, strict=True)))
 
 
-def find_root(op: ops.Op, members: Members) -> str | None:
-    """The normalized row that an operation is proportional to, row by row; None if it reads none.
+def find_proportional_row(op: ops.Op, members: Members) -> str | None:
+    """Return the step of the normalized row that an operation is proportional to; None without one.
 
-    BoundError where it reads one in another way.
+    Raise NotPointwiseError if the operation depends on a normalized row in another way.
     """
     if not ops.find_reads(op) & members.roots.keys():
         return None
@@ -207,44 +207,49 @@ def find_root(op: ops.Op, members: Members) -> str | None:
             | ops.Apply("neg", (arg,))
             | ops.Reduction("sum" | "mean", arg)
         ):
-            roots = [find_root(arg, members)]
+            roots = [find_proportional_row(arg, members)]
         case ops.Fill(arg):
-            roots = [find_root(arg, members)]
-            if roots[0] is None or not _is_own(op, members.scores[roots[0]], members):
-                raise BoundError
+            roots = [find_proportional_row(arg, members)]
+            if roots[0] is None or not _fills_empty_rows(op, members.scores[roots[0]], members):
+                raise NotPointwiseError
         case ops.Einsum(args) | ops.Apply("*", args):
-            roots = [root for arg in args if (root := find_root(arg, members)) is not None]
+            roots = [
+                root for arg in args if (root := find_proportional_row(arg, members)) is not None
+            ]
         case ops.Apply("/", (over, under)) if not ops.find_reads(under) & members.roots.keys():
-            roots = [find_root(over, members)]
-        case ops.Apply("+" | "-", args) if len({find_root(arg, members) for arg in args}) == 1:
-            roots = [find_root(args[0], members)]
+            roots = [find_proportional_row(over, members)]
+        case ops.Apply("+" | "-", args) if (
+            len({find_proportional_row(arg, members) for arg in args}) == 1
+        ):
+            roots = [find_proportional_row(args[0], members)]
         case _:
-            raise BoundError
+            raise NotPointwiseError
     if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*ops.axes_of(op)}:
-        raise BoundError
+        raise NotPointwiseError
     return roots[0]
 
 
 def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
-    """The operations that sum over the index, or take a product or an extreme over it."""
+    """Yield the operations that fold over the index: a sum, mean, product, max or min."""
     if index in ops.axes_of(op):
-        raise BoundError
+        raise NotPointwiseError
     if any(index in ops.axes_of(arg) for arg in ops.args_of(op)):
         is_closing = isinstance(op, ops.Einsum) or (
             isinstance(op, ops.Reduction) and op.kind in {*FOLDS, "mean"}
         )
         if not is_closing or ops.is_boolean(op) or ops.is_integral(op):
-            raise BoundError
+            raise NotPointwiseError
         yield op
-    elif is_reading(op, index):
+    elif has_index(op, index):
         for arg in ops.args_of(op):
             yield from _find_closers(arg, index)
 
 
-def _find_needed(region: Region, members: Members) -> Iterator[str]:
-    """The members that are not known before the loop ends, and that others than it read.
+def _find_unknown(region: Region, members: Members) -> Iterator[str]:
+    """Yield the members that are read outside of the loop but are unknown until it ends.
 
-    Where nothing closes, all that others read: what reads them may close once they are known.
+    Without closing steps, yield all members that are read outside: without them in the loop, their
+    readers may become closing steps.
     """
     read = set(region.read)
     known = members.roots if members.closing else members.inside
@@ -259,8 +264,8 @@ def _find_needed(region: Region, members: Members) -> Iterator[str]:
             yield step.name
 
 
-def _find_small(region: Region) -> Iterator[str]:
-    """The steps that have to do with nothing large, wherever a loop is."""
+def _find_small_steps(region: Region) -> Iterator[str]:
+    """Yield the steps that neither are large nor depend on a large step."""
     kept: set[str] = set()
     for step in region.steps:
         if max(region.work[step.name]) >= LARGE or ops.find_reads(step.op) & kept:
@@ -269,8 +274,8 @@ def _find_small(region: Region) -> Iterator[str]:
             yield step.name
 
 
-def _find_idle(region: Region, members: Members) -> Iterator[str]:
-    """The members that have to do with nothing large."""
+def _find_idle_steps(region: Region, members: Members) -> Iterator[str]:
+    """Return the members that neither handle something large nor depend on a member that does."""
     names = {*members.inside, *members.closing}
     core = find_core(region, names, LARGE)
     kept: set[str] = set()
@@ -281,9 +286,9 @@ def _find_idle(region: Region, members: Members) -> Iterator[str]:
 
 
 def find_core(region: Region, inside: Collection[str], least: int = 0) -> set[str]:
-    """The members that copy something large, or make or read one of at least so many elements.
+    """Return the members that copy something large, or compute or read at least `least` elements.
 
-    Without a number it is one of the largest.
+    Without `least`, the threshold is half of the largest tensor that a member computes.
     """
     work = region.work
     least = least or max(LARGE, max((work[name][1] for name in inside), default=0) // 2)
@@ -296,8 +301,8 @@ def find_core(region: Region, inside: Collection[str], least: int = 0) -> set[st
     }
 
 
-def _find_shared(steps: Sequence[Step], members: Members) -> set[str]:
-    """The members that steps after them read, and what those members read in turn."""
+def _find_shared_steps(steps: Sequence[Step], members: Members) -> set[str]:
+    """Return the members that steps after the loop read, and the members these depend on."""
     inside = members.inside.keys()
     later = (step for step in steps if step.name in members.later)
     shared = {name for step in later for name in ops.find_reads(step.op)} & inside
@@ -307,8 +312,8 @@ def _find_shared(steps: Sequence[Step], members: Members) -> set[str]:
     return shared
 
 
-def _trim(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
-    """Let go of the members at either end that have nothing to do with what is large."""
+def _trim_ends(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
+    """Remove members at either end of the loop that are not in the core."""
     inside = members.inside
     for step in steps:
         if step.name in inside.keys() - core and not ops.find_reads(step.op) & inside.keys():
@@ -322,14 +327,14 @@ def _trim(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
 
 
 def find_blocks(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
-    """The leaves of an operation that may also sum over the index; see `find_leaves`."""
-    if index in ops.axes_of(op) or not is_reading(op, index):
+    """Return the leaves of an operation that may sum over the index; see `find_leaves`."""
+    if index in ops.axes_of(op) or not has_index(op, index):
         return find_leaves(op, index, inside)
     return tuple(leaf for arg in ops.args_of(op) for leaf in find_blocks(arg, index, inside))
 
 
-def is_reading(op: ops.Op, index: ir.Index) -> bool:
-    """Has any part of it the index?"""
+def has_index(op: ops.Op, index: ir.Index) -> bool:
+    """Whether any part of the operation has the index."""
     return index in _find_inside(op)
 
 
@@ -339,45 +344,47 @@ def _find_inside(op: ops.Op) -> frozenset[ir.Index]:
 
 
 def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
-    """What of an operation is a block of something outside; BoundError where it is not pointwise.
+    """Return the tensors or views from outside of the loop whose blocks an operation reads.
 
-    A leaf is a tensor from outside, or a view of one, whose axes have the index. `inside` are the
-    tensors that exist in blocks alone, and the place in which each has the index.
+    `inside` are the tensors that exist as blocks only, with the axis of the index in each. Raise
+    NotPointwiseError if the operation is not pointwise along the index.
     """
-    if not is_reading(op, index):
+    if not has_index(op, index):
         if ops.find_reads(op) & inside.keys():
-            raise BoundError
+            raise NotPointwiseError
         return ()
     axes = ops.axes_of(op)
     is_row = isinstance(op, ops.Along) and index in (op.index, op.columns)
     if axes.count(index) != 1 or is_row:
-        raise BoundError
+        raise NotPointwiseError
     if isinstance(op, ops.Source) and op.name in inside:
         if axes.index(index) != inside[op.name]:
-            raise BoundError  # its rows are asked for, and its columns are at hand
+            raise NotPointwiseError  # the block is along another axis
         return ()
     is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
     if isinstance(op, ops.Cell) and not is_made_here:
-        return _find_given(op, index, inside)
+        return _find_call_leaves(op, index, inside)
     if (
         isinstance(op, ops.Take)
         and index in ops.axes_of(op.arg)
         and any(index in ops.axes_of(b) for b in op.by)
     ):
-        raise BoundError  # the positions are those in the whole, and a block has others
+        raise NotPointwiseError  # the positions count from the start of the whole tensor
     if isinstance(op, (ops.Arrange, ops.Expand)) and is_made_here:
-        return find_leaves(op.arg, index, inside)  # of size 1 along the index, or as the block is
+        return find_leaves(op.arg, index, inside)  # expanded along the index
     if isinstance(op, (ops.Source, ops.Diagonal)) or is_made_here:
         if ops.find_reads(op) & inside.keys():
-            raise BoundError
+            raise NotPointwiseError
         return (op,)
     return tuple(leaf for arg in ops.args_of(op) for leaf in find_leaves(arg, index, inside))
 
 
-def _find_given(cell: ops.Cell, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
-    """The leaves of a call, whose operations have to be pointwise and to make nothing.
+def _find_call_leaves(
+    cell: ops.Cell, index: ir.Index, inside: Mapping[str, int]
+) -> tuple[ops.Op, ...]:
+    """Return the leaves of a call whose operations are pointwise and read its arguments only.
 
-    Whether they do hangs on the call alone, not on what of its arguments is inside the loop.
+    The second condition is checked as if all arguments were outside of the loop.
     """
 
     def find_given(outside: Mapping[str, int]) -> list[ops.Op]:
@@ -385,38 +392,40 @@ def _find_given(cell: ops.Cell, index: ir.Index, inside: Mapping[str, int]) -> t
 
     given = {to_leaf_key(leaf, index) for leaf in find_given({})}
     if not {to_leaf_key(leaf, index) for leaf in find_leaves(cell.whole, index, {})} <= given:
-        raise BoundError
+        raise NotPointwiseError
     return (*find_given(inside), *find_leaves(cell.whole, index, inside))
 
 
 def to_leaf_key(op: ops.Op, index: ir.Index) -> ops.Op:
-    """The leaf; a tensor cut at the same place is the same under whatever indices."""
+    """Return a key of the leaf that ignores the names of a tensor's other indices."""
     if not isinstance(op, ops.Source):
         return op
     return ops.Source(op.name, tuple(i if i is index else _ANY for i in op.axes), op.kind)
 
 
-def open_calls(region: Region, index: ir.Index) -> Region:
-    """The steps with the operations of every call of torch that is not one of blocks alone.
+def expand_calls(region: Region, index: ir.Index) -> Region:
+    """Replace calls that cannot run on blocks by their operations.
 
-    It sums over the index itself, or asks at which position of the whole it is.
+    These are calls that sum over the index, or depend on positions in the whole tensor.
     """
 
-    def open_step(step: Step) -> Step:
+    def expand_step(step: Step) -> Step:
         cells = [part for part in ops.walk_ops(step.op) if isinstance(part, ops.Cell)]
-        new: dict[ops.Op, ops.Op] = {c: _write_out(c) for c in cells if _is_of_whole(c, index)}
+        new: dict[ops.Op, ops.Op] = {
+            c: _write_operations(c) for c in cells if _depends_on_whole(c, index)
+        }
         return Step(step.name, ops.exchange(step.op, new)) if new else step
 
-    return replace(region, steps=tuple(map(open_step, region.steps)))
+    return replace(region, steps=tuple(map(expand_step, region.steps)))
 
 
-def _write_out(cell: ops.Cell) -> ops.Op:
-    """The operations with all axes of the call's result, those of one position too."""
+def _write_operations(cell: ops.Cell) -> ops.Op:
+    """Return the call's operations, with the axes of size 1 of its result."""
     is_equal = ops.axes_of(cell.whole) == cell.axes
     return cell.whole if is_equal else ops.Arrange(cell.whole, cell.axes)
 
 
-def _is_of_whole(cell: ops.Cell, index: ir.Index) -> bool:
+def _depends_on_whole(cell: ops.Cell, index: ir.Index) -> bool:
     parts = (
         part for part in ops.walk_ops(cell.whole) if isinstance(part, (ops.Iota, ops.Triangle))
     )

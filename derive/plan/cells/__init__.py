@@ -1,13 +1,13 @@
-"""Cells: one call of torch for several operations, matched in the plan.
+"""Cells: one call of torch in place of several operations, matched in the plan.
 
-A plan is made from the normal form of the algebra, so a cell is found whichever way the formula was
-written. A cell is a row of CELLS in the file of its family: what it computes, what looks alike and
-is refused, what the call lacks, and a function on one operation,
+Plans are built from the algebra's normal form, so a match does not depend on how the formula was
+written. Each module of a family lists its cells in CELLS. A row has an example formula that becomes
+the call, a similar one that must not, the call's limitations, and a function on one operation:
 
     def match_x(op: Op, definitions: Definitions) -> Op | None
 
-which gives a Cell, perhaps with its axes arranged, or None where it does not fit. The definitions
-say what a name stands for, where nothing else reads it.
+It returns a Cell, possibly below a permutation of its axes, or None without a match. The
+definitions inline steps into their readers.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -45,26 +45,29 @@ CELLS: tuple[CellRule, ...] = (
     *pointwise.CELLS,
     *storage.CELLS,
 )
-# They change what a call is given alone.
+# These rewrite the operands of a call; the call is matched afterwards.
 OPERANDS = (
     pointwise.match_root,
-    storage.match_negated,
+    storage.match_negated_sum,
     storage.match_windows,
-    storage.match_turned,
-    storage.match_summed,
-    storage.match_rows,
+    storage.match_transposed_operand,
+    storage.match_merged_sum,
+    storage.match_window_product,
 )
-PRODUCTS = (storage.match_summed, storage.match_matmul)  # by where their operands lie then
+PRODUCTS = (
+    storage.match_merged_sum,
+    storage.match_matmul,
+)  # need the final layouts of the operands
 MATCHES = (
-    storage.match_negated,
+    storage.match_negated_sum,
     storage.match_windows,
     *dict.fromkeys(r.match for r in CELLS if r.match and r.match not in PRODUCTS),
-    storage.match_rows,
-    storage.match_along,
+    storage.match_window_product,
+    storage.match_row_in_place,
 )
 
 
-def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
+def use_cells(  # noqa: PLR0913 - the steps, their context and the options
     steps: Sequence[Step],
     results: Sequence[ops.Op],
     memory: Storage,
@@ -75,17 +78,17 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
     chunks: bool = True,
     exact: bool = True,
 ) -> tuple[tuple[Step, ...], bool]:
-    """(the steps with cells in them, were there any); steps that nothing reads any more stay.
+    """Return (the steps with cells matched, whether any step changed); unread steps are kept.
 
-    A call that depends on a condition is a step of its own, by a name that is not `taken`.
-    Without `chunks` no call goes over one index piece by piece; an `exact` one loses no digits. Of
-    tensors that are `varying` each turn of a loop has others.
+    A conditional call becomes a step of its own, with a name that is not in `taken`. Without
+    `chunks`, no call iterates over an index in chunks. `exact` excludes calls that lose digits.
+    `varying` names the tensors that differ between iterations of an enclosing loop.
     """
-    look = partial(Definitions, varying=varying, chunks=chunks, exact=exact)
+    define = partial(Definitions, varying=varying, chunks=chunks, exact=exact)
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
     memory.note((step.name, step.op) for step in steps)
-    definitions = look(done, results, memory, inputs)
+    definitions = define(done, results, memory, inputs)
     for place in reversed(range(len(done))):
         step = done[place]
         found = _match_inside(step.op, definitions)
@@ -93,7 +96,7 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
             memory.note((step.name, step.op) for step in made)
-            definitions = look(done, results, memory, inputs)
+            definitions = define(done, results, memory, inputs)
     memory.note((step.name, step.op) for step in done)
     for place, step in enumerate(done):
         found = _match_inside(step.op, definitions, PRODUCTS)
@@ -103,7 +106,7 @@ def use_cells(  # noqa: PLR0913 - the steps, and what is known and asked of them
 
 
 def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
-    """What a reader has to know of the calls, each once."""
+    """Return the notes of the cells for the reader, without duplicates."""
     cells = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Cell))
     return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
@@ -111,7 +114,7 @@ def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
 def _match_inside(
     op: ops.Op, definitions: Definitions, matches: Sequence[Match] = MATCHES
 ) -> ops.Op:
-    """The operation with the outermost parts that are cells, and those in them, exchanged."""
+    """Replace the outermost matching parts of the operation by cells, then their arguments."""
     for match in matches:
         found = match(op, definitions)
         if isinstance(found, ops.Cell):
@@ -125,7 +128,7 @@ def _match_inside(
     if isinstance(op, ops.Cell) or not ops.args_of(op):
         return op
     args = tuple(_match_inside(arg, definitions, matches) for arg in ops.args_of(op))
-    match op:  # a call may give what was merged, or arranged, before
+    match op:  # merge with a permutation or flattening that the new argument begins with
         case ops.Flatten(_, start, end, index):
             return ops.flatten(args[0], start, end, index)
         case ops.Arrange(_, axes) if isinstance(args[0], ops.Arrange):
@@ -134,12 +137,12 @@ def _match_inside(
 
 
 def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
-    """The step, after steps for what is better not written in its line.
+    """Return the step, preceded by steps for the parts that need a name.
 
-    Those are calls that depend on a condition, and arguments that a call's text has several times.
+    These are conditional calls, and arguments that occur several times in the text of a call.
     """
     made: list[Step] = []
-    while (part := _find_unnamed(op)) is not None:
+    while (part := _find_part_to_name(op)) is not None:
         inner = free_name(name_op(part, name), taken)
         taken.add(inner)
         made.append(Step(inner, part))
@@ -147,14 +150,14 @@ def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
     return [*made, Step(name, op)]
 
 
-def _find_unnamed(whole: ops.Op) -> ops.Op | None:
-    """The first part that wants a name."""
+def _find_part_to_name(whole: ops.Op) -> ops.Op | None:
+    """Return the first part that needs a name, see `_name_parts`."""
     for cell in ops.walk_ops(whole):
         if not isinstance(cell, ops.Cell):
             continue
         for place, arg in enumerate(cell.args):
-            is_repeated = cell.when or _count_given(cell.call, place) > 1
-            is_repeated = is_repeated or linear.is_weights(arg)  # before a loop
+            is_repeated = cell.when or _count_uses(cell.call, place) > 1
+            is_repeated = is_repeated or linear.is_exponentials(arg)  # hoisted out of a loop
             if is_repeated and not isinstance(arg, (*ops.VIEWS, ops.Num)):
                 return arg
         if cell.when and cell is not whole:
@@ -162,15 +165,15 @@ def _find_unnamed(whole: ops.Op) -> ops.Op | None:
     return None
 
 
-def _count_given(call: ops.Operand, place: int) -> int:
-    """How often a call has this argument of its cell."""
+def _count_uses(call: ops.Operand, place: int) -> int:
+    """Count the occurrences of the cell's argument at `place` in the text of the call."""
     match call:
         case ops.Given():
             return int(call.place == place)
         case tuple():
-            return sum(_count_given(part, place) for part in call)
+            return sum(_count_uses(part, place) for part in call)
         case ops.TorchCall(_, args, keywords):
-            return _count_given(args, place) + _count_given(tuple(v for _, v in keywords), place)
+            return _count_uses(args, place) + _count_uses(tuple(v for _, v in keywords), place)
         case ops.Pick(arg) | ops.Extents(arg):
-            return _count_given(arg, place)
+            return _count_uses(arg, place)
     return 0

@@ -1,7 +1,7 @@
-"""softmax_j(q . k + bias) v is torch's scaled_dot_product_attention, which keeps no weights.
+"""softmax_j(q . k + bias) v as torch's scaled_dot_product_attention, which stores no weights.
 
-Vaswani et al. 2017, eq. 1; Dao et al. 2022 for the kernel. It takes four places: one or two indices
-of the batch, the query's or the key's, the features.
+Vaswani et al. 2017, eq. 1; Dao et al. 2022 for the kernel. The operands have four axes: two of the
+batch, the rows of queries or columns of keys, the features.
 """
 
 from dataclasses import dataclass, replace
@@ -28,37 +28,37 @@ EMPTY_ROW_NOTE = f"{NOTE}; a row of nothing but -oo in what is added gives zeros
 
 @dataclass(frozen=True)
 class Scores:
-    """What stands under the softmax: the product, what is added to it, the mask."""
+    """The argument of the softmax: query times key, the added bias, the mask."""
 
     query: ops.Op
     key: ops.Op
     bias: ops.Op | None = None
     mask: ops.Op | None = None
-    zeros: bool = False  # rows of nothing but minus infinity are to be zeros
-    causal: bool = False  # the mask is j <= i, which torch makes itself
+    zeros: bool = False  # whether rows with -oo only become zeros
+    causal: bool = False  # whether the mask is j <= i, torch's is_causal
 
 
 @dataclass(frozen=True)
 class Places:
-    """The indices of an attention, by their part in it."""
+    """The indices of an attention by role."""
 
     batch: tuple[ir.Index, ...]
-    group: ir.Index | None  # of queries that share a head of keys
+    group: ir.Index | None  # the query heads that share one head of keys
     row: ir.Index
     column: ir.Index
     feature: ir.Index  # of queries and keys
-    result: ir.Index  # the feature of the value
+    result: ir.Index  # the features of the value
 
     @property
     def merged(self) -> ir.Index | None:
-        """The index of all heads, where torch wants a batch of heads in two places as one."""
+        """The merged index of all query heads where two indices count them; torch takes one."""
         if self.group is None or len(self.batch) < 2:
             return None
         return ops.merge_indices((self.batch[1], self.group))
 
 
 def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The weights times the value, where the weights are a softmax that nothing else reads."""
+    """Match a product of a value and weights, a softmax without other readers."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     for weights, value in (op.args, op.args[::-1]):
@@ -66,21 +66,21 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         scores = (
             None
             if soft is None
-            else _find_scores(_open_logits(soft, emptied, definitions), definitions)
+            else _find_scores(_find_logits(soft, emptied, definitions), definitions)
         )
         if soft is None or scores is None:
             continue
-        places = _find_places(op, soft, scores, value, definitions)
+        places = _classify_indices(op, soft, scores, value, definitions)
         if places is None:
             continue
-        # Rows with nothing left are zeros in torch's function; some masks leave none.
+        # Torch returns zeros for rows that are masked completely; some masks have no such row.
         is_zeros = scores.mask is None and emptied is strip(soft.arg)
         is_same = emptied is scores.mask or is_zeros
-        if not is_zeros and _may_be_infinite(scores.bias, definitions):
+        if not is_zeros and _may_add_infinity(scores.bias, definitions):
             continue
-        if is_same or (emptied is None and _leaves_some(scores.mask, places, definitions)):
+        if is_same or (emptied is None and _keeps_a_column(scores.mask, places, definitions)):
             causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
-            mask = None if scores.mask is None else definitions.look(scores.mask)
+            mask = None if scores.mask is None else definitions.definition_of(scores.mask)
             is_causal = scores.bias is None and mask is causal
             scores = replace(scores, zeros=is_zeros, causal=is_causal)
             return _make_cell(op, scores, strip(value), places, definitions)
@@ -88,33 +88,33 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _find_softmax(op: ops.Op, definitions: Definitions) -> tuple[ops.Along | None, ops.Op | None]:
-    """(the softmax, the mask by which empty rows become zeros)."""
+    """Return (the softmax, the mask or logits by which empty rows become zeros)."""
     match op:
         case ops.Along("softmax"):
             return op, None
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             inner = definitions.unwrap(arg)
             if isinstance(inner, ops.Along) and inner.kind == "softmax":
-                emptied = _find_gone(mask, definitions) if where else strip(mask)
+                emptied = _match_infinity_mask(mask, definitions) if where else strip(mask)
                 if not where or emptied is strip(inner.arg):
                     return inner, emptied
     return None, None
 
 
-def _find_gone(mask: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The logits, where the mask says which of them are minus infinity."""
+def _match_infinity_mask(mask: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Return the logits if the mask is `logits == -oo`."""
     match definitions.unwrap(mask):
         case ops.Apply("==", (logits, ops.Num(value))) if value is ir.MINUS_INFINITY:
             return strip(logits)
     return None
 
 
-def _open_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitions) -> ops.Op:
-    """What the softmax is taken of; besides, only the test for minus infinity may read it."""
+def _find_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitions) -> ops.Op:
+    """Return the argument of the softmax; its only other reader may be the test for -oo."""
     logits = strip(soft.arg)
     is_read_twice = isinstance(logits, ops.Source) and definitions.count_reads(logits.name) == 2
     return definitions.unwrap(
-        definitions.look(logits) if emptied is logits and is_read_twice else logits
+        definitions.definition_of(logits) if emptied is logits and is_read_twice else logits
     )
 
 
@@ -128,13 +128,15 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
             for product, rest in ((one, other), (other, one)):
                 scores = _find_scores(definitions.unwrap(product), definitions)
                 if scores is not None and scores.mask is None:
-                    return replace(scores, bias=_add(scores.bias, strip(rest)))
+                    return replace(scores, bias=_add_bias(scores.bias, strip(rest)))
             return None
         case ops.Apply("-", (product, rest)):
             scores = _find_scores(definitions.unwrap(product), definitions)
             taken = ops.Apply("neg", (strip(rest),), ops.axes_of(strip(rest)))
             is_plain = scores is not None and scores.mask is None
-            return replace(scores, bias=_add(scores.bias, taken)) if scores and is_plain else None
+            return (
+                replace(scores, bias=_add_bias(scores.bias, taken)) if scores and is_plain else None
+            )
         case ops.Apply("*" | "/" as function, (product, ops.Num() as scale)):
             scores = _find_scores(definitions.unwrap(product), definitions)
             if scores is None or scores.mask is not None:
@@ -148,17 +150,17 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
     return None
 
 
-def _add(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
+def _add_bias(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
     if bias is None:
         return rest
     axes = tuple(dict.fromkeys((*ops.axes_of(bias), *ops.axes_of(rest))))
     return ops.Apply("+", (ops.arrange(bias, axes), ops.arrange(rest, axes)), axes)
 
 
-def _find_places(
+def _classify_indices(
     op: ops.Einsum, soft: ops.Along, scores: Scores, value: ops.Op, definitions: Definitions
 ) -> Places | None:
-    """The part of every index; None where they do not make an attention of four places."""
+    """Return the role of every index; None if they do not form an attention with four axes."""
     query, key, worth = map(ops.axes_of, (scores.query, scores.key, value))
     kept = ops.axes_of(soft)
     features = [i for i in query if i in key and i not in kept]
@@ -167,7 +169,7 @@ def _find_places(
     results = [i for i in worth if i not in kept]
     if len(features) != 1 or len(results) != 1 or not 1 <= len(rows) <= 2 or len(batch) > 2:
         return None
-    rows.sort(key=definitions.memory.extent)  # a group has few heads, a sequence many rows
+    rows.sort(key=definitions.memory.extent)  # guess: the shorter index is the group of heads
     group = rows[0] if len(rows) == 2 else None
     found = Places(batch, group, rows[-1], soft.index, features[0], results[0])
     fits = (
@@ -179,37 +181,37 @@ def _find_places(
     others = [find_true_axes(part) for part in (scores.bias, scores.mask) if part is not None]
     heads = {batch[1], group} if found.merged is not None else set()
     if not fits or any(heads & set(axes) for axes in others):
-        return None  # a mask of heads in two places would have to be copied
+        return None  # merging the heads would copy a mask over them
     is_square = definitions.memory.extent(found.feature) == definitions.memory.extent(found.result)
     if not is_square:
-        return None  # torch falls back to plain steps
-    # To hide part of as much as the scores are takes what it takes of the scores.
+        return None  # torch uses its unfused implementation
+    # Masking a bias as large as the scores costs as much as masking the scores.
     is_more = scores.mask is not None and scores.bias is not None and {*others[0]} == {*kept}
     return None if is_more else found
 
 
-def _leaves_some(mask: ops.Op | None, places: Places, definitions: Definitions) -> bool:
-    """Is there a column in every row, say that of the row's own place?"""
-    condition = to_expr(_open(mask, definitions)) if mask is not None else ir.FALSE
+def _keeps_a_column(mask: ops.Op | None, places: Places, definitions: Definitions) -> bool:
+    """Whether the mask keeps a column in every row, such as the diagonal."""
+    condition = to_expr(_inline_all(mask, definitions)) if mask is not None else ir.FALSE
     is_square = is_same_extent(places.row.extent, places.column.extent)
     own = substitute(condition, {places.column: places.row}) if is_square else ir.FALSE
     return is_always(own) or is_never_empty(condition, places.column)
 
 
-def _open(op: ops.Op, definitions: Definitions) -> ops.Op:
-    """The operation with all steps that it reads written out."""
-    op = definitions.look(op)
-    return ops.with_args(op, tuple(_open(arg, definitions) for arg in ops.args_of(op)))
+def _inline_all(op: ops.Op, definitions: Definitions) -> ops.Op:
+    """Inline all steps that the operation reads, recursively."""
+    op = definitions.definition_of(op)
+    return ops.with_args(op, tuple(_inline_all(arg, definitions) for arg in ops.args_of(op)))
 
 
 def _make_cell(
     op: ops.Einsum, scores: Scores, value: ops.Op, places: Places, definitions: Definitions
 ) -> ops.Op:
-    """The call, its result in the order of the operation's axes."""
+    """Return the call, its result permuted to the axes of the operation."""
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
     columns = (*batch, places.column)
-    own, scale = _unscale(scores.query, places.feature, definitions)
+    own, scale = _split_scale(scores.query, places.feature, definitions)
     query = ops.arrange(own, (*heads, places.row, places.feature))
     key = ops.arrange(scores.key, (*columns, places.feature))
     worth = ops.arrange(value, (*columns, places.result))
@@ -219,18 +221,23 @@ def _make_cell(
     shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
     args: list[ops.Op] = [query, key, worth]
     operands = [
-        _pick(_make_rows(k, args[k], definitions), at)
+        _index_operand(_make_rows_contiguous(k, args[k], definitions), at)
         for k, at in enumerate((pad * (None,), shared, shared))
     ]
     keywords: list[tuple[str, ops.Operand]] = []
-    masked = heads[:-1] if merged is not None else heads  # no mask has an index of merged heads
+    masked = heads[:-1] if merged is not None else heads  # masks lack the indices of merged heads
     mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
     if scores.causal:
         keywords.append(("is_causal", True))
     elif mask is not None:
         args.append(mask)
         keywords.append(
-            ("attn_mask", _pick(ops.Given(3), (None,) if _count_places(mask) in (1, 3) else ()))
+            (
+                "attn_mask",
+                _index_operand(
+                    ops.Given(3), (None,) if _count_written_axes(mask) in (1, 3) else ()
+                ),
+            )
         )
     if isinstance(scale, ir.Number):
         keywords.append(("scale", float(scale.value)))
@@ -239,31 +246,32 @@ def _make_cell(
     axes = (*heads, places.row, places.result)
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
-    call = _pick(ops.TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
+    call = _index_operand(ops.TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
     plain = query
     if group is not None and merged is not None:
         plain = ops.Unflatten(query, 1, (batch[1], group))
     if scale is not ir.ONE:
         plain = ops.Apply("*", (plain, ops.Num(scale)), ops.axes_of(plain))
-    soft = _spell_weights(scores, (plain, key), places, mask)
+    soft = _write_weights(scores, (plain, key), places, mask)
     whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
         whole = ops.Flatten(whole, 1, 2, merged)
     is_bare = scores.bias is not None and not scores.zeros
     note = EMPTY_ROW_NOTE if is_bare else NOTE
-    scratch = (
-        (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
-    )  # as floats
+    # torch converts a boolean mask to floats
+    scratch = (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
     cell: ops.Op = ops.Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
     if group is not None and merged is not None:
         cell = ops.Unflatten(cell, 1, (batch[1], group))
     return ops.arrange(cell, op.axes)
 
 
-def _unscale(query: ops.Op, feature: ir.Index, definitions: Definitions) -> tuple[ops.Op, ir.Expr]:
-    """The query, and the scale that torch can be told; one out of sizes it can be only by default.
+def _split_scale(
+    query: ops.Op, feature: ir.Index, definitions: Definitions
+) -> tuple[ops.Op, ir.Expr]:
+    """Return (the query without its scale, the scale): torch's default or a constant, else 1.
 
-    As an argument that would be a constant in a traced graph.
+    A scale computed from sizes is not passed as an argument, because tracing would freeze it.
     """
     usual = ir.Pow(ir.Pow(feature.extent, ir.Number(Fraction(1, 2))), ir.MINUS_ONE)
     match definitions.unwrap(query):
@@ -276,10 +284,10 @@ def _unscale(query: ops.Op, feature: ir.Index, definitions: Definitions) -> tupl
     return query, ir.ONE
 
 
-def _may_be_infinite(bias: ops.Op | None, definitions: Definitions) -> bool:
-    """May what is added be -oo without an argument that is? A row of it is nan, and torch's 0."""
+def _may_add_infinity(bias: ops.Op | None, definitions: Definitions) -> bool:
+    """Whether the bias may be -oo for finite inputs: torch returns 0, not nan, for a row of -oo."""
     infinite = ops.Num(ir.MINUS_INFINITY)
-    for part in () if bias is None else definitions.walk(bias):
+    for part in () if bias is None else definitions.walk_parts(bias):
         match part:
             case ops.Fill(value=value) if value is infinite:
                 return True
@@ -290,20 +298,20 @@ def _may_be_infinite(bias: ops.Op | None, definitions: Definitions) -> bool:
     return False
 
 
-def _make_rows(place: int, op: ops.Op, definitions: Definitions) -> ops.Operand:
-    """A copy, where the features do not lie side by side: torch falls back to plain steps there."""
+def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> ops.Operand:
+    """Copy the operand unless its features are contiguous, else torch uses no fused kernel."""
     is_near = find_strides(op, definitions.memory)[-1] == 1
     if is_near or definitions.memory.extent(ops.axes_of(op)[-1]) == 1:
         return ops.Given(place)
     return ops.TorchCall(".contiguous", (ops.Given(place),))
 
 
-def _pick(arg: ops.Operand, at: tuple[str | int | None, ...]) -> ops.Operand:
+def _index_operand(arg: ops.Operand, at: tuple[str | int | None, ...]) -> ops.Operand:
     return ops.Pick(arg, at) if at else arg
 
 
 def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """What is added to the scores or chooses among them, its places in this order."""
+    """Return torch's attn_mask, a bias or a boolean mask, with the axes in this order."""
     if scores.bias is None:
         return None if scores.mask is None else ops.arrange(scores.mask, order)
     if scores.mask is None:
@@ -313,17 +321,17 @@ def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
     )
 
 
-def _count_places(op: ops.Op) -> int:
-    """How many places the text of an operand has: leading ones that it lacks are not written."""
+def _count_written_axes(op: ops.Op) -> int:
+    """Count the axes of an operand in the text, which omits leading axes of size 1."""
     axes, real = ops.axes_of(op), find_true_axes(op)
     first = next((k for k, index in enumerate(axes) if index in real), len(axes))
     return len(axes) - first
 
 
-def _spell_weights(
+def _write_weights(
     scores: Scores, given: tuple[ops.Op, ops.Op], places: Places, mask: ops.Op | None
 ) -> ops.Op:
-    """The softmax that the call stands for, in terms of its arguments."""
+    """Return the operations equivalent to the call's softmax, in terms of its arguments."""
     heads = places.batch if places.group is None else (*places.batch, places.group)
     kept = (*heads, places.row, places.column)
     logits: ops.Op = ops.Einsum(given, kept)
@@ -343,11 +351,11 @@ def _spell_weights(
     return weights
 
 
-APART = "_weigh_apart"  # a function of the file
+SEPARABLE = "_weigh_apart"  # a function of the file
 
 
-def match_apart(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Weights that are a softmax of a sum, no part of which has all of its indices."""
+def match_separable_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match an attention whose logits are a sum of two terms, neither with all indices."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     for weights, value in (op.args, op.args[::-1]):
@@ -363,16 +371,16 @@ def match_apart(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if sign == "-":
             other = ops.Apply("neg", (other,), ops.axes_of(other))
         for pair in ((strip(one), strip(other)), (strip(other), strip(one))):
-            found = _write_apart(*pair, worth, soft.index, op.axes)
+            found = _write_separable(*pair, worth, soft.index, op.axes)
             if found is not None:
                 return found
     return None
 
 
-def _write_apart(
+def _write_separable(
     rows: ops.Op, columns: ops.Op, worth: ops.Op, index: ir.Index, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """The call, where the value has no index of the rows but what the columns have too."""
+    """Return the call if every index of the value is an index of `columns`, else None."""
     first, second, third = (set(ops.axes_of(op)) for op in (rows, columns, worth))
     own = [i for i in ops.axes_of(rows) if i not in second]
     free = [i for i in ops.axes_of(columns) if i not in first]
@@ -390,7 +398,7 @@ def _write_apart(
     axes, wide = (*batch, own[0], last), (*batch, own[0], last, index)
     logits = ops.Apply("+", ops.align((rows, columns), wide), wide)
     whole = ops.Einsum((ops.Along("softmax", logits, index), worth), axes)
-    call = ops.TorchCall(APART, tuple(map(ops.Given, range(3))))
+    call = ops.TorchCall(SEPARABLE, tuple(map(ops.Given, range(3))))
     scratch = ((*batch, index, last),) * 2
     return ops.arrange(ops.Cell(call, args, whole, axes, volume=wide, scratch=scratch), order)
 
@@ -410,10 +418,10 @@ CELLS = (
         match=match_attention,
     ),
     CellRule(
-        call=APART,
+        call=SEPARABLE,
         computes="w[N, N]; k, v[B, N, D]\n"
         "z[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])",
         refuses="w[N, N]; k, v[N, N]\nz[i] = sum[j](softmax[j](k[i,j] + w[i,j]) * v[i,j])",
-        match=match_apart,
+        match=match_separable_attention,
     ),
 )

@@ -1,22 +1,26 @@
-"""sqrt(sum_d (x_nd - y_md)**2) is torch's cdist, and the squared distance its square.
+"""sqrt(sum_d (x_nd - y_md)**2) as torch's cdist, and the squared distance as its square.
 
-A root is made by products, as torch itself does it, of points less their mean, unless something
-magnifies what a small one loses so, or digits must be kept: then by differences, which takes many
-times as long and has no second derivatives. Points' distances from themselves are 0 by products
-too; others that may be one, as rows that data choose or relu cuts may, have theirs by differences.
-A square by products is for a rule that may lose digits. Squares of a few coordinates are written
-out, each over points that lie in one piece: that is exact and takes a third of the time, and for
-three coordinates no more than products take. torch's function is for float32 and
-float64, so half precision is widened for it. Its slope at a distance of 0 is 0, as that of any
-norm. What is made of it may have none there: of points' distances from each other those from
-themselves are then computed as they are spelled, and put on the diagonal. The sum of absolute
-differences is its distance with p = 1. The mean of squared differences of two tensors is its
-mse_loss.
+cdist has two algorithms. By matrix products it is fast, but small distances lose digits; the mean
+of the points is subtracted first, so that a common offset costs none. By differences it takes many
+times as long and has no second derivatives. Products are used for roots, except:
 
-Any other sqrt(sum x**2) is its vector_norm, whose slope at 0 is 0, where that of a root is not
-finite. Torch takes half the time for it along entries that lie side by side, and up to 50 times as
-long where they lie apart; norms with other powers, or of the largest, take it 2 to 10 times as long
-as their operations do (CPU, float32).
+- where a reader magnifies the error of a small distance,
+- where digits must be kept (`exact`),
+- where different points may coincide, such as rows selected by data or clipped by relu.
+
+The distance of a point from itself is 0 either way. A squared distance by products is left to a
+rewrite rule that may lose digits. Sums of a few squares are written out over contiguous
+coordinates: exact, in a third of the time, and with three coordinates as fast as products.
+
+cdist takes float32 and float64, so half precision is widened. Its gradient at a distance of 0 is 0.
+Where a function of the distances has no derivative at 0, the distances of points from themselves
+are computed by the original operations and scattered onto the diagonal. A sum of absolute
+differences is cdist with p = 1, a mean of squared differences mse_loss.
+
+Any other sqrt(sum x**2) is vector_norm, whose gradient at 0 is 0 instead of infinite. It takes half
+the time of the operations along contiguous entries, and up to 50 times as long along others. Norms
+with other exponents and maximum norms are not matched: they take 2 to 10 times as long as their
+operations (CPU, float32).
 """
 
 from collections.abc import Collection, Iterator
@@ -32,7 +36,11 @@ from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
-from derive.plan.cells.pointwise import find_equal, match_exchanged, spell_equal
+from derive.plan.cells.pointwise import (
+    match_diagonal_scatter,
+    match_index_equality,
+    write_equality_mask,
+)
 from derive.plan.cost import time_op
 from derive.plan.machine import DEFAULT
 from derive.plan.meaning import find_values, to_expr
@@ -42,43 +50,45 @@ MODE, ONE = ("compute_mode", "donot_use_mm_for_euclid_dist"), ("p", 1)
 PRODUCTS = ("compute_mode", "use_mm_for_euclid_dist")
 NOTE = f"{NAME}: {LACKS}"
 LOSES = "by products, its square rounds as the largest of all does; it may lack forward derivatives"
-CALLS = 5  # besides torch's function, that products need: 15 microseconds, of 16 points as of 64
+CALLS = 5  # extra calls for distances by products: 15 microseconds for 16 points and for 64
 TWO = ir.Number(Fraction(2))
-FEW = 4  # squares that are written out
-PASSES = 3  # over the distances for each: it is taken off, squared and added
+FEW = 4  # the most squares that are written out
+PASSES = 3  # over the distances per coordinate: subtract, square, add
 
 
 def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A root of a sum of squared differences, or that sum, or one of absolute differences.
+    """Match a Euclidean distance, its square, or a sum of absolute differences.
 
-    Nothing else reads its parts. The root of where(c, sum, 1) is where(c, root, 1).
+    Its parts have no other readers. sqrt(where(c, sum, 1)) is rewritten as where(c, sqrt(sum), 1).
     """
     match op:
         case ops.Apply("sqrt", (arg,), axes):
             match definitions.unwrap(arg):
                 case ops.Fill(total, mask, ops.Num(ir.ONE) as one, where):
                     bare = ops.Apply("sqrt", (total,), axes)
-                    is_off = not where and _leaves_diagonal(mask, definitions)
-                    root = _match_distance(bare, op, definitions, is_off=is_off)
+                    excludes_diagonal = not where and _excludes_diagonal(mask, definitions)
+                    root = _match_distance(
+                        bare, op, definitions, excludes_diagonal=excludes_diagonal
+                    )
                     found = root and ops.Fill(root, mask, one, where)
-                    return found and (match_exchanged(found, definitions) or found)
-    return _match_distance(op, op, definitions, is_off=False)
+                    return found and (match_diagonal_scatter(found, definitions) or found)
+    return _match_distance(op, op, definitions, excludes_diagonal=False)
 
 
 def _match_distance(
-    op: ops.Op, read: ops.Op, definitions: Definitions, *, is_off: bool
+    op: ops.Op, read: ops.Op, definitions: Definitions, *, excludes_diagonal: bool
 ) -> ops.Op | None:
-    """The same of what is `read` as another operation, perhaps only off its diagonal."""
-    total, scale = _find_total(op, definitions)
+    """Match a distance that readers see as `read`, possibly except on its diagonal."""
+    total, scale = _find_sum(op, definitions)
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
         return None
-    if not definitions.is_alone(total, ops.axes_of(op)):
+    if not definitions.is_only_reader(total, ops.axes_of(op)):
         return None
-    whole = definitions.spell(total)
+    whole = definitions.inline_elementwise(total)
     axes = ops.axes_of(whole)
     for difference in _find_differences(whole):
         for one, other in (difference.args, difference.args[::-1]):
-            one, other = strip(one), strip(other)  # noqa: PLW2901 - the points without an order
+            one, other = strip(one), strip(other)  # noqa: PLW2901 - the points below permutations
             first, second = ops.axes_of(one), ops.axes_of(other)
             summed = tuple(i for i in first if i in second and i not in axes)
             batch = tuple(i for i in axes if i in first and i in second)
@@ -90,19 +100,21 @@ def _match_distance(
             spanned, wide = (*batch, *rows, *columns), (*batch, *rows, *columns, *summed)
             if axes.index(rows[0]) > axes.index(columns[0]):
                 continue
-            of = next((f for f in OF if is_same(whole, f("sum", one, other, wide, summed))), None)
-            if of is None or (of is _spell_sizes and total is not op):
+            form = next(
+                (f for f in FORMS if is_same(whole, f("sum", one, other, wide, summed))), None
+            )
+            if form is None or (form is _sum_absolute_differences and total is not op):
                 continue
-            # of the points' distances from each other some are 0; torch takes no integers
+            # whether both operands are the same points, so that the diagonal is 0
             is_self = ops.rename_indices(one, {rows[0]: columns[0]}) is other
-            forgives = (
+            tolerates_rounding = (
                 total is not op
-                and of is _spell
+                and form is _sum_differences
                 and not definitions.exact
-                and is_finite_where_defined(to_expr(definitions.spell(other)))
+                and is_finite_where_defined(to_expr(definitions.inline_elementwise(other)))
                 and not (
                     _is_magnified(read, definitions)
-                    or _may_meet(one, other, is_self=is_self, definitions=definitions)
+                    or _may_coincide(one, other, is_self=is_self, definitions=definitions)
                 )
             )
             if ops.is_integral(one) or ops.is_integral(other):
@@ -111,16 +123,16 @@ def _match_distance(
                 ops.arrange(one, (*batch, *rows, *summed)),
                 ops.arrange(other, (*batch, *columns, *summed)),
             )
-            square = of("sum", *points, wide, summed)
+            square = form("sum", *points, wide, summed)
             bare = square if total is op else ops.Apply("sqrt", (square,), spanned)
-            keyword = ONE if of is _spell_sizes else MODE
+            keyword = ONE if form is _sum_absolute_differences else MODE
             cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
             own: ops.Op | None = None  # the points' distances from themselves, where cdist's differ
             fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
             direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
             by_products += CALLS * DEFAULT.launch
-            is_fast = forgives and by_products < direct
-            short = _write_short(points, square, summed[0]) if of is _spell else None
+            is_fast = tolerates_rounding and by_products < direct
+            short = _write_squares(points, square, summed[0]) if form is _sum_differences else None
             least = by_products if is_fast else direct
             if short is not None and time_op(short, definitions.memory, DEFAULT) < least:
                 if read is not op:  # a guarded root has its slope by the square
@@ -128,12 +140,17 @@ def _match_distance(
                 cell = short if total is op else ops.Apply("sqrt", (short,), spanned)
             elif is_fast:
                 cell = fast
-                own = ops.Num(ir.ZERO) if is_self and not is_off else None
-            elif of is _spell and is_self and not is_off and _lacks_slope(total, definitions):
+                own = ops.Num(ir.ZERO) if is_self and not excludes_diagonal else None
+            elif (
+                form is _sum_differences
+                and is_self
+                and not excludes_diagonal
+                and _needs_exact_diagonal(total, definitions)
+            ):
                 own = bare
             if own is not None:
-                equal = spell_equal(rows[0], columns[0], spanned)
-                found = match_exchanged(ops.Choose(equal, own, cell, spanned), definitions)
+                equal = write_equality_mask(rows[0], columns[0], spanned)
+                found = match_diagonal_scatter(ops.Choose(equal, own, cell, spanned), definitions)
                 if found is None:
                     return None
                 cell = found
@@ -142,8 +159,8 @@ def _match_distance(
     return None
 
 
-def _find_total(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ops.Num | None]:
-    """What the root is of, without a number that is taken out; or the operation itself."""
+def _find_sum(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ops.Num | None]:
+    """Return (the sum under a root, a constant factor of the root), else (the operation, None)."""
     match op:
         case ops.Apply("sqrt", (arg,)):
             match definitions.unwrap(arg):
@@ -161,7 +178,7 @@ def _find_differences(whole: ops.Op) -> Iterator[ops.Apply]:
             yield part
 
 
-def _spell(  # noqa: PLR0913 - what a sum is of, over, and made by
+def _sum_differences(  # noqa: PLR0913 - the reduction, its operands and its indices
     kind: str,
     one: ops.Op,
     other: ops.Op,
@@ -170,21 +187,23 @@ def _spell(  # noqa: PLR0913 - what a sum is of, over, and made by
     *,
     squares: bool = True,
 ) -> ops.Op:
-    """The sum or the mean of the squared differences, or of the absolute ones."""
+    """Return the sum or mean of the squared differences, or of the absolute differences."""
     difference = ops.Apply("-", (ops.arrange(one, wide), ops.arrange(other, wide)), wide)
     square = ops.Apply("pow", (difference, ops.Num(TWO)), wide)
     return ops.Reduction(kind, square if squares else ops.Apply("abs", (difference,), wide), over)
 
 
-def _write_short(points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index) -> ops.Cell | None:
-    """The sum of the squared differences written out, if there are as few as a number says.
+def _write_squares(
+    points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index
+) -> ops.Cell | None:
+    """Return the sum of squares written out as one call if there are at most FEW, else None.
 
-    Each coordinate of the points is copied into one piece. In half precision torch adds the squares
-    up in float32, and a sum that is written out does not.
+    Each coordinate is made contiguous. Torch sums squares of half precision in float32, which a sum
+    written out does not, so the call is for wide dtypes only.
     """
     if not isinstance(summed.extent, ir.Number) or summed.extent.value > FEW:
         return None
-    turned = [_turn(point) for point in points]
+    turned = [_put_coordinates_first(point) for point in points]
     args = tuple(dict.fromkeys(turned))
     places = [":"] * (len(ops.axes_of(whole)) - 2)
     total: ops.Operand | None = None
@@ -200,16 +219,16 @@ def _write_short(points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index)
     return ops.Cell(total, args, whole, axes, ("wide",), volume, scratch=(axes, axes))
 
 
-def _turn(points: ops.Op) -> ops.Op:
-    """The points with their coordinates first."""
+def _put_coordinates_first(points: ops.Op) -> ops.Op:
+    """Return a contiguous copy of the points with the coordinates as the first axis."""
     *rest, summed = ops.axes_of(points)
     call = ops.TorchCall(".contiguous", (ops.Given(0),))
     turned = ops.arrange(points, (summed, *rest))
     return ops.Cell(call, (turned,), turned, (summed, *rest), volume=(summed, *rest))
 
 
-_spell_sizes = partial(_spell, squares=False)
-OF = (_spell, _spell_sizes)
+_sum_absolute_differences = partial(_sum_differences, squares=False)
+FORMS = (_sum_differences, _sum_absolute_differences)
 
 
 def _write_distance(
@@ -220,10 +239,10 @@ def _write_distance(
     *,
     is_square: bool,
 ) -> ops.Cell:
-    """The call for the distances; where it does not do they are computed as they are spelled.
+    """Return the call of cdist; for other dtypes the original operations are kept.
 
-    By products both are less the mean of the others: an offset that they share costs no digits. In
-    half precision they are rounded themselves already.
+    By products, the mean of one set of points is subtracted from both, so that a common offset
+    costs no digits. Not in half precision, whose values are rounded already.
     """
     axes, is_square = ops.axes_of(bare), is_square and keyword is not ONE
     scratch = (axes,) if is_square else ()
@@ -237,7 +256,7 @@ def _write_distance(
     floats = tuple(ops.TorchCall(".float", (point,)) for point in both)
     cast = ops.TorchCall(".to", (call(floats, direct), ops.Local("dtype")))
     if keyword is PRODUCTS:
-        mean = _find_centre(points[1], ops.axes_of(points[0])[-2])
+        mean = _find_mean_point(points[1], ops.axes_of(points[0])[-2])
         row = (
             ops.TorchCall(".unsqueeze", (ops.Given(2), -2))
             if ops.axes_of(mean)[1:]
@@ -252,8 +271,8 @@ def _write_distance(
     return ops.Cell(wide, points, narrow, axes, ("wide",), (), NOTE, scratch, single=summed)
 
 
-def _find_centre(points: ops.Op, other: ir.Index) -> ops.Op:
-    """The mean of the points; 0 where there are none and other points may be there."""
+def _find_mean_point(points: ops.Op, other: ir.Index) -> ops.Op:
+    """Return the mean of the points; 0 without points where the other set may have some."""
     index = ops.axes_of(points)[-2]
     if is_filled(index) or is_same_extent(index.extent, other.extent):
         return ops.Reduction("mean", points, (index,))
@@ -262,14 +281,14 @@ def _find_centre(points: ops.Op, other: ir.Index) -> ops.Op:
     return ops.combine("/", (total, count), ops.axes_of(total))
 
 
-def _may_meet(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definitions) -> bool:
-    """May two points be one, other than a point and itself: both of one tensor, or cut alike?
+def _may_coincide(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definitions) -> bool:
+    """Whether two different points may be equal: read from one tensor, or clipped alike.
 
-    By products their distance is the rounding of the largest then, where the formula says 0.
+    By products their distance would be a rounding error instead of 0.
     """
     first, second = ({*ops.axes_of(point)} for point in (one, other))
     read = [
-        {*_list_read(point, axes, definitions)}
+        {*_list_varying_inputs(point, axes, definitions)}
         for point, axes in ((one, first - second), (other, second - first))
     ]
     return (not is_self and not read[0].isdisjoint(read[1])) or any(
@@ -277,54 +296,54 @@ def _may_meet(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definit
         or (isinstance(part, ops.Apply) and is_flat(part.function))
         or ((ops.is_integral(part) or ops.is_boolean(part)) and ops.axes_of(part) != ())
         for point in (one, other)
-        for part in definitions.walk(point)
+        for part in definitions.walk_parts(point)
     )
 
 
-def _list_read(
+def _list_varying_inputs(
     op: ops.Op, indices: Collection[ir.Index], definitions: Definitions
 ) -> Iterator[str]:
-    """The inputs of which other entries are read at other values of the indices."""
+    """Yield the inputs whose entries read by the operation depend on the indices."""
     for access in find_accesses(to_expr(op)):
         name, places = access.tensor.name, list(map(find_free, access.places))
         step = definitions.steps.get(name)
         if step is not None:
             inner = [i for i, free in zip(step.axes, places, strict=True) if {*indices} & {*free}]
-            yield from _list_read(step.op, inner, definitions) if inner else ()
+            yield from _list_varying_inputs(step.op, inner, definitions) if inner else ()
         elif any({*indices} & {*free} for free in places):
             yield name
 
 
 def _is_magnified(root: ops.Op, definitions: Definitions) -> bool:
-    """Does something divide by it, or take its root or logarithm, where it may be near 0?"""
+    """Whether a reader divides by it, or takes its root or logarithm, where it may be near 0."""
     return any(
-        _may_be_zero(arg, definitions, near=True) and root in definitions.walk(arg)
+        _may_be_zero(arg, definitions, near=True) and root in definitions.walk_parts(arg)
         for step in definitions.steps.values()
         for op in ops.walk_ops(step.op)
-        for arg in (_find_steep(op) if op is not root else ())
+        for arg in (_find_singular_args(op) if op is not root else ())
     )
 
 
-def _lacks_slope(total: ops.Op, definitions: Definitions) -> bool:
-    """May something have no slope where these squared distances of points from each other are 0?
+def _needs_exact_diagonal(total: ops.Op, definitions: Definitions) -> bool:
+    """Whether a reader other than a norm has no derivative where these squared distances are 0.
 
-    Of a distance of 0 torch takes the slope for 0, whatever is made of it. That is the slope of
-    themselves, and of what is a norm by them. Anything else passes nan on, to each point by its
-    distance from itself: so that distance is computed as it is spelled.
+    Torch defines the gradient of cdist at 0 as 0, which is right for the square and for norms. Any
+    other singular reader passes on nan, from each point's distance to itself. So that distance is
+    computed by the original operations.
     """
     known = find_values(definitions.steps.values())
     return any(
         _may_be_zero(arg, definitions)
-        and total in definitions.walk(arg)
+        and total in definitions.walk_parts(arg)
         and not is_norm(to_expr(part), known)
         for step in definitions.steps.values()
         for part in ops.walk_ops(step.op)
-        for arg in _find_steep(part)
+        for arg in _find_singular_args(part)
     )
 
 
-def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
-    """The arguments at which an operation has no slope at 0."""
+def _find_singular_args(op: ops.Op) -> tuple[ops.Op, ...]:
+    """Return the arguments of an operation whose derivative is undefined or infinite at 0."""
     match op:
         case ops.Apply("pow", (_, ops.Num(ir.Number(exponent)))) if (
             exponent.denominator == 1 and exponent >= 0
@@ -338,11 +357,12 @@ def _find_steep(op: ops.Op) -> tuple[ops.Op, ...]:
 
 
 def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) -> bool:
-    """May it be 0 where a distance is? Not what a number is added to, or put for a diagonal.
+    """Whether a function of a distance may be 0 where the distance is 0.
 
-    Or may it be `near` that? Not where the number is from 1 on.
+    Not if a constant is added or written onto the diagonal. With `near`, whether it may be close to
+    0: not if the added constant is at least 1.
     """
-    match definitions.look(strip(op)):
+    match definitions.definition_of(strip(op)):
         case ops.Num(number) | ops.NumTensor(number):
             return number == ir.ZERO
         case ops.Apply("+", args) if any(
@@ -354,7 +374,7 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
         case ops.Apply("*" | "pow" | "sqrt" | "/" as function, args):
             made = args if function == "*" else args[:1]
             return any(_may_be_zero(arg, definitions, near=near) for arg in made)
-        case ops.Fill(_, mask, value, False) if not near and _leaves_diagonal(mask, definitions):
+        case ops.Fill(_, mask, value, False) if not near and _excludes_diagonal(mask, definitions):
             return _may_be_zero(value, definitions)
         case ops.Fill(arg, _, value):
             return any(_may_be_zero(each, definitions, near=near) for each in (arg, value))
@@ -364,28 +384,28 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
     return True
 
 
-def _leaves_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
-    """Does it hold nowhere where a row is a column?"""
-    match definitions.look(strip(mask)):
+def _excludes_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
+    """Whether the mask is False on the whole diagonal."""
+    match definitions.definition_of(strip(mask)):
         case ops.Triangle(_, _, offset, upper):
             number = Polynomial.of(offset)
             return is_positive(number if upper else Polynomial.of(0) - number)
-    found = find_equal(mask, definitions)
+    found = match_index_equality(mask, definitions)
     return found is not None and found[0] == "!="
 
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The mean of the squared differences of two tensors over all their indices."""
+    """Match the mean of the squared differences of two tensors over all their indices."""
     is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not ops.axes_of(op)
-    if not is_number or not definitions.is_alone(op):
+    if not is_number or not definitions.is_only_reader(op):
         return None
-    whole = definitions.spell(op)
+    whole = definitions.inline_elementwise(op)
     for difference in _find_differences(whole):
         axes, args = difference.axes, [strip(arg) for arg in difference.args]
         if any(set(ops.axes_of(arg)) != set(axes) or ops.is_integral(arg) for arg in args):
-            continue  # torch would warn of sizes that broadcast, and takes no integers
+            continue  # mse_loss warns of broadcasting and takes no integers
         one, other = (ops.arrange(arg, axes) for arg in args)
-        mean = _spell("mean", one, other, axes, axes)
+        mean = _sum_differences("mean", one, other, axes, axes)
         if is_same(whole, mean):
             call = ops.TorchCall("torch.nn.functional.mse_loss", (ops.Given(0), ops.Given(1)))
             return ops.Cell(call, (one, other), mean, (), scratch=(axes,))
@@ -393,7 +413,7 @@ def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The root of a sum of squares that nothing else reads, or one over it."""
+    """Match the root, or the reciprocal root, of a sum of squares without other readers."""
     match op:
         case ops.Apply("sqrt" | "rsqrt" as root, (total,), axes):
             pass

@@ -1,13 +1,13 @@
-"""A contraction and what is added to it: torch's linear, addmm and baddbmm; systems of equations.
+"""Contractions fused with an addition: torch's linear, addmm and baddbmm; linear systems.
 
     linear    sum_d x[.., d] W[o, d] + b[o]
     addmm     beta c[n, m] + alpha sum_k A[n, k] B[k, m]
-    baddbmm   the same with one more index, which all three have
-    solve     sum_j inverse(A)[i, j] b[j], and the same from the right
+    baddbmm   beta c[b, n, m] + alpha sum_k A[b, n, k] B[b, k, m]
+    solve     sum_j inverse(A)[i, j] b[j], and sum_i b[i] inverse(A)[i, j]
     logs      logsumexp_k(x[n, k] + y[k, m]), the logarithm of a product of exponentials
 
-The sum is not made twice: torch adds while it multiplies. A system is solved by an elimination
-alone, at a third of the cost of an inverse, and with fewer digits lost.
+Torch adds while it multiplies, which saves a pass over the result. A system is solved by
+elimination, at a third of the cost of an inverse, and with fewer digits lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from derive.plan.cells.matching import (
     CellRule,
     Signed,
     join_sum,
-    rename,
+    rename_free_indices,
     split_scale,
     split_sum,
     strip,
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 LINEAR = "torch.nn.functional.linear"
 LOGS, WEIGHTS = "_log_product", "_exponentiate"  # functions of the file
-FEW, MANY = 4, 1 << 11  # rows, and entries of a matrix that stays, from which they pay
+FEW, MANY = 4, 1 << 11  # least rows, or least entries of a loop-invariant matrix, for logs to pay
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction over one index: of two matrices, or of as many as `batch` has positions."""
+    """A contraction over one index, of two matrices or of two batches of matrices."""
 
     one: ops.Op
     other: ops.Op
@@ -56,12 +56,12 @@ class Product:
 
     @property
     def axes(self) -> tuple[ir.Index, ...]:
-        """The indices of the result, in torch's order."""
+        """Return the indices of the result, in torch's order."""
         return (*self.batch, *self.rows, *self.columns)
 
 
 def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum with a contraction in it, and a term that the contraction can be added to."""
+    """Match a sum of a contraction and a term that torch can add to it."""
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or op in definitions.refused:
         return None
     terms = split_sum(op, definitions.unwrap)
@@ -73,37 +73,37 @@ def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         for other in others:
             found = {*find_true_axes(other.op)}
             rest = [each for each in others if each is not other]
-            near = []  # what is as small is added to it first
+            near = []  # terms over the same indices as a small one are added to it first
             if found < {*op.axes}:
                 near = [each for each in rest if {*find_true_axes(each.op)} <= found]
                 rest = [each for each in rest if each not in near]
             added = Signed(join_sum([other, *near], op.axes)) if near else other
-            cell = _add(product, alpha, added, definitions)
+            cell = _write_fused_sum(product, alpha, added, definitions)
             if cell is not None:
                 return ops.arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
-    definitions.refused.update(_find_parts(op, op.axes))
+    definitions.refused.update(_find_nested_sums(op, op.axes))
     return None
 
 
 def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A logsumexp of sums of two matrices: the logarithm of the product of their exponentials.
+    """Match a logsumexp of a sum of two matrices: the log of the product of their exponentials.
 
-    In a loop that of the matrix which stays is made once.
+    In a loop, the exponential of a loop-invariant matrix is computed once.
     """
     match op:
         case ops.Reduction("logsumexp", arg, (index,)):
-            terms = _read_logits(arg, definitions)
+            terms = _split_logits(arg, definitions)
         case _:
             return None
     count, order = definitions.memory.count, (*ops.axes_of(op), index)
 
-    def weigh(term: Signed) -> tuple[bool, int, bool]:
+    def rank_term(term: Signed) -> tuple[bool, int, bool]:
         axes = find_true_axes(term.op)
         return definitions.is_varying(term.op), count(axes), not {*ops.axes_of(op)[-1:]} <= {*axes}
 
-    for base in sorted(terms, key=weigh):
+    for base in sorted(terms, key=rank_term):
         own, varies = {*find_true_axes(base.op)}, definitions.is_varying(base.op)
-        mine = [t for t in terms if {*find_true_axes(t.op)} <= own and weigh(t)[0] <= varies]
+        mine = [t for t in terms if {*find_true_axes(t.op)} <= own and rank_term(t)[0] <= varies]
         others = [t for t in terms if t not in mine]
         rows = {i for t in others for i in find_true_axes(t.op)}
         columns = tuple(i for i in find_true_axes(base.op) if i is not index)
@@ -129,8 +129,8 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _read_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
-    """The terms of a sum, which a number may scale."""
+def _split_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
+    """Return the terms of a sum; a number that scales the sum is distributed over them."""
     match definitions.unwrap(arg):
         case ops.Apply("*" | "/" as function, (inner, number)) if not ops.axes_of(number):
             terms = split_sum(inner, definitions.unwrap)
@@ -139,24 +139,24 @@ def _read_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
     return split_sum(arg, definitions.unwrap)
 
 
-def is_weights(op: ops.Op) -> bool:
-    """Are they exponentials that a product may be made with?"""
+def is_exponentials(op: ops.Op) -> bool:
+    """Whether the operation is the exponential that `match_log_product` hoists out of a loop."""
     call = op.call if isinstance(op, ops.Cell) else None
     return isinstance(call, ops.TorchCall) and call.function == WEIGHTS
 
 
-def _find_parts(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
-    """The sums that a sum is written as, with their indices in the same order."""
+def _find_nested_sums(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
+    """Yield the sums nested in a sum, as long as their axes are in the same order."""
     for arg in op.args if isinstance(op, ops.Apply) and op.function in {"+", "-", "neg"} else ():
         if ops.axes_of(arg) == tuple(i for i in order if i in ops.axes_of(arg)):
             yield arg
-            yield from _find_parts(arg, order)
+            yield from _find_nested_sums(arg, order)
 
 
 def _read_product(
     term: Signed, order: tuple[ir.Index, ...], definitions: Definitions
 ) -> tuple[Product | None, Fraction]:
-    """A term as a contraction, if it is one, and the number that scales it."""
+    """Return (the contraction that the term is, or None; the number that scales it)."""
     inner, alpha = split_scale(term, definitions)
     if not isinstance(inner, ops.Einsum) or len(inner.args) != 2:
         return None, alpha
@@ -164,10 +164,10 @@ def _read_product(
     return _find_product(one, two, inner.axes, order), alpha * first * second
 
 
-def _add(
+def _write_fused_sum(
     product: Product, alpha: Fraction, other: Signed, definitions: Definitions
 ) -> ops.Op | None:
-    """The call for a contraction and another term; None where torch copies for it."""
+    """Return the call for a contraction plus a term; None where torch would copy an operand."""
     addend, beta = split_scale(other)
     if isinstance(addend, ops.Num):
         return None
@@ -178,14 +178,14 @@ def _add(
         return None if is_copied else _write_linear(product, addend)
     is_matrix = len(product.batch) <= 1 and len(product.rows) == 1
     if is_matrix and found and set(found) <= set(product.axes):
-        return _write_sum(product, addend, beta, alpha)
+        return _write_addmm(product, addend, beta, alpha)
     return None
 
 
 def _find_product(
     left: ops.Op, right: ops.Op, axes: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
 ) -> Product | None:
-    """The parts of a contraction whose second operand is a matrix, or a batch of them."""
+    """Return a contraction by the roles of its indices, if one operand is a matrix or a batch."""
     for one, other in ((left, right), (right, left)):
         first, second = ops.axes_of(one), ops.axes_of(other)
         shared = [i for i in first if i in second]
@@ -211,8 +211,8 @@ def _write_linear(product: Product, bias: ops.Op) -> ops.Cell:
     return ops.Cell(call, (arg, weight, bias), whole, axes)
 
 
-def _write_sum(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction) -> ops.Cell:
-    """Write addmm or baddbmm, with the numbers of both terms."""
+def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction) -> ops.Cell:
+    """Return the call of addmm or baddbmm, with the coefficients of both terms."""
     axes = product.axes
     matrices = (
         ops.arrange(product.one, (*product.batch, *product.rows, product.summed)),
@@ -234,11 +234,11 @@ def _write_sum(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction)
 
 
 SOLVE = "torch.linalg.solve"
-MOST_SYSTEMS = 3  # with one matrix: of more the inverse is cheaper
+MOST_SYSTEMS = 3  # systems with one matrix; for more, an inverse is cheaper
 
 
 def match_solve(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A contraction of an inverse, of which nothing but a few contractions is asked."""
+    """Match a contraction of an inverse that is read by at most MOST_SYSTEMS contractions."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     for one, other in (op.args, op.args[::-1]):
@@ -252,9 +252,9 @@ def match_solve(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def _find_inverse(
     one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
 ) -> tuple[ops.Along, ir.Index] | None:
-    """The inverse that a factor is, and its index that is summed, if that is all that is."""
+    """Return (the inverse that `one` is, its summed index), if only that index is summed."""
     source = strip(one)
-    matrix = strip(definitions.look(source))
+    matrix = strip(definitions.definition_of(source))
     if not isinstance(matrix, ops.Along) or matrix.kind != "inverse" or matrix.columns is None:
         return None
     inside = (matrix.index, matrix.columns)
@@ -272,7 +272,7 @@ def _find_inverse(
 
 
 def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
-    """Do all readers contract it, with what has one of its two indices, and are they few?"""
+    """Whether all readers of the inverse contract one of its indices, and are few enough."""
     reads = [
         (arg, others)
         for step in definitions.steps.values()
@@ -290,14 +290,14 @@ def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
 def _write_solve(
     matrix: ops.Along, right: ops.Op, summed: ir.Index, axes: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Write solve for a vector or a matrix beside each matrix; several indices count as one."""
+    """Return the call of solve; several indices of right-hand sides are flattened to columns."""
     rows, columns = matrix.index, matrix.columns
     assert columns is not None
     batch = ops.axes_of(matrix)[:-2]
     own = tuple(i for i in axes if i in ops.axes_of(right) and i not in batch)
     from_right = summed is rows and len(own) == 1
     square = matrix.arg
-    if summed is rows and not from_right:  # by the transpose
+    if summed is rows and not from_right:  # solve with the transpose
         rows, columns = columns, rows
         square = ops.arrange(square, (*batch, rows, columns))
     order = (*batch, *own, summed) if from_right else (*batch, summed, *own)
@@ -329,7 +329,7 @@ def _write_solve(
 
 
 def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step, ...]:
-    """The steps with systems of one matrix solved by one call, their right sides side by side."""
+    """Solve the systems of each matrix by one call, with concatenated right-hand sides."""
     found: dict[ops.Op, dict[ops.Cell, None]] = {}
     for step in steps:
         for part in ops.walk_ops(step.op):
@@ -348,7 +348,7 @@ def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step,
 def _find_needed(
     cell: ops.Cell, steps: Sequence[Step], cells: Collection[ops.Op]
 ) -> tuple[set[str], bool]:
-    """(the steps that a call needs, do these hold one of the calls)."""
+    """Return (the steps that a call depends on, whether they contain one of the cells)."""
     needed = {name for arg in cell.args for name in ops.find_reads(arg)}
     for step in reversed(steps):
         needed |= ops.find_reads(step.op) if step.name in needed else set()
@@ -359,7 +359,7 @@ def _find_needed(
 def _join_cells(
     steps: tuple[Step, ...], cells: Sequence[ops.Cell], taken: Collection[str]
 ) -> tuple[Step, ...]:
-    """The steps with one call for all of these, which need none of them."""
+    """Replace independent calls of solve with one matrix by a single call."""
     square = cells[0].args[0]
     *batch, rows, summed = axes = ops.axes_of(square)
     parts, count, needed = list[tuple[Polynomial, ir.Index, ops.Op]](), Polynomial.of(0), set[str]()
@@ -369,7 +369,7 @@ def _join_cells(
         column = own[0] if own else ir.Index("@", ir.ONE)
         column = ir.Index(f"{column.name}@{len(parts)}", column.extent)
         new = dict(zip((*ops.axes_of(cell.args[0]), *own), (*axes, column), strict=False))
-        parts.append((count, column, rename(strip(cell.args[1]), new)))
+        parts.append((count, column, rename_free_indices(strip(cell.args[1]), new)))
         count += Polynomial.of(column.extent)
     names = {i.name for cell in cells for arg in cell.args for i in ops.axes_of(arg)}
     index = rename_apart(ir.Index("k", count.to_expr()), names)

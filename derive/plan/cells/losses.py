@@ -1,10 +1,11 @@
-"""logsumexp_c(x) - x[c] is torch's cross_entropy against classes.
+"""Losses: logsumexp_c(x) - x[c] is torch's cross_entropy with integer classes.
 
-The classes may be those of the diagonal, as in a contrastive loss. The sum or the mean over the
-rows goes with it. The other losses are elementwise:
+The class of row i may be i, as in a contrastive loss. A sum or mean over the rows is part of the
+call. The other losses are elementwise:
 
     binary_cross_entropy_with_logits    y softplus(-x) + (1 - y) softplus(x)
-    smooth_l1_loss, huber_loss          d**2/2 where |d| < c and else c (|d| - c/2), over c or not
+    huber_loss                          d**2/2 where |d| < c, else c (|d| - c/2)
+    smooth_l1_loss                      huber_loss / c
 """
 
 from collections.abc import Iterable
@@ -42,16 +43,16 @@ TWO = ir.Number(Fraction(2))
 
 
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The loss of logits against the class that an integer tensor has for each row."""
+    """Match the cross-entropy of logits with one class per row."""
     if not isinstance(op, (ops.Apply, ops.Reduction)):
         return None
-    whole = _open_entries(op, definitions)
+    whole = _inline_entries(op, definitions)
     parts = dict.fromkeys(ops.walk_ops(whole))
     takes = [part for part in parts if isinstance(part, ops.Take) and not ops.is_integral(part)]
     has_diagonal = any(isinstance(part, ops.Diagonal) for part in parts)
     for part in parts if takes or has_diagonal else ():
         each: tuple[ir.Expr, ...]
-        match definitions.open(part):
+        match definitions.inline_single_use(part):
             case ops.Reduction("logsumexp", logits, (index,)) as opened if opened is part:
                 each = (to_expr(part), ir.Mul((ir.MINUS_ONE, to_expr(logits))))
             case ops.Along("log_softmax", logits, index) if isinstance(part, ops.Source):
@@ -62,10 +63,10 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         classes: list[ops.Op | ir.Index] = [strip(by) for take in takes for by in take.by]
         classes = [c for c in classes if isinstance(c, ops.Source) and set(c.axes) == set(rows)]
         if has_diagonal and len(rows) == 1 and rows[0].extent == index.extent:
-            classes.append(rows[0])  # row i is of class i
+            classes.append(rows[0])  # row i has class i
         for labels in dict.fromkeys(classes) if rows else ():
-            told = labels if isinstance(labels, ir.Index) else to_expr(labels)
-            row = ir.Add(tuple(substitute(term, {index: told}) for term in each))
+            label = labels if isinstance(labels, ir.Index) else to_expr(labels)
+            row = ir.Add(tuple(substitute(term, {index: label}) for term in each))
             ends: dict[str, ir.Expr] = {"none": row, "sum": ir.Reduce("sum", rows, ir.TRUE, row)}
             ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
             for end, loss in ends.items():
@@ -83,9 +84,9 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                         target = ops.TorchCall("torch.arange", (target,), device)
                         args.append(ops.Num(labels.extent))
                     else:
-                        target = ops.TorchCall(".long", (target,))  # torch takes no others
+                        target = ops.TorchCall(".long", (target,))  # torch requires int64
                         args.append(ops.arrange(labels, rows))
-                    call = _make_call(target, "" if end == "mean" else end)
+                    call = _write_call(target, "" if end == "mean" else end)
                     bare = ops.arrange(whole, made)
                     bare = bare if sign else negate(bare)
                     cell: ops.Op = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
@@ -94,26 +95,26 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _open_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
-    """The operation with steps that it alone reads written out, and positions wherever they are."""
+def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
+    """Inline plain steps with a single reader, and positions whoever reads them."""
     if isinstance(op, ops.Source):
-        inside = definitions.look(op)
-        opened = inside if isinstance(inside, ops.Iota) else definitions.open(op)
+        inside = definitions.definition_of(op)
+        opened = inside if isinstance(inside, ops.Iota) else definitions.inline_single_use(op)
         is_opened = opened is not op and isinstance(opened, (*PLAIN, ops.Take, ops.Iota))
-        return _open_entries(opened, definitions) if is_opened else op
-    return ops.with_args(op, tuple(_open_entries(arg, definitions) for arg in ops.args_of(op)))
+        return _inline_entries(opened, definitions) if is_opened else op
+    return ops.with_args(op, tuple(_inline_entries(arg, definitions) for arg in ops.args_of(op)))
 
 
-def _make_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
+def _write_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
     keywords = (("reduction", reduction),) if reduction else ()
     return ops.TorchCall(NAME, (ops.Given(0), target), keywords)
 
 
-def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The entropy of two classes by a logit; of others, and of weighted ones, one logarithm.
+def match_binary_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match the cross-entropy of two classes, or p softplus(-x) + q softplus(x) with any p and q.
 
-    p softplus(-x) + q softplus(x) = q x + (p + q) softplus(-x), which half precision has too few
-    digits for. Torch's own has no gradients by weights.
+    The latter is q x + (p + q) softplus(-x), with one logarithm; half precision has too few digits
+    for that form. Torch's loss has no gradients by weights, so it is used for p + q = 1 only.
     """
     if not isinstance(op, ops.Apply) or definitions.exact:
         return None
@@ -121,13 +122,13 @@ def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     match definitions.unwrap(op.args[0]):
         case ops.Reduction("sum" | "mean" as kind, arg, over) if op.function == "neg":
-            entropy = match_logits(ops.Apply("neg", (arg,), ops.axes_of(arg)), definitions)
+            entropy = match_binary_entropy(ops.Apply("neg", (arg,), ops.axes_of(arg)), definitions)
             return entropy and ops.arrange(ops.Reduction(kind, entropy, over), op.axes)
     terms = split_sum(op, definitions.unwrap)
     if len(terms) != 2:
         return None
     for first, second in (terms, terms[::-1]):
-        found, left = (_part_softplus(term.op, definitions) for term in (first, second))
+        found, left = (_split_softplus(term.op, definitions) for term in (first, second))
         if found is None or left is None:
             continue
         is_negative = first.negative is not found[2]
@@ -140,7 +141,7 @@ def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if {*find_true_axes(logits)} != {*op.axes}:
             continue
-        args = tuple(_spread(each, op.axes) for each in (logits, one, other))
+        args = tuple(_expand_to(each, op.axes) for each in (logits, one, other))
         soft = ops.TorchCall(LOGARITHM, GIVEN[:1])
         parts = ops.TorchCall("*", GIVEN[::2]), ops.TorchCall("+", GIVEN[1:]), soft
         name, call = LOGARITHM, ops.TorchCall("torch.addcmul", parts, (("value", -1),))
@@ -160,10 +161,10 @@ def match_logits(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _part_softplus(
+def _split_softplus(
     op: ops.Op, definitions: Definitions
 ) -> tuple[ops.Op, list[ops.Op], bool] | None:
-    """(the argument of the softplus that stands in a product, the other factors, the sign)."""
+    """Return (the argument of a softplus in a product, the other factors, is it negative)."""
     factors = split_product(op, definitions.unwrap)
     for k, factor in enumerate(factors.over if not factors.under else ()):
         others = [*factors.over[:k], *factors.over[k + 1 :]]
@@ -179,13 +180,13 @@ def _part_softplus(
 
 
 def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Half the square of a difference, and beyond a bound the line that goes on from there."""
+    """Match half the square of a difference, continued linearly beyond a bound."""
     match op:
-        case ops.Choose(condition, then, other, axes) if definitions.is_alone(op):
+        case ops.Choose(condition, then, other, axes) if definitions.is_only_reader(op):
             pass
         case _:
             return None
-    match definitions.spell(definitions.look(strip(condition))):
+    match definitions.inline_elementwise(definitions.definition_of(strip(condition))):
         case ops.Apply("<" | "<=", (ops.Apply("abs", (difference,)) as size, ops.Num(value))):
             bound = Polynomial.of(value).constant
         case _:
@@ -199,7 +200,7 @@ def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     half = ops.Apply("*", (square, ops.Num(ir.Number(Fraction(1, 2)))), difference.axes)
     line = ops.Apply("-", (size, ops.Num(ir.Number(bound / 2))), difference.axes)
     scaled = ops.Apply("/", (half, number), axes), ops.Apply("*", (line, number), axes)
-    given = definitions.spell(then), definitions.spell(other)
+    given = definitions.inline_elementwise(then), definitions.inline_elementwise(other)
     name, keyword = SMOOTH, "beta"
     if not (is_same(given[0], scaled[0]) and is_same(given[1], line)):
         name, keyword = HUBER, "delta"
@@ -207,21 +208,21 @@ def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None
     keywords = (NONE,) if bound == 1 else (NONE, (keyword, ops.Given(2)))
     call = ops.TorchCall(name, (ops.Given(0), ops.Given(1)), keywords)
-    args = tuple(_spread(part, axes) for part in parts)
+    args = tuple(_expand_to(part, axes) for part in parts)
     whole = ops.Choose(ops.Apply("<", (size, number), axes), *given, axes)
     return ops.Cell(call, args if bound == 1 else (*args, number), whole, axes)
 
 
 def _are_real(parts: Iterable[ops.Op]) -> bool:
-    """Are they tensors of real numbers?"""
+    """Whether all operands are real tensors."""
     return not any(
         isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) or ops.is_complex(p)
         for p in parts
     )
 
 
-def _spread(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """The operand as a tensor that has all these indices."""
+def _expand_to(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the operand as a tensor with all of the axes."""
     is_full = {*find_true_axes(op)} == {*axes}
     return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
 
@@ -233,7 +234,7 @@ CELLS = (
         "L = mean[b, c](y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
         refuses="x, y[B, C]; w[C]\n"
         "L = mean[b, c](w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c]))",
-        match=match_logits,
+        match=match_binary_entropy,
         lacks=LACKS,
     ),
     CellRule(
@@ -242,7 +243,7 @@ CELLS = (
         "z[b,c] = w[c] * y[b,c] * softplus(-x[b,c]) + (1 - y[b,c]) * softplus(x[b,c])",
         refuses="x, y[B, C]; w[C]\n"
         "z[b,c] = w[c] * y[b,c] * softplus(-x[b,c]) - (1 - y[b,c]) * softplus(x[b,c])",
-        match=match_logits,
+        match=match_binary_entropy,
         lacks=LACKS,
     ),
     CellRule(

@@ -1,7 +1,7 @@
-"""What cells are matched by: looking through names, and operations as algebra.
+"""Tools of the matchers: inlining of steps, equality of operations, sums and products as lists.
 
-A step that only one other reads may become part of a cell. Equality is decided by the normal form,
-so that a cell is known whichever way its parts are spelled.
+A step with a single reader may become part of a cell. Equality is decided by the algebra's normal
+form, so a match does not depend on how the parts are written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from derive.plan.steps import Step
 from derive.prove.definedness import to_key
 from derive.prove.terms import GivesUp
 
-# Of calls whose derivatives depend on the version of torch; a file is the same with all of them.
+# Note on calls whose derivatives depend on the version of torch, which a generated file does not.
 LACKS = "it may lack second and forward derivatives; what --no-cells builds has them"
-MOST_SPELLED = 1000  # operations of a step, written out with all it reads, that are looked through
+MOST_INLINED = 1000  # operations of a definition with everything it reads that may be inlined
 PLAIN = (
     ops.Source,
     ops.Num,
@@ -34,16 +34,16 @@ PLAIN = (
     ops.Cast,
     ops.Apply,
     ops.Reduction,
-)  # what the algebra looks into
+)  # operations that are inlined before terms are compared
 
 
 @dataclass(frozen=True, slots=True)
 class CellRule:
-    """A call of torch for several operations, and how it is found in a plan.
+    """A call of torch in place of several operations, and its matcher.
 
-    `computes` is a formula in the notation that becomes the call, `refuses` one that looks alike
-    and must not; tests build both. What the call `lacks` stands in the docstring of a file
-    that has it. A call that lowering makes itself has no match.
+    `computes` is a formula in the notation that becomes the call, `refuses` a similar one that must
+    not; tests build both. `lacks` lists the call's limitations, for the docstring of a generated
+    file that contains it. A call that lowering emits directly has no matcher.
     """
 
     call: str
@@ -54,9 +54,9 @@ class CellRule:
 
 
 class Definitions:
-    """The steps by name, and how often each is read."""
+    """The steps by name, the number of reads of each, and the options of matching."""
 
-    def __init__(  # noqa: PLR0913 - the steps, and what is known and asked of them
+    def __init__(  # noqa: PLR0913 - the steps, their context and the options
         self,
         steps: Sequence[Step],
         results: Sequence[ops.Op],
@@ -75,36 +75,43 @@ class Definitions:
         self.labels = {each.name: each.below for each in inputs if isinstance(each, ir.Tensor)}
         self.memory = memory
         self._reads = count_reads(steps, results)
-        self.refused: set[ops.Op] = set()  # sums that are known to hold no call
-        self._opened: dict[ops.Op, ops.Op] = {}
-        self._spelled: dict[str, int] = {}  # the operations of each step with all it reads
+        self.refused: set[ops.Op] = set()  # sums without a match, so that their parts are skipped
+        self._instances: dict[ops.Op, ops.Op] = {}
+        self._inlined_sizes: dict[str, int] = {}  # operations of each step with everything it reads
         for step in steps:
-            self._spelled[step.name] = sum(
-                self._spelled.get(part.name, 1) if isinstance(part, ops.Source) else 1
+            self._inlined_sizes[step.name] = sum(
+                self._inlined_sizes.get(part.name, 1) if isinstance(part, ops.Source) else 1
                 for part in ops.walk_ops(step.op)
             )
 
-    def open(self, op: ops.Op) -> ops.Op:
-        """What a name stands for, under the indices of its reader, if nothing else reads it."""
+    def inline_single_use(self, op: ops.Op) -> ops.Op:
+        """Return the definition of a name with a single reader, in the reader's indices.
+
+        Any other operation is returned as it is.
+        """
         while isinstance(op, ops.Source) and self._reads[op.name] == 1 and op.name in self.steps:
-            op = self._read(op)
+            op = self._instantiate(op)
         return op
 
-    def look(self, op: ops.Op) -> ops.Op:
-        """What a name stands for, whoever reads it; of what is too much to write out, the name."""
-        is_light = isinstance(op, ops.Source) and self._spelled.get(op.name, 0) <= MOST_SPELLED
-        return self._read(op) if is_light else op
+    def definition_of(self, op: ops.Op) -> ops.Op:
+        """Return the definition of a name with any number of readers, unless it is too large."""
+        is_light = (
+            isinstance(op, ops.Source) and self._inlined_sizes.get(op.name, 0) <= MOST_INLINED
+        )
+        return self._instantiate(op) if is_light else op
 
-    def _read(self, op: ops.Op) -> ops.Op:
+    def _instantiate(self, op: ops.Op) -> ops.Op:
         if not isinstance(op, ops.Source) or op.name not in self.steps:
             return op
-        if op not in self._opened:
+        if op not in self._instances:
             step = self.steps[op.name]
-            self._opened[op] = rename(step.op, dict(zip(step.axes, op.axes, strict=True)))
-        return self._opened[op]
+            self._instances[op] = rename_free_indices(
+                step.op, dict(zip(step.axes, op.axes, strict=True))
+            )
+        return self._instances[op]
 
-    def walk(self, op: ops.Op) -> Iterator[ops.Op]:
-        """The parts of an operation, and of the steps that it needs, each step once."""
+    def walk_parts(self, op: ops.Op) -> Iterator[ops.Op]:
+        """Yield the parts of an operation and of the steps it depends on, each step once."""
         seen: set[str] = set()
         waiting = [op]
         while waiting:
@@ -119,45 +126,44 @@ class Definitions:
                     waiting.append(self.steps[part.name].op)
 
     def is_varying(self, op: ops.Op) -> bool:
-        """Has each turn of a loop another one?"""
-        reads = {part.name for part in self.walk(op) if isinstance(part, ops.Source)}
+        """Whether the operation depends on a tensor that differs between iterations of the loop."""
+        reads = {part.name for part in self.walk_parts(op) if isinstance(part, ops.Source)}
         return bool(reads & self.varying)
 
     def unwrap(self, op: ops.Op) -> ops.Op:
-        """The same, without the order of its axes."""
-        op = self.open(op)
+        """Inline names with a single reader and strip permutations."""
+        op = self.inline_single_use(op)
         while isinstance(op, ops.Arrange):
-            op = self.open(op.arg)
+            op = self.inline_single_use(op.arg)
         return op
 
     def unwrap_small(self, op: ops.Op, wide: Collection[ir.Index]) -> ops.Op:
-        """The same; of names with fewer indices than `wide`, whoever reads them."""
+        """Unwrap the operation; also inline names that lack an index of `wide`."""
         while True:
             opened = self.unwrap(op)
             if isinstance(opened, ops.Source) and not set(wide) <= set(opened.axes):
-                opened = self.look(opened)
+                opened = self.definition_of(opened)
             if opened is op:
                 return op
             op = opened
 
     def count_reads(self, name: str) -> int:
-        """How often the results, and the steps that they need, read a name."""
+        """Count the reads of a name by the results and the steps they depend on."""
         return self._reads[name]
 
-    def spell(self, op: ops.Op, kept: Collection[str] = ()) -> ops.Op:
-        """The operation with elementwise steps and reductions written out where they are read.
-
-        Steps of other kinds stay names, and so do those that are `kept`.
-        """
-        opened = self._write_out(op)
+    def inline_elementwise(self, op: ops.Op, kept: Collection[str] = ()) -> ops.Op:
+        """Inline elementwise steps and reductions recursively, except the names in `kept`."""
+        opened = self._find_plain_definition(op)
         if isinstance(op, ops.Source) and opened is not None and op.name not in kept:
-            return self.spell(opened, kept)
-        return ops.with_args(op, tuple(self.spell(arg, kept) for arg in ops.args_of(op)))
+            return self.inline_elementwise(opened, kept)
+        return ops.with_args(
+            op, tuple(self.inline_elementwise(arg, kept) for arg in ops.args_of(op))
+        )
 
-    def is_alone(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
-        """Does nothing else read what `spell` opens, as far as it has the indices `wide`?"""
+    def is_only_reader(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
+        """Whether no others read the steps over `wide` that `inline_elementwise` inlines."""
         opened: dict[str, ops.Op] = {}
-        self._find_opened(op, opened)
+        self._collect_inlined(op, opened)
         inside = Counter(name for part in (op, *opened.values()) for name in _find_names(part))
         return all(
             inside[name] == self._reads[name]
@@ -165,29 +171,29 @@ class Definitions:
             if set(wide) <= set(ops.axes_of(part))
         )
 
-    def _find_opened(self, op: ops.Op, opened: dict[str, ops.Op]) -> None:
+    def _collect_inlined(self, op: ops.Op, opened: dict[str, ops.Op]) -> None:
         for part in ops.walk_ops(op):
-            step = self._write_out(part)
+            step = self._find_plain_definition(part)
             if (
                 isinstance(part, ops.Source)
                 and step is not None
                 and opened.get(part.name) is not step
             ):
                 opened[part.name] = step
-                self._find_opened(step, opened)
+                self._collect_inlined(step, opened)
 
-    def _write_out(self, op: ops.Op) -> ops.Op | None:
-        """What a name stands for, if it is plain; a diagonal is read from what is there."""
+    def _find_plain_definition(self, op: ops.Op) -> ops.Op | None:
+        """Return the definition of a name if it is plain; None if two axes are one index."""
         if not isinstance(op, ops.Source) or op.name not in self.steps:
             return None
-        opened = self.look(op)
+        opened = self.definition_of(op)
         if opened is op:
             return None
         return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
 
 
 def count_reads(steps: Sequence[Step], results: Sequence[ops.Op]) -> Counter[str]:
-    """How often each name is read by the results and by the steps that they need."""
+    """Count the reads of each name by the results and the steps they depend on."""
     found = Counter(name for op in results for name in _find_names(op))
     for step in reversed(steps):
         if step.name in found:
@@ -200,7 +206,10 @@ def _find_names(op: ops.Op) -> list[str]:
 
 
 def is_plain(op: ops.Op) -> bool:
-    """Is it made of elementwise operations, reductions, products of rows and of rows read alone?"""
+    """Whether an operation is made of elementwise operations, reductions and products of rows.
+
+    Gathers are allowed at the leaves.
+    """
     if isinstance(op, ops.Take) and not any(map(ops.args_of, ops.args_of(op))):
         return True
     is_here = isinstance(op, PLAIN) or _is_row_product(op)
@@ -211,8 +220,8 @@ def _is_row_product(op: ops.Op) -> bool:
     return isinstance(op, ops.Einsum) and len({frozenset(ops.axes_of(arg)) for arg in op.args}) == 1
 
 
-def rename(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
-    """The operation under other free indices; its bound ones give way."""
+def rename_free_indices(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
+    """Rename the free indices of an operation; bound indices in conflict are renamed apart."""
     coming = {index.name for index in new.values()}
     inner = {i for part in ops.walk_ops(op) for i in ops.axes_of(part)} - {*new}
     taken = coming | {i.name for i in inner} | {i.name for i in new}
@@ -223,16 +232,16 @@ def rename(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
     return ops.rename_indices(op, new)
 
 
-STEPS = 4000  # of the normal form: what takes more does not count as equal
+STEPS = 4000  # the most steps of the normal form; longer expressions compare as unequal
 
 
 def is_same(one: ops.Op, other: ops.Op) -> bool:
-    """Are both equal for all sizes, as far as the normal form tells?"""
+    """Whether both operations are equal at all sizes. Sound, not complete."""
     return one is other or is_equal(to_expr(one), to_expr(other))
 
 
 def is_equal(one: ir.Expr, other: ir.Expr) -> bool:
-    """The same of their meanings."""
+    """Whether both expressions are equal at all sizes. Sound, not complete."""
     key = _to_key(one)
     return key is not None and key == _to_key(other)
 
@@ -246,37 +255,37 @@ def _to_key(expr: ir.Expr) -> str | None:
 
 
 def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
-    """Its axes as they lie in memory, the closest one last; those of one place as they stand."""
+    """Return the axes by decreasing stride; ties keep their order."""
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     return tuple(sorted(strides, key=lambda index: -strides[index]))
 
 
 def strip(op: ops.Op) -> ops.Op:
-    """The operation without the order of its axes."""
+    """Return the operand below any permutations and added axes of size 1."""
     return strip(op.arg) if isinstance(op, ops.Arrange) else op
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A term of a sum."""
+    """A term of a sum, and its sign."""
 
     op: ops.Op
     negative: bool = False
 
 
-def split_sum(op: ops.Op, see: Callable[[ops.Op], ops.Op]) -> tuple[Signed, ...]:
-    """The terms; `see` looks through the names that may be opened."""
-    match see(op):
+def split_sum(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> tuple[Signed, ...]:
+    """Return the terms of a sum; `inline` resolves names."""
+    match inline(op):
         case ops.Apply("+", (one, other)):
-            return (*split_sum(one, see), *split_sum(other, see))
+            return (*split_sum(one, inline), *split_sum(other, inline))
         case ops.Apply("-", (one, other)):
-            return (*split_sum(one, see), *_turn(split_sum(other, see)))
+            return (*split_sum(one, inline), *_negate_terms(split_sum(other, inline)))
         case ops.Apply("neg", (arg,)):
-            return _turn(split_sum(arg, see))
+            return _negate_terms(split_sum(arg, inline))
     return (Signed(strip(op)),)
 
 
-def _turn(terms: Sequence[Signed]) -> tuple[Signed, ...]:
+def _negate_terms(terms: Sequence[Signed]) -> tuple[Signed, ...]:
     return tuple(Signed(term.op, not term.negative) for term in terms)
 
 
@@ -285,7 +294,7 @@ def _count_axes(term: Signed) -> int:
 
 
 def join_sum(terms: Sequence[Signed], order: tuple[ir.Index, ...]) -> ops.Op:
-    """The terms added up, those of few indices first, so that few entries are added."""
+    """Return the sum of the terms, those with few indices first to save additions."""
     total, *others = sorted(terms, key=_count_axes)
     for term in others:
         pair = (term, total) if _count_axes(term) > _count_axes(total) else (total, term)
@@ -297,33 +306,33 @@ def join_sum(terms: Sequence[Signed], order: tuple[ir.Index, ...]) -> ops.Op:
 
 @dataclass(slots=True)
 class Factors:
-    """A product: what is multiplied, what divides, the sign."""
+    """The factors of a product, its divisors, and its sign."""
 
     over: list[ops.Op] = field(default_factory=list)
     under: list[ops.Op] = field(default_factory=list)
     negative: bool = False
 
 
-def split_product(op: ops.Op, see: Callable[[ops.Op], ops.Op]) -> Factors:
-    """The factors; `see` looks through the names that may be opened."""
+def split_product(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> Factors:
+    """Return the factors of a product; `inline` resolves names."""
     found = Factors()
-    _sort_factor(op, found, see, is_under=False)
+    _sort_factor(op, found, inline, is_under=False)
     return found
 
 
 def _sort_factor(
-    op: ops.Op, found: Factors, see: Callable[[ops.Op], ops.Op], *, is_under: bool
+    op: ops.Op, found: Factors, inline: Callable[[ops.Op], ops.Op], *, is_under: bool
 ) -> None:
-    match see(op):
+    match inline(op):
         case ops.Apply("*", (one, other)):
-            _sort_factor(one, found, see, is_under=is_under)
-            _sort_factor(other, found, see, is_under=is_under)
+            _sort_factor(one, found, inline, is_under=is_under)
+            _sort_factor(other, found, inline, is_under=is_under)
         case ops.Apply("/", (one, other)):
-            _sort_factor(one, found, see, is_under=is_under)
-            _sort_factor(other, found, see, is_under=not is_under)
+            _sort_factor(one, found, inline, is_under=is_under)
+            _sort_factor(other, found, inline, is_under=not is_under)
         case ops.Apply("neg", (arg,)):
             found.negative = not found.negative
-            _sort_factor(arg, found, see, is_under=is_under)
+            _sort_factor(arg, found, inline, is_under=is_under)
         case ops.Apply("rsqrt", (arg,)):
             root = ops.Apply("sqrt", (arg,), ops.axes_of(arg))
             (found.over if is_under else found.under).append(root)
@@ -336,7 +345,7 @@ def _sort_factor(
 
 
 def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """The factors multiplied, numbers last; None where there are none."""
+    """Return the product of the factors, numbers last; None without factors."""
     ordered = sorted(factors, key=lambda op: isinstance(op, ops.Num))
     return (
         reduce(lambda one, other: ops.combine("*", (one, other), order), ordered)
@@ -346,15 +355,15 @@ def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.
 
 
 def divide(op: ops.Op, under: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
-    """The operation over each of the divisors."""
+    """Return the operation divided by each divisor in turn."""
     return reduce(lambda one, other: ops.combine("/", (one, other), order), under, op)
 
 
 def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[ops.Op, Fraction]:
-    """(the term without its sign and its constant factors, those): c * 2 as c and 2.
+    """Return (the term without its sign and constant factors, the constant): c * -2 as c and -2.
 
-    A number over sizes or scalars is no constant: torch takes no tensor for one, and a traced
-    graph would fix it. With definitions, names are looked through.
+    Expressions of sizes or scalars are not constants: torch accepts no tensor in their place, and
+    tracing would freeze their values. With definitions, names with a single reader are inlined.
     """
     number = Fraction(-1 if term.negative else 1)
     op = term.op

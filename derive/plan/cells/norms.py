@@ -1,11 +1,14 @@
-"""(x - mean x) / sqrt(var x + eps) is torch's layer_norm, x / sqrt(mean x**2 + eps) its rms_norm.
+"""Norms: (x - mean x) / sqrt(var x + eps), and x / sqrt(mean x**2 + eps).
 
-Ba, Kiros, Hinton 2016, eq. 4; Zhang, Sennrich 2019, eq. 4. A weight and a bias over the indices
-that are normalised go with it. Where the entries that are normalised together lie apart, and have
-but one index in common, it is a batch_norm (Ioffe, Szegedy 2015); with a weight for each part of
-what is normalised a group_norm (Wu, He 2018), with one for each of these an instance_norm, which
-is traced for any number of them. All compute in float32 what they are given in half
-precision. Channels that are scaled and shifted alone are a batch_norm by known moments, one pass.
+    layer_norm       the normalised entries are contiguous          Ba, Kiros, Hinton 2016, eq. 4
+    rms_norm         the same, by the mean square                   Zhang, Sennrich 2019, eq. 4
+    batch_norm       all indices but one are normalised             Ioffe, Szegedy 2015
+    group_norm       a weight for each channel within a group       Wu, He 2018
+    instance_norm    a group_norm whose groups are single channels
+
+A weight and a bias are part of the call. Torch computes half precision in float32. An instance_norm
+can be traced for any number of channels. A tensor that is scaled and shifted per channel, without
+being normalised, is a batch_norm with given moments, in one pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,9 +46,9 @@ TWO = ir.Number(Fraction(2))
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What is normalised, over which indices, and the number under the root.
+    """A normalised tensor, the indices it is normalised over, and the epsilon.
 
-    The indices in `filled` have to have a position. It is negative where mean x - x is read.
+    The call fails if an index in `filled` has extent 0. `negative`: the formula has mean x - x.
     """
 
     call: str
@@ -57,7 +60,7 @@ class Norm:
 
 
 def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product with a normalised factor, and what is added to it."""
+    """Match a product with a normalised factor, and a bias added to it."""
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/", "neg"}:
         return None
     terms = split_sum(op, definitions.unwrap)
@@ -72,18 +75,18 @@ def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
-    """The norm in a product; its two factors go out of it."""
+    """Return the norm in a product and remove its two factors from the product."""
     for root in factors.under:
         if not isinstance(root, ops.Apply) or root.function != "sqrt":
             continue
-        spread, eps = _split_number(root.args[0], definitions)
+        spread, eps = _split_epsilon(root.args[0], definitions)
         if eps is None:
             continue
         for factor in factors.over:
             over = tuple(i for i in ops.axes_of(factor) if i not in ops.axes_of(spread))
             if not over or len(ops.axes_of(factor)) != len(over) + len(ops.axes_of(spread)):
                 continue
-            norm = _name_norm(factor, spread, over, eps, definitions)
+            norm = _classify_norm(factor, spread, over, eps, definitions)
             if norm is not None:
                 factors.over.remove(factor)
                 factors.under.remove(root)
@@ -91,9 +94,9 @@ def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
     return None
 
 
-def _split_number(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Expr | None]:
-    """(what stands under the root, the number that is added to it), None for other numbers."""
-    terms = split_sum(op, lambda part: definitions.look(strip(part)))
+def _split_epsilon(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Expr | None]:
+    """Return (the variance under the root, epsilon); None unless it is a constant or a scalar."""
+    terms = split_sum(op, lambda part: definitions.definition_of(strip(part)))
     numbers = [term for term in terms if isinstance(term.op, ops.Num)]
     others = [term for term in terms if not isinstance(term.op, ops.Num)]
     if not others:
@@ -111,23 +114,23 @@ def _split_number(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Expr
     return rest, None
 
 
-def _name_norm(
+def _classify_norm(
     factor: ops.Op,
     spread: ops.Op,
     over: tuple[ir.Index, ...],
     eps: ir.Expr,
     definitions: Definitions,
 ) -> Norm | None:
-    """The norm, if the factor is x - mean x or its negative and what is spread var x.
-
-    Or if they are x and mean x**2.
-    """
+    """Return the norm if (factor, spread) is (x - mean x, var x) or (x, mean x**2), up to sign."""
     for arg in dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)):
         stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
         axes = ops.axes_of(stored)
-        is_close = set(axes[-len(over) :]) == {*over}  # along these its entries lie side by side
+        is_close = set(axes[-len(over) :]) == {*over}  # the normalised entries are contiguous
         kept = ops.find_reads(arg)
-        centred, deviation = definitions.spell(factor, kept), definitions.spell(spread, kept)
+        centred, deviation = (
+            definitions.inline_elementwise(factor, kept),
+            definitions.inline_elementwise(spread, kept),
+        )
         mean, square = ops.Reduction("mean", arg, over), ops.combine("*", (arg, arg), axes)
         difference = ops.combine("-", (arg, mean), axes)
         ways = (difference, negate(difference))
@@ -137,7 +140,8 @@ def _name_norm(
             negative = not found[0]
             if is_close:
                 return Norm(LAYER, stored, axes[-len(over) :], eps, negative=negative)
-            is_batch = len(over) == len(axes) - 1 and eps is not ir.ZERO  # torch has 0 for 0 / 0
+            # without epsilon torch returns 0 for 0 / 0
+            is_batch = len(over) == len(axes) - 1 and eps is not ir.ZERO
             return Norm(BATCH, stored, over, eps, negative=negative) if is_batch else None
         is_square = is_close and is_same(deviation, ops.Reduction("mean", square, over))
         if is_square and is_same(centred, arg):
@@ -148,13 +152,13 @@ def _name_norm(
 def _find_tensors(
     op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
 ) -> Iterator[ops.Op]:
-    """The tensors with all of the axes that it is made from, the first ones first."""
+    """Yield the real tensors over all of the axes that the operation depends on, sources first."""
     for part in ops.walk_ops(op):
         bare = part.arg if isinstance(part, ops.Unflatten) else part
         if not isinstance(bare, ops.Source) or bare.kind != "real":
             continue
         if set(ops.axes_of(part)) == set(axes):
-            step = definitions.look(part)
+            step = definitions.definition_of(part)
             if step is not part:
                 yield from _find_tensors(step, axes, definitions)
             yield part
@@ -163,7 +167,7 @@ def _find_tensors(
 def _make_cell(
     norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """The call with the weight and the bias that fit it, and what is left around it."""
+    """Return the call with the weight and the bias that fit it, inside the remaining factors."""
     rest = list(others)
     affine = _find_affine(norm, [*factors.over, *(term.op for term in rest)])
     weight = next((op for op in factors.over if set(ops.axes_of(op)) == {*affine}), None)
@@ -177,15 +181,14 @@ def _make_cell(
             bias = able[0].op
             rest.remove(able[0])
     if norm.call == LAYER and affine != norm.over:
-        is_single = (
-            not {*affine} & {*norm.over} and norm.eps is not ir.ZERO
-        )  # torch has 0 for 0 / 0
+        # without epsilon torch returns 0 for 0 / 0
+        is_single = not {*affine} & {*norm.over} and norm.eps is not ir.ZERO
         norm = replace(norm, call=INSTANCE if is_single else GROUP)
     affines = {"weight": weight, "bias": bias}
     given = {name: ops.arrange(op, affine) for name, op in affines.items() if op is not None}
-    result = (_write_merged if norm.call in {BATCH, GROUP, INSTANCE} else _write_call)(
-        norm, affine, given
-    )
+    result = (
+        _write_channel_call if norm.call in {BATCH, GROUP, INSTANCE} else _write_trailing_call
+    )(norm, affine, given)
     over = join_product(factors.over, order)
     if over is not None:
         result = ops.combine("*", (result, over), order)
@@ -194,10 +197,11 @@ def _make_cell(
 
 
 def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
-    """The indices that a weight and a bias have, if there are any.
+    """Return the indices of the weight and the bias.
 
-    Those are what a batch keeps and what a layer normalises, or else the last index that is kept,
-    which counts groups, and the first ones in a group.
+    For a batch_norm these are the kept indices, for a layer_norm the normalised ones. For a
+    group_norm they are the last kept index, which counts the groups, and the leading normalised
+    ones, the channels of a group.
     """
     kept = tuple(i for i in ops.axes_of(norm.arg) if i not in norm.over)
     if norm.call == BATCH:
@@ -210,8 +214,10 @@ def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
     return tuple(i for i in ops.axes_of(norm.arg) if i in fits)
 
 
-def _write_call(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]) -> ops.Op:
-    """The call on tensors whose normalised indices stand last."""
+def _write_trailing_call(
+    norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]
+) -> ops.Op:
+    """Return the call of a norm over the last axes: layer_norm or rms_norm."""
     axes = (*(i for i in ops.axes_of(norm.arg) if i not in affine), *affine)
     args: list[ops.Op] = [ops.arrange(norm.arg, axes), *(ops.Num(index.extent) for index in affine)]
     plain: tuple[ops.Operand, ...] = (
@@ -223,16 +229,18 @@ def _write_call(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, op
     args += [*given.values(), ops.Num(norm.eps)]
     bare = ops.TorchCall(norm.call, plain, (("eps", eps),))
     call = ops.TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
-    whole = _spell(norm, args[0], axes)
+    whole = _write_reference(norm, args[0], axes)
     for name, part in given.items():
         whole = ops.combine(SIGNS[name], (whole, part), axes)
-    return _choose(norm, tuple(args), (bare, call), places, whole)
+    return _choose_call(norm, tuple(args), (bare, call), places, whole)
 
 
-def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]) -> ops.Op:
-    """The call on a tensor whose second place has the indices of the weight and the bias.
+def _write_channel_call(
+    norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]
+) -> ops.Op:
+    """Return the call of a norm with channels on the second axis: batch, group or instance.
 
-    Indices are merged there and before.
+    The indices of the channels are flattened into one axis, and so are those before them.
     """
     axes = ops.axes_of(norm.arg)
     start = axes.index(affine[0])
@@ -261,7 +269,7 @@ def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, 
     made = ops.axes_of(inner)
     kept = affine if norm.call == BATCH else made[:2]
     over = tuple(i for i in made if i not in kept)
-    whole = _spell(replace(norm, over=over), inner, made)
+    whole = _write_reference(replace(norm, over=over), inner, made)
     for name, part in given.items():
         each = ops.Unflatten(part, 0, affine) if len(affine) > 1 else part
         whole = ops.combine(SIGNS[name], (whole, each), made)
@@ -272,24 +280,25 @@ def _write_merged(norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, 
         name: ops.Pick(place, after) if after[1:] else place for name, place in places.items()
     }
     batch = axes[:start] if norm.call == INSTANCE else ()
-    norm = replace(norm, filled=(*batch, *affine, *norm.over))  # or it fails, or its slope is nan
-    result = _choose(norm, args, (write({}), write(places)), aligned, whole)
+    # with an extent of 0 torch raises, or returns nan gradients
+    norm = replace(norm, filled=(*batch, *affine, *norm.over))
+    result = _choose_call(norm, args, (write({}), write(places)), aligned, whole)
     if len(affine) > 1:
         result = ops.Unflatten(result, 1, affine)
     return ops.Unflatten(result, 0, axes[:start]) if start > 1 else result
 
 
-def _choose(
+def _choose_call(
     norm: Norm,
     args: tuple[ops.Op, ...],
     calls: tuple[ops.TorchCall, ops.TorchCall],
     places: Mapping[str, ops.Operand],
     whole: ops.Op,
 ) -> ops.Op:
-    """The second call, with weight and bias, or the first one with these after it.
+    """Return the call with weight and bias; in half precision the call without, then both applied.
 
-    On a CPU torch adds up the gradients of weight and bias in their own dtype, which is too narrow
-    if that is half precision: there they come after the call.
+    On a CPU torch accumulates the gradients of weight and bias in their own dtype, which loses too
+    many digits in half precision.
     """
     bare, call = calls
     axes = ops.axes_of(whole)
@@ -305,8 +314,8 @@ def _choose(
     return ops.Cell(call, args, whole, axes, when, scratch=scratch, filled=norm.filled)
 
 
-def _spell(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """The operations that the call stands for, without weight and bias."""
+def _write_reference(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the operations equivalent to the call, without weight and bias."""
     if norm.call != RMS:
         above: ops.Op = ops.combine("-", (arg, ops.Reduction("mean", arg, norm.over)), axes)
         below: ops.Op = ops.Reduction("var", arg, norm.over)
@@ -320,15 +329,15 @@ def _spell(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
 
 
 def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A tensor that is scaled and shifted along one index, as a batch_norm by known moments is.
+    """Match a tensor scaled and shifted along one index: a batch_norm with given moments.
 
-    (x - m) * a + b is x * a + (b - m * a), which half precision has too few digits for. Where the
-    index is the last one, an addcmul is as fast.
+    (x - m) * a + b is computed as x * a + (b - m * a), for which half precision has too few digits.
+    Where the index is the last one, an addcmul is as fast.
     """
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
         return None
     axes = op.axes
-    wide, shifts = _part_wide(split_sum(op, definitions.unwrap), axes)
+    wide, shifts = _split_wide_term(split_sum(op, definitions.unwrap), axes)
     if wide is None:
         return None
     found = split_product(wide.op, definitions.unwrap)
@@ -336,7 +345,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if len(large) != 1:
         return None
     scales = [factor for factor in found.over if factor not in large]
-    inner, offsets = _part_wide(split_sum(large[0], definitions.unwrap), axes)
+    inner, offsets = _split_wide_term(split_sum(large[0], definitions.unwrap), axes)
     arg, is_turned = (inner.op, inner.negative) if inner else (large[0], False)
     small = (*scales, *found.under, *(each.op for each in (*shifts, *offsets)))
     channels = tuple(dict.fromkeys(i for part in small for i in find_true_axes(part)))
@@ -351,7 +360,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     place = stored.index(channels[0])
     args = [ops.flatten(arg, 0, place - 1) if place > 1 else arg, scale]
     made, whole, shift = ops.axes_of(args[0]), args[0], list[ops.Operand]()
-    if offsets:  # of x - m, or of -(x - m)
+    if offsets:  # m in x - m, or in -(x - m)
         args.append(join_sum([Signed(o.op, o.negative is is_turned) for o in offsets], channels))
         whole = ops.combine("-", (whole, args[2]), made)
         shift.append(ops.TorchCall("*", (ops.Given(2), ops.Given(1))))
@@ -373,10 +382,10 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(result, axes)
 
 
-def _part_wide(
+def _split_wide_term(
     terms: Sequence[Signed], axes: tuple[ir.Index, ...]
 ) -> tuple[Signed | None, list[Signed]]:
-    """(the one term that has all indices, the others), or None and no others."""
+    """Return (the only term with all indices, the other terms), else (None, [])."""
     wide = [term for term in terms if {*find_true_axes(term.op)} == {*axes}]
     return (wide[0], [t for t in terms if t is not wide[0]]) if len(wide) == 1 else (None, [])
 

@@ -1,10 +1,14 @@
-"""Elementwise functions of torch that do in one pass what several operations do.
+"""Elementwise functions of torch that replace several operations by one pass.
 
-where(x > 0, x, slope x) is leaky_relu (Maas, Hannun, Ng 2013); torch takes a number as slope and no
-tensor, and a scalar may be either. d_i [i = j] is the diagonal that diag_embed makes, x_ij where
-i != j and else d_i what diagonal_scatter does, as x_ij + d_i [i = j] is, x_ij [j <= i + c] a
-triangle, x y + z an addcmul, x + 2 y an add. Of integers t_n, x_nc where c != t_n and else r_n is
-what scatter makes, x_nc + [c = t_n] what scatter_add does.
+    leaky_relu          where(x > 0, x, slope x)             Maas, Hannun, Ng 2013
+    diag_embed          d_i [i = j]
+    diagonal_scatter    where(i = j, d_i, x_ij), and x_ij + d_i [i = j]
+    tril, triu          x_ij [j <= i + c]
+    addcmul, add        x y + z, x + 2 y
+    scatter             where(c = t_n, r_n, x_nc) for integers t_n
+    scatter_add         x_nc + [c = t_n]
+
+The slope of leaky_relu must be a number. A scalar may also be a tensor, so it gets a condition.
 """
 
 from fractions import Fraction
@@ -19,13 +23,13 @@ from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.product import split_sign
 
 GIVEN = tuple(map(ops.Given, range(4)))
-LONG = 16  # entries of the last index from which addcmul takes half the time if one tensor lacks it
+LONG = 16  # extent of the last index from which addcmul pays even if an operand lacks that index
 TWO = ir.Number(Fraction(2))
 LEAKY = "torch.nn.functional.leaky_relu"
 
 
 def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The choice between a tensor and its multiple by a number, by its sign."""
+    """Match a choice between a tensor and its multiple, by the sign of the tensor."""
     match op:
         case ops.Choose(condition, then, ops.Apply("*", (one, other)), axes):
             pass
@@ -46,7 +50,7 @@ def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """What is 0 beyond a line along the diagonal of two indices."""
+    """Match a tensor that is set to 0 above or below a diagonal of two indices."""
     match op:
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             pass
@@ -56,13 +60,13 @@ def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             where = False
         case _:
             return None
-    triangle, axes = definitions.look(strip(mask)), ops.axes_of(op)
+    triangle, axes = definitions.definition_of(strip(mask)), ops.axes_of(op)
     if not isinstance(triangle, ops.Triangle) or ops.is_boolean(arg) or ops.is_integral(arg):
         return None
     ends, offset, upper = (triangle.rows, triangle.columns), triangle.offset, triangle.upper
     if not set(ends) <= set(find_true_axes(arg)) or set(ops.axes_of(arg)) != set(axes):
         return None
-    if where:  # what is beyond the line is kept
+    if where:  # the mask marks the zeros: complement the triangle
         offset = (Polynomial.of(offset) + Polynomial.of(-1 if upper else 1)).to_expr()
         upper = not upper
     strides = dict(zip(ops.axes_of(arg), find_strides(arg, definitions.memory), strict=True))
@@ -76,7 +80,7 @@ def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     whole = ops.Fill(arg, mask, ops.Num(ir.ZERO), False)
     step = 1
     scratch: tuple[tuple[ir.Index, ...], ...] = ()
-    for index in reversed(inner):  # torch makes a copy of what does not lie in this order
+    for index in reversed(inner):  # torch copies an operand that is not contiguous in this order
         if strides[index] != step and definitions.memory.extent(index) > 1:
             scratch = (inner,)
         step *= definitions.memory.extent(index)
@@ -84,11 +88,13 @@ def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(cell, axes)
 
 
-def find_equal(mask: ops.Op, definitions: Definitions) -> tuple[str, ir.Index, ir.Index] | None:
-    """The relation, == or !=, between two indices of one extent."""
-    match definitions.look(strip(mask)):
+def match_index_equality(
+    mask: ops.Op, definitions: Definitions
+) -> tuple[str, ir.Index, ir.Index] | None:
+    """Return (== or !=, row, column) if the mask compares two indices of one extent."""
+    match definitions.definition_of(strip(mask)):
         case ops.Apply("==" | "!=" as relation, (left, right)):
-            row, column = (definitions.look(strip(side)) for side in (left, right))
+            row, column = (definitions.definition_of(strip(side)) for side in (left, right))
         case _:
             return None
     if (
@@ -103,12 +109,12 @@ def find_equal(mask: ops.Op, definitions: Definitions) -> tuple[str, ir.Index, i
 
 
 def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """What has one of two indices, or none, where they are equal, and else 0."""
+    """Match a value over at most one of two indices where these are equal, 0 elsewhere."""
     match op:
         case ops.Choose(mask, then, ops.Num(other), axes) if other is ir.ZERO and not isinstance(
             then, ops.Num
         ):
-            found, then = find_equal(mask, definitions), strip(then)
+            found, then = match_index_equality(mask, definitions), strip(then)
         case _:
             return None
     if found is None or found[0] == "!=":
@@ -122,16 +128,16 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     arg = ops.arrange(then, (*(i for i in rest if i in ops.axes_of(then)), *own))
     if ops.axes_of(arg) != (*rest, kept):
         arg = ops.Expand(arg, (*rest, kept))
-    places = sorted(map(axes.index, ends))  # a result that lies as it is read needs no copy
+    places = sorted(map(axes.index, ends))  # place the diagonal directly, without a permutation
     is_last = places == [len(axes) - 2, len(axes) - 1]
     keywords = () if is_last else (("dim1", places[0]), ("dim2", places[1]))
     call = ops.TorchCall("torch.diag_embed", (ops.Given(0),), keywords)
     return ops.Cell(call, (arg,), op, axes, volume=axes)
 
 
-def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """What has another value where two of its indices are equal."""
-    choice, added = _read_choice(op), _read_added(op)
+def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a tensor with other values where two of its indices are equal."""
+    choice, added = _split_choice(op), _split_masked_addend(op)
     if choice is not None:
         mask, *pieces = choice
     elif added is not None:
@@ -143,7 +149,7 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         pieces = [ops.Apply(sign, (arg, then), ops.axes_of(op)), arg]
     else:
         return None
-    found, axes = find_equal(mask, definitions), ops.axes_of(op)
+    found, axes = match_index_equality(mask, definitions), ops.axes_of(op)
     if found is None:
         return None
     other, arg = pieces if found[0] == "==" else pieces[::-1]
@@ -154,20 +160,20 @@ def match_exchanged(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     given = _read_diagonal(other, ends, kept)
     if given is None or ops.axes_of(arg) != axes:
         return None
-    given = _widen(given, kept)
+    given = _expand_to(given, kept)
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
-    # torch keeps the strides of what it is given, and entries may share a place in memory there
+    # torch copies the strides of the operand, in which entries may overlap
     dense = GIVEN[0] if is_made else ops.TorchCall(".contiguous", GIVEN[:1])
     places = dims if len(axes) > 2 else ()
     call = ops.TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
     chosen = other if isinstance(other, ops.Num) else ops.arrange(other, axes)
-    whole = ops.Choose(spell_equal(row, column, axes), chosen, arg, axes)
+    whole = ops.Choose(write_equality_mask(row, column, axes), chosen, arg, axes)
     return ops.Cell(call, (arg, given), whole, axes, volume=axes)
 
 
-def _read_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
-    """(a mask, what stands where it holds, what stands elsewhere)."""
+def _split_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
+    """Return (the mask, the value where it is True, the value elsewhere)."""
     match op:
         case ops.Fill(arg, mask, value, where):
             return (mask, value, arg) if where else (mask, arg, value)
@@ -176,8 +182,8 @@ def _read_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
     return None
 
 
-def _read_added(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
-    """(a mask, what is added where it holds, what that is added to)."""
+def _split_masked_addend(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
+    """Return (the mask, the value added where it is True, the other term) of a sum."""
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"}:
         return None
     is_less = op.function == "-"
@@ -191,11 +197,11 @@ def _read_added(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
     return None
 
 
-def match_labelled(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """What has another value at one place of an index, which an integer tells for each row."""
-    choice, added = _read_choice(op), _read_added(op)
+def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a tensor whose entry at an integer label in each row is replaced or added to."""
+    choice, added = _split_choice(op), _split_masked_addend(op)
     parts = choice or added
-    found = None if parts is None else _find_label(parts[0], definitions)
+    found = None if parts is None else _match_label_equality(parts[0], definitions)
     if parts is None or found is None:
         return None
     relation, column, labels = found
@@ -206,42 +212,44 @@ def match_labelled(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if {*find_true_axes(arg)} != {*axes} or ops.is_boolean(arg) or ops.is_integral(arg):
         return None
     if not {*labels.axes, *ops.axes_of(value)} <= {*kept} or _has_scalar(value):
-        return None  # torch takes a number, and a scalar may be a tensor
+        return None  # torch requires a number, and a scalar may be a tensor
     if choice is None and relation == "!=":
         return None
     behind = (*(":" for _ in axes[:at]), None)
-    place = ops.Pick(ops.TorchCall(".long", GIVEN[1:2]), behind)  # torch takes no others
+    place = ops.Pick(ops.TorchCall(".long", GIVEN[1:2]), behind)  # torch requires int64
     new = GIVEN[2] if is_number else ops.Pick(GIVEN[2], behind)
     name = "torch.scatter" if added is None else "torch.scatter_add"
     args = (
         ops.arrange(arg, axes),
-        _widen(labels, kept),
-        value if is_number else _widen(value, kept),
+        _expand_to(labels, kept),
+        value if is_number else _expand_to(value, kept),
     )
     call = ops.TorchCall(name, (GIVEN[0], at, place, new))
     return ops.Cell(call, args, op, axes, volume=axes)
 
 
 def _has_scalar(op: ops.Op) -> bool:
-    """Is it a number with a scalar in it?"""
+    """Whether the operation is a number that contains a scalar."""
     parts = walk(op.value) if isinstance(op, ops.Num) else ()
     return any(isinstance(part, ir.Scalar) for part in parts)
 
 
-def _widen(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """The same over more axes."""
+def _expand_to(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the operation over all of the axes, permuted or expanded."""
     return ops.arrange(op, axes) if {*ops.axes_of(op)} == {*axes} else ops.Expand(op, axes)
 
 
-def _find_label(mask: ops.Op, definitions: Definitions) -> tuple[str, ir.Index, ops.Source] | None:
-    """The relation, == or !=, of an index to integers that are places of it."""
-    match definitions.look(strip(mask)):
+def _match_label_equality(
+    mask: ops.Op, definitions: Definitions
+) -> tuple[str, ir.Index, ops.Source] | None:
+    """Return (== or !=, index, labels) if the mask compares an index with bounded integers."""
+    match definitions.definition_of(strip(mask)):
         case ops.Apply("==" | "!=" as relation, (left, right)):
             pass
         case _:
             return None
     for one, other in ((left, right), (right, left)):
-        place, labels = definitions.look(strip(one)), strip(other)
+        place, labels = definitions.definition_of(strip(one)), strip(other)
         if not isinstance(place, ops.Iota) or not isinstance(labels, ops.Source):
             continue
         below = definitions.labels.get(labels.name)
@@ -250,10 +258,11 @@ def _find_label(mask: ops.Op, definitions: Definitions) -> tuple[str, ir.Index, 
     return None
 
 
-def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum over two indices that differ, of what lies in memory as their matrix: of a view.
+def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a sum over i != j of a matrix that is contiguous: the sum of a view.
 
-    Without its first entry the rest are rows of one more, which end with one where both are equal.
+    Without its first entry, the flat matrix of N**2 entries has N - 1 rows of N + 1, each of which
+    ends with an entry of the diagonal.
     """
     match op:
         case ops.Reduction("sum", ops.Apply("exp", (filled,)), over):
@@ -262,14 +271,14 @@ def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             is_exp = False
         case _:
             return None
-    match _read_choice(filled):
+    match _split_choice(filled):
         case (mask, then, ops.Num(value)):
             is_left = True
         case (mask, ops.Num(value), then):
             is_left = False
         case _:
             return None
-    found = find_equal(mask, definitions)
+    found = match_index_equality(mask, definitions)
     if value is not (ir.MINUS_INFINITY if is_exp else ir.ZERO) or found is None:
         return None
     if (found[0] == "!=") is not is_left:
@@ -287,7 +296,7 @@ def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     kept = tuple(i for i in axes if i not in over)
     inner = (*kept, *(i for i in axes if i in over and i not in ends), row, column)
     then = ops.arrange(then, inner)
-    every = ops.Choose(spell_equal(row, column, inner), ops.Num(ir.ZERO), then, inner)
+    every = ops.Choose(write_equality_mask(row, column, inner), ops.Num(ir.ZERO), then, inner)
     whole = ops.Reduction("sum", every, inner[len(kept) :])
     rows = ops.Pick(ops.TorchCall(".flatten", (GIVEN[0], -2)), ("...", "1:"))
     length = ops.Num((Polynomial.of(column.extent) + Polynomial.of(1)).to_expr())
@@ -298,8 +307,8 @@ def match_unequal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(cell, ops.axes_of(op))
 
 
-def spell_equal(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """The mask of where two indices are equal."""
+def write_equality_mask(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the mask that is True where two indices are equal."""
     ends = (row, column)
     one, other = (ops.Arrange(ops.Iota(index), ends) for index in ends)
     return ops.arrange(ops.Apply("==", (one, other), ends), axes)
@@ -308,7 +317,7 @@ def spell_equal(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> 
 def _read_diagonal(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], kept: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """An elementwise value where two indices are equal, read there alone."""
+    """Return the diagonal of an elementwise value, computed from the diagonals of its operands."""
     row, column = ends
     match op:
         case ops.Num(value):
@@ -332,10 +341,10 @@ def _read_diagonal(
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product of two tensors added to a third, or to all other terms; a quotient by a root, too.
+    """Match the product of two tensors, or a quotient by a root, plus all other terms.
 
-    Torch is slow to go along a short index that one of the three lacks, or over a transpose. A
-    quotient stays: the gradients of addcdiv take a third more time and round worse by a tenth.
+    Torch is slow over a transposed operand, or if an operand lacks a short last index. Other
+    quotients are not matched: gradients of addcdiv take a third more time and round worse.
     """
     axes = ops.axes_of(op)
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or not axes:
@@ -355,8 +364,8 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
         if any(not ops.axes_of(p) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
-            continue  # what has no indices may be a number
-        # what has fewer indices torch cannot add up where sizes are symbols of fake tensors
+            continue  # an operand without indices may be a number
+        # torch fails to broadcast operands with fewer axes under symbolic sizes of fake tensors
         parts = tuple(
             ops.arrange(part, axes)
             if set(find_true_axes(part)) == set(axes)
@@ -376,7 +385,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
-    """(the two tensors, a number that scales their product); x / sqrt(y) is x times rsqrt(y)."""
+    """Return (two tensors, the coefficient of their product); x / sqrt(y) is x times rsqrt(y)."""
     match op:
         case ops.Apply("*", (ops.Apply("pow", (base, ops.Num(two))), ops.Num(by))) if (
             two is TWO and not isinstance(by, ir.Number)
@@ -400,7 +409,7 @@ def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
 
 
 def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A tensor added to another one that is multiplied by a number, which has no fewer indices."""
+    """Match x + c y or x - c y for a constant c and a tensor y with all indices."""
     match op:
         case ops.Apply("+", (one, other), axes) if axes:
             pairs, name = [(one, other), (other, one)], "torch.add"
@@ -424,7 +433,7 @@ def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A quotient by a root that nothing else reads: torch finds 1/sqrt(x) sooner than sqrt(x)."""
+    """Match a quotient by a root without other readers: torch's rsqrt is faster than its sqrt."""
     match op:
         case ops.Apply("/", (over, ops.Apply("sqrt", (arg,), under)), axes) if under:
             root = ops.Apply("rsqrt", (arg,), under)
@@ -445,25 +454,25 @@ CELLS = (
         call="torch.diagonal_scatter",
         computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
         refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
-        match=match_exchanged,
+        match=match_diagonal_scatter,
     ),
     CellRule(
         call="torch.scatter",
         computes="x[M, N]; int t[M] < N; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
         refuses="x[M, N]; int t[M]; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
-        match=match_labelled,
+        match=match_label_scatter,
     ),
     CellRule(
         call="torch.scatter_add",
         computes="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j == t[i]]",
         refuses="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j != t[i]]",
-        match=match_labelled,
+        match=match_label_scatter,
     ),
     CellRule(
         call=".flatten",
         computes="A[B, N, N]\nz[b] = sum[i,j](tanh(A[b,i,j]) * [i != j])",
         refuses="A[B, N, N]\nz[b,i] = sum[j](tanh(A[b,i,j]) * [i != j])",
-        match=match_unequal,
+        match=match_off_diagonal_sum,
     ),
     CellRule(
         call="torch.addcmul",

@@ -1,13 +1,14 @@
-"""Sums over parts of a range.
+"""Reductions over segments and prefixes of an index.
 
-Rows of a table that integers name, summed over one of their two indices, are its embedding_bag.
+    embedding_bag    sum_k E[t_bk, d], rows of a table selected by integers
+    scatter_add      x_bv + sum_t a_bt [c_bt = v]
+    cumprod, cummax, cummin, logcumsumexp
+                     the reduction of x_j over j <= i; over j >= i, of the reversed x
 
-prod_{j <= i} x_j is its cumprod, log sum_{j <= i} exp(x_j) its logcumsumexp, max_{j <= i} x_j the
-values of its cummax, and from i on the same of what is read backwards. Up to i - c these are read
-c places on, after as many neutral numbers.
+A reduction over j <= i - c is the same, shifted by c positions and padded with neutral elements.
 
-sum_d q_id (sum_{j <= i} k_jd v_je) takes chunks of places: within one the scores of its own places,
-before it one running sum, so that neither every k_jd v_je nor every score is kept.
+sum_d q_id (sum_{j <= i} k_jd v_je) is computed in chunks of positions: scores within a chunk, and
+one running sum of the chunks before it. So neither all k_jd v_je nor all scores are stored.
 """
 
 from derive.analysis.facts import is_never_negative
@@ -35,24 +36,24 @@ from derive.plan.steps import free_name
 
 RUNNING = "_sum_so_far"  # a function of the file
 LATER = "sums so far, in chunks: 0 * x = 0, so entries that come later must be finite"
-SO_FAR = {
+SCANS = {
     "prod": ".cumprod",
     "logsumexp": ".logcumsumexp",
-    "max": ".cummax",  # and the places, which are left
+    "max": ".cummax",  # returns (values, positions); the positions are dropped
     "min": ".cummin",
 }
 EQUAL = "of equal largest or smallest entries so far the last one alone has a derivative"
 
 
-def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A reduction over a triangle of what has the index that is bound alone."""
+def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a reduction over a triangle of indices whose body lacks the free one."""
     match op:
         case ops.Reduction(kind, ops.Choose(mask, then, neutral, every), (bound,)):
-            triangle, value = strip(definitions.look(strip(mask))), strip(then)
+            triangle, value = strip(definitions.definition_of(strip(mask))), strip(then)
         case _:
             return None
     is_real = not (ops.is_integral(value) or ops.is_boolean(value))
-    if kind not in SO_FAR or neutral != NEUTRAL[kind] or not is_real:
+    if kind not in SCANS or neutral != NEUTRAL[kind] or not is_real:
         return None
     if not isinstance(triangle, ops.Triangle):
         return None
@@ -70,12 +71,12 @@ def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     place = axes.index(edge)
     is_extreme = kind in {"max", "min"}
     wide = ops.TorchCall("torch.promote_types", (ops.Local("dtype"), ops.Local("torch.float32")))
-    call: ops.Operand = ops.TorchCall(".to", (ops.Given(0), wide))  # half has too few digits
+    call: ops.Operand = ops.TorchCall(".to", (ops.Given(0), wide))  # half precision loses digits
     call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
-    call = ops.TorchCall(SO_FAR[kind], (call, place))
+    call = ops.TorchCall(SCANS[kind], (call, place))
     call = ops.Pick(call, (0,)) if is_extreme else call
     args: tuple[ops.Op, ...] = (value,)
-    if triangle.offset is not ir.ZERO:  # places so far on read what is there
+    if triangle.offset is not ir.ZERO:  # shift by the offset
         args = (value, ops.Num(offset.to_expr()), ops.Num(edge.extent))
         empty = {"prod": "1", "min": "torch.inf"}.get(kind, "-torch.inf")
         amounts: tuple[ops.Operand, ...] = (0,) * (2 * (len(axes) - place - 1)) + (ops.Given(1), 0)
@@ -91,7 +92,7 @@ def match_so_far(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A contraction with the running sum of a product, perhaps without what each place adds."""
+    """Match a contraction with an inclusive or exclusive running sum of a product."""
     match op:
         case ops.Einsum((one, other), axes) if definitions.chunks:
             pairs = ((one, other), (other, one))
@@ -105,9 +106,9 @@ def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None
                 own, is_strict = running, False
         if not isinstance(running, ops.Along) or running.kind != "cumsum":
             continue
-        added = definitions.look(strip(running.arg))
+        added = definitions.definition_of(strip(running.arg))
         chunk = free_name(f"{running.index.name}_chunk", definitions.names)
-        if is_strict and not is_same(definitions.look(strip(own)), added):
+        if is_strict and not is_same(definitions.definition_of(strip(own)), added):
             continue
         match strip(added):
             case ops.Apply("*", (key, value)):
@@ -126,7 +127,7 @@ def _write_product(
     order: tuple[ir.Index, ...],
     is_strict: bool,
 ) -> ops.Op | None:
-    """The call, where the query and the key have one index that the value and the result lack."""
+    """Return the call if one summed index is in the query and the key only, else None."""
     (query, key, value), (index, chunk) = factors, along
     summed = [
         i
@@ -161,13 +162,16 @@ BAG = "torch.nn.functional.embedding_bag"
 
 
 def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The sum or the mean of rows of a table, those that the integers of each bag name."""
+    """Match a sum or mean of table rows that the integers of each bag select."""
     weights: ops.Op | None = None
     match op:
         case ops.Reduction("sum" | "mean" as mode, arg, (index,)):
-            rows = strip(definitions.open(strip(arg)))
+            rows = strip(definitions.inline_single_use(strip(arg)))
         case ops.Einsum((one, other), axes) if len(axes) == 2:
-            mode, pair = "sum", [strip(definitions.open(strip(each))) for each in (one, other)]
+            mode, pair = (
+                "sum",
+                [strip(definitions.inline_single_use(strip(each))) for each in (one, other)],
+            )
             pair.sort(key=lambda each: isinstance(each, ops.Take))
             weights, rows = pair
         case _:
@@ -199,7 +203,7 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         args.append(ops.arrange(weights, inner))
         keywords.append(("per_sample_weights", ops.Given(2)))
     call = ops.TorchCall(BAG, (ops.Given(0), ops.Given(1)), tuple(keywords))
-    note, filled = f"{BAG}: {LACKS}", (index,)  # torch takes no bags without entries
+    note, filled = f"{BAG}: {LACKS}", (index,)  # torch rejects empty bags
     bare = (
         ops.Reduction(mode, rows, (index,))
         if weights is None
@@ -209,16 +213,16 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(cell, ops.axes_of(op))
 
 
-def match_added(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Entries that are added up at places, scaled before, and added to what there is already.
+def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a scaled segment sum, or one that is added to a tensor.
 
-    Of more entries than places the sum is scaled.
+    The scale is applied to the entries if there are fewer of them than segments.
     """
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
         return None
     terms = split_sum(op, definitions.unwrap)
     for term in terms:
-        found = _find_sum(term, definitions)
+        found = _split_segment_sum(term, definitions)
         others = [each for each in terms if each is not term]
         if found is None or {*found[0].axes} != {*op.axes}:
             continue
@@ -240,11 +244,11 @@ def match_added(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _find_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell, ops.Op] | None:
-    """A term as (a sum of entries at places, the entries times what the sum is multiplied by)."""
+def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell, ops.Op] | None:
+    """Return (the segment sum in a term, its entries times the other factors)."""
     parts = split_product(term.op, definitions.unwrap)
     opened = [definitions.unwrap(factor) for factor in parts.over]
-    cells = [each for each in opened if isinstance(each, ops.Cell) and _is_sum(each)]
+    cells = [each for each in opened if isinstance(each, ops.Cell) and _is_segment_sum(each)]
     if len(cells) != 1:
         return None
     factors = [f for f, each in zip(parts.over, opened, strict=True) if each is not cells[0]]
@@ -257,8 +261,8 @@ def _find_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell, ops.Op]
     return cells[0], ops.arrange(scaled, axes)
 
 
-def _is_sum(cell: ops.Cell) -> bool:
-    """Are entries added up at places, and to nothing else?"""
+def _is_segment_sum(cell: ops.Cell) -> bool:
+    """Whether the call is a segment sum."""
     is_call = isinstance(cell.call, ops.TorchCall) and cell.call.function in {SUMS, ADDED}
     return is_call and isinstance(cell.whole, ops.Einsum)
 
@@ -270,7 +274,7 @@ CELLS = (
         "y[b,v] = x[b,v] + g[b] * sum[t](a[b,t] * [c[b,t] == v])",
         refuses="x[B, V]; a[B, T]; g[V]; int c[B, T] < V\n"
         "y[b,v] = g[v] * max[t](a[b,t] * [c[b,t] == v])",
-        match=match_added,
+        match=match_scatter_add,
     ),
     CellRule(
         call=BAG,
@@ -289,6 +293,6 @@ CELLS = (
         call=".logcumsumexp",
         computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
         refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i - 1](x[b,j])",
-        match=match_so_far,
+        match=match_running_reduction,
     ),
 )

@@ -1,16 +1,16 @@
-"""Calls that are chosen by how their operands lie in memory.
+"""Calls that are chosen by the memory layout of their operands.
 
-    matmul    sum_s W[r, s] x[.., s, c], a matrix for each of the places before; einsum copies x
-    flatten   a softmax over several indices, of which torch has one
-    stack     x[.., a, b] with two short indices exchanged, beside what has them in that order
-    row       along an index that is not stored last, where torch would copy the tensor
-    @         a sum over a few entries beside each other is their product with ones
-    windows   x[.., t + k] of the last place has rows of t, where torch would go over rows of k
-    gather    x[i, p_i], one place told by integers, the others where the result has them
+    matmul    sum_s W[r, s] x[.., s, c], a batch of products; einsum would copy x
+    flatten   a softmax over several indices; torch's has one
+    stack     an operand with two short axes transposed relative to the other operand
+    row       a softmax along an index that is not stored last; torch would copy the tensor
+    @         a sum over a few contiguous entries, as a product with ones
+    windows   x[.., t + k] along the last axis, copied so that torch's inner loop runs over t, not k
+    gather    x[i, p_i], one axis indexed by integers, the others by the result's own indices
 
-Measured as the machine's defaults: a row of a sum takes 6 ns, one of a product with ones 1. To copy
-an entry takes 0.7 ns in the cache and 1 beyond, to begin a product of matrices 170 to 210: by 2 to
-32 rows, 4 to 32 entries summed and 4 to 128 columns, of 2 to 20 MiB.
+Measured like the machine's defaults: a row of a sum takes 6 ns, a row of a product with ones 1 ns.
+Copying an entry takes 0.7 ns in the cache and 1 ns outside, starting a matrix product 170 to 210 ns
+(2 to 32 rows, 4 to 32 summed entries, 4 to 128 columns, 2 to 20 MiB).
 """
 
 from itertools import permutations
@@ -25,7 +25,7 @@ from derive.plan.cells.matching import (
     Signed,
     is_same,
     join_sum,
-    rename,
+    rename_free_indices,
     sort_stored,
     split_sum,
     strip,
@@ -34,16 +34,16 @@ from derive.plan.cost import Storage, find_copied, find_copies, find_strides, fi
 
 STACK = "_stack_windows"  # a function of the file
 SHORT = 8  # entries up to which a product with ones is faster than their sum
-MANY = 1 << 12  # sums from which the form is of any matter
-LEAST = 1 << 8  # entries of each matrix from which to multiply it takes longer than to begin that
+MANY = 1 << 12  # results, or rows, from which the layout matters
+LEAST = 1 << 8  # entries of each matrix from which a product takes longer than its start
 THIN = 16  # columns below which a batched product is a loop over vectors
-FEW = 5  # entries from which a tensor that lies the other way round is read as fast
-LARGE = 1 << 20  # entries from which windows are worth a loop
-WIDE = 16  # entries beside each other from which torch's rows need no copy
+FEW = 5  # extent from which torch reads a transposed operand as fast
+LARGE = 1 << 20  # entries from which windows are worth a loop over blocks
+WIDE = 16  # contiguous entries from which a row operation along an outer axis is fast
 
 
-def find_stored(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
-    """Its indices as they lie in memory, the closest one last; None where there are gaps."""
+def find_storage_order(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
+    """Return the axes in storage order, the contiguous one last; None if the storage has gaps."""
     axes, memory = ops.axes_of(op), definitions.memory
     order = sort_stored(op, memory)
     is_dense = find_strides(op, memory) == memory.find_dense(axes, order)
@@ -51,9 +51,9 @@ def find_stored(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | 
 
 
 def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A contraction of one matrix with each of several, which einsum copies to make them one.
+    """Match a product of one matrix with each of a batch, which einsum would copy.
 
-    Several indices of rows, of columns or summed over are merged where they lie beside each other.
+    Several adjacent indices of rows, of columns or of the sum are merged.
     """
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
@@ -61,7 +61,7 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     for matrix, other in (op.args, op.args[::-1]):
         summed = {i for i in ops.axes_of(matrix) if i not in op.axes}
         rows = tuple(i for i in ops.axes_of(matrix) if i not in summed)
-        stored = find_stored(other, definitions)
+        stored = find_storage_order(other, definitions)
         if stored is None or other not in find_copied(op, memory):
             continue
         if not summed or not rows or {*rows} & {*stored} or not summed <= {*stored}:
@@ -89,15 +89,15 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def match_summed(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A contraction over indices that lie beside each other in an order other than einsum's.
+def match_merged_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Merge the summed indices of a contraction in their storage order if that saves copies.
 
-    It merges them by name, and copies operands for that which have them the other way round.
+    Einsum merges them in the order of their names, and copies operands stored in another order.
     """
     if not isinstance(op, ops.Einsum) or not find_copied(op, definitions.memory):
         return None
     for lead in op.args:
-        stored = find_stored(lead, definitions) or ()
+        stored = find_storage_order(lead, definitions) or ()
         summed = tuple(i for i in stored if i not in op.axes)
         if len(summed) < 2:
             continue
@@ -114,17 +114,17 @@ def _count_copies(op: ops.Einsum, definitions: Definitions) -> int:
     return sum(find_copies(part, definitions.memory) for part in (op, *op.args))
 
 
-def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A normalized row, or its logarithm, along an index with many entries beside each one.
+def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Compute a softmax or log-softmax of an input along an outer axis, in storage order.
 
-    It is done where they lie, since torch copies a tensor to have them last. What the plan makes it
-    rather makes in the order that suits.
+    Torch would copy the tensor to have that axis last. For intermediate results, the plan chooses
+    the order of the axes instead.
     """
     if not isinstance(op, ops.Along) or not ROWS[op.kind].ignores_shift:
         return None
     if ops.find_reads(op.arg) & definitions.steps.keys():
         return None
-    stored = find_stored(op.arg, definitions)
+    stored = find_storage_order(op.arg, definitions)
     if stored is None or stored == ops.axes_of(op.arg):
         return None
     if definitions.memory.count(stored[stored.index(op.index) + 1 :]) < WIDE:
@@ -133,11 +133,11 @@ def match_along(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(ops.Along(op.kind, arg, op.index), ops.axes_of(op))
 
 
-def match_joint(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A softmax over several indices: that of the place into which they are merged."""
+def match_joint_softmax(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a softmax over several indices: a softmax over the axis they are merged to."""
     match op:
         case ops.Apply("exp", (ops.Apply("-", (arg, total)),), axes):
-            whole = definitions.look(strip(total))
+            whole = definitions.definition_of(strip(total))
         case _:
             return None
     if not isinstance(whole, ops.Reduction) or whole.kind != "logsumexp" or len(whole.over) < 2:
@@ -149,7 +149,7 @@ def match_joint(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     for ways in permutations(own):
         new = dict(zip(whole.over, ways, strict=True))
         same = all(is_same_extent(old.extent, index.extent) for old, index in new.items())
-        if same and is_same(arg, rename(whole.arg, new)):
+        if same and is_same(arg, rename_free_indices(whole.arg, new)):
             rows, at = ops.merge(strip(arg), [*((i,) for i in kept), own]), len(kept)
             inner = ops.Unflatten(rows, at, own)
             less = ops.combine("-", (inner, ops.Reduction("logsumexp", inner, own)), (*kept, *own))
@@ -160,13 +160,13 @@ def match_joint(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def match_short(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum or a mean over a few entries that lie beside each other."""
+def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a sum or mean over a few contiguous entries."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
         return None
     if ops.is_boolean(op.arg) or ops.is_integral(op.arg):
         return None
-    memory, stored = definitions.memory, find_stored(op.arg, definitions)
+    memory, stored = definitions.memory, find_storage_order(op.arg, definitions)
     kept = ops.axes_of(op)
     if stored is None or {*stored[len(kept) :]} != {*op.over} or not kept:
         return None
@@ -187,17 +187,17 @@ def match_short(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(cell, kept)
 
 
-def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """An operand of an elementwise operation with two short indices the other way round.
+def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
 
-    Torch goes over both tensors in steps of the closest index: for one of 2 or 3 entries that takes
-    ten times as long as its parts, put together the other way round.
+    Torch iterates over both operands along one contiguous axis: with 2 or 3 entries that takes ten
+    times as long as the stack.
     """
     if not isinstance(op, ops.Apply):
         return None
     memory, first, args = definitions.memory, None, list[ops.Op]()
     for arg in op.args:
-        stored = find_stored(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
+        stored = find_storage_order(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
         if stored is None or memory.count(stored[:-2]) < MANY:
             pass
         elif first is None:
@@ -213,10 +213,10 @@ def match_turned(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.with_args(op, tuple(args)) if args != [*op.args] else None
 
 
-def count_rows(op: ops.Op, memory: Storage) -> int:
-    """The rows that torch goes over windows of neighbours in, each of a window; 0 for no windows.
+def count_window_rows(op: ops.Op, memory: Storage) -> int:
+    """Count the inner-loop rows of torch over overlapping windows, one per window; 0 if none.
 
-    Windows side by side are one row.
+    Adjacent windows without overlap form one row.
     """
     strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
     while isinstance(op, ops.Unfold):
@@ -228,8 +228,8 @@ def count_rows(op: ops.Op, memory: Storage) -> int:
     return 0
 
 
-def match_rows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product of windows with what has none but their indices, which einsum copies them for."""
+def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a product of windows with a tensor of fewer indices, which einsum would copy for."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     other, large = sorted(op.args, key=lambda arg: len(ops.axes_of(arg)))
@@ -239,20 +239,20 @@ def match_rows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not isinstance(strip(large), ops.Unfold) or not {*small} < {*ops.axes_of(large)}:
         return None
     order = list(op.axes)
-    for index in reversed(small):  # those summed stand in front of what the smaller one has after
+    for index in reversed(small):  # summed indices keep their order in the smaller operand
         if index not in order:
             after = small[small.index(index) + 1 :]
             order.insert(min([order.index(i) for i in after], default=len(order)), index)
     over = tuple(i for i in small if i not in op.axes)
-    product = ops.combine("*", (other, large), tuple(order))  # its indices step apart
+    product = ops.combine("*", (other, large), tuple(order))
     return ops.arrange(ops.Reduction("sum", product, over), op.axes)
 
 
 def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """An elementwise operation on windows of neighbours, which are copied in rows of their places.
+    """Copy the windows that an elementwise operation reads, with the longer index contiguous.
 
-    Both indices step by one entry there, and torch goes over rows of the shorter one, unless
-    another operand tells it the order. What is read twice is copied anyway, for both.
+    Both indices of a window have stride 1, and torch's inner loop runs over the shorter one, unless
+    another operand determines the order. Windows with several readers are copied in any case.
     """
     if not isinstance(op, (ops.Apply, ops.Fill, ops.Choose)):
         return None
@@ -270,13 +270,13 @@ def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _copy_windows(op: ops.Op, order: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
-    """The windows with their short indices before their places, if there are many.
+    """Copy windows so that the index within a window precedes the window's position.
 
-    They stand in front of what the reader has behind them, too. Of what is worth a loop the windows
-    of other places stay views.
+    It also precedes the axes that follow it in the reader. In a tensor large enough for a loop over
+    blocks, windows along other than the last axis remain views.
     """
     view = strip(op)
-    if not isinstance(view, ops.Unfold) or count_rows(view, memory) < MANY:
+    if not isinstance(view, ops.Unfold) or count_window_rows(view, memory) < MANY:
         return op
     is_large = memory.count(ops.axes_of(view)) >= LARGE
     made, axes = _stack_windows(view, order, memory, is_large=is_large), ops.axes_of(op)
@@ -291,7 +291,7 @@ def _stack_windows(
     arg = strip(_stack_windows(view.arg, order, memory, is_large=is_large))
     place = ops.axes_of(arg).index(ops.axes_of(view.arg)[view.place])
     view = ops.Unfold(arg, place, view.outer, view.inner, view.step)
-    if is_large and not count_rows(view, memory):
+    if is_large and not count_window_rows(view, memory):
         return view
     rest, short = ops.axes_of(view)[:-1], view.inner
     first = order[: order.index(short)] if short in order else ()
@@ -303,22 +303,22 @@ def _stack_windows(
 
 
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Entries of which integers tell one place, and the result's own indices all others."""
+    """Match entries indexed by integers along one axis and by the result's indices along others."""
     match op:
         case ops.Take(arg, _, by, axes) if len(by) == len(ops.axes_of(arg)) == len(axes) + 1:
-            opened = [definitions.look(strip(each)) for each in by]
+            opened = [definitions.definition_of(strip(each)) for each in by]
         case _:
             return None
-    told = [k for k, each in enumerate(opened) if not isinstance(each, ops.Iota)]
+    data_places = [k for k, each in enumerate(opened) if not isinstance(each, ops.Iota)]
     own = tuple(each.index for each in opened if isinstance(each, ops.Iota))
-    if len(told) != 1 or set(own) != set(axes):
+    if len(data_places) != 1 or set(own) != set(axes):
         return None
-    integers = ops.arrange(strip(by[told[0]]), own)
-    return ops.arrange(gather_entries(arg, integers, told[0], ops.arrange(op, own)), axes)
+    integers = ops.arrange(strip(by[data_places[0]]), own)
+    return ops.arrange(gather_entries(arg, integers, data_places[0], ops.arrange(op, own)), axes)
 
 
 def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> ops.Cell:
-    """One entry along a place for each position of the others: torch's gather keeps the place."""
+    """Return one entry along an axis for each position of the others; gather keeps that axis."""
     call = ops.TorchCall(
         ".gather", (ops.Given(0), place, ops.TorchCall(".unsqueeze", (ops.Given(1), place)))
     )
@@ -326,8 +326,8 @@ def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> 
     return ops.Cell(call, (arg, integers), whole, ops.axes_of(whole))
 
 
-def match_negated(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum or a mean of what is negative term by term: the sign of the result is one of less."""
+def match_negated_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Negate the sum or mean of an all-negative sum after the reduction, on fewer entries."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
         return None
     terms = split_sum(op.arg, lambda each: each)
@@ -348,13 +348,13 @@ CELLS = (
         call="torch.softmax",
         computes="x[B, H, W]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l](exp(2 * x[b,k,l]))",
         refuses="x[B, N, N]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l, k != l](exp(2 * x[b,k,l]))",
-        match=match_joint,
+        match=match_joint_softmax,
     ),
     CellRule(
         call="torch.stack",
         computes="e[N, M, 3, 3]\ny[n,m,a,b] = (e[n,m,a,b] + e[n,m,b,a]) / 2",
         refuses="e[3, 3, N, M]\ny[a,b,n,m] = (e[a,b,n,m] + e[b,a,n,m]) / 2",
-        match=match_turned,
+        match=match_transposed_operand,
     ),
     CellRule(
         call=STACK,
@@ -372,7 +372,7 @@ CELLS = (
         call=".flatten",
         computes="x[P, I, N]; y[P, I, M]\nz[n,m] = sum[p, i](x[p,i,n] * y[p,i,m])",
         refuses="x[I, P, N]; y[I, P, M]\nz[n,m] = sum[p, i](x[i,p,n] * y[i,p,m])",
-        match=match_summed,
+        match=match_merged_sum,
     ),
     CellRule(
         call="torch.matmul",
@@ -384,6 +384,6 @@ CELLS = (
         call=".new_ones",
         computes="x, y[B, N, 3]\nz[b,n] = sum[c](x[b,n,c] * y[b,n,c])",
         refuses="x, y[B, 3, N]\nz[b,n] = sum[c](x[b,c,n] * y[b,c,n])",
-        match=match_short,
+        match=match_short_sum,
     ),
 )

@@ -1,4 +1,4 @@
-"""Calls that lowering makes itself, of reductions with guards: what each computes, and refuses."""
+"""Example formulas of the calls that lowering emits directly, for reductions with guards."""
 
 from derive.plan.cells.matching import CellRule
 from derive.plan.lower.orders import BELOW, COUNT, MEAN, RANKS

@@ -1,14 +1,15 @@
-"""Windows that are multiplied, averaged or compared: torch's convolutions and pools.
+"""Reductions of windows: torch's convolutions and pools.
 
-    conv      sum_ck x[b, c, z*t + q*k] w[o, c, k]     stride z, dilation q, and what is added for o
-    conv_transpose  sum_ct x[b, c, t] w[c, o, s - z*t]     stride z
-    max_pool  max_k x[b, c, z*t + q*k]                 avg_pool  mean_k x[b, c, z*t + k]
+    conv            sum_ck x[b, c, z*t + q*k] w[o, c, k] + bias[o]     stride z, dilation q
+    conv_transpose  sum_ct x[b, c, t] w[c, o, s - z*t] + bias[o]       stride z
+    max_pool        max_k x[b, c, z*t + q*k]
+    avg_pool        mean_k x[b, c, z*t + k]
 
-in one, two or three places. An index that both operands have and the result keeps parts the
-channels into groups. Zeros that stand on both sides alike are the call's padding.
+in one, two or three dimensions. An index that both operands and the result have counts groups of
+channels. Symmetric padding with zeros becomes an argument of the call.
 
-Wide windows that are added up take blocks as wide as they are: each is the end of one block and the
-start of the next, and no sum is taken off another.
+Sums of wide windows use blocks as wide as a window: each window is a suffix of one block and a
+prefix of the next. So no sum is subtracted from another.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,14 +34,14 @@ from derive.plan.lower.places import find_left_over, to_stride
 from derive.plan.lower.spread import FUNCTIONAL, MOST, write_arguments
 
 SUMS = "_sum_windows"  # a function of the file
-WIDE = 8  # entries of a window below which these are added as they stand
-PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, to add up blocks both ways
+WIDE = 8  # extent of a window below which its entries are summed directly
+PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, for sums in both directions
 ONE = Polynomial.of(ir.ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The windows of one place: of which positions, how far apart, and how far apart inside."""
+    """The windows along one axis, their positions, the indices within them, stride and dilation."""
 
     place: ir.Index
     outer: ir.Index
@@ -50,7 +51,7 @@ class Window:
 
 
 def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
-    """What the windows are cut from, whose axes have their places, and the windows in its order."""
+    """Return (the tensor below the windows, the windows in the order of its axes)."""
     found: dict[ir.Index, Window] = {}
     while True:
         match op:
@@ -65,18 +66,18 @@ def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
         axis = ops.axes_of(arg)[place]
         found[axis] = Window(axis, outer, inner, step, dilation)
         op = arg
-    # A window that is cut again is none of these.
+    # nested windows are not supported
     nested = {w.outer for w in found.values()} | {w.inner for w in found.values()}
     if nested & found.keys():
         return op, ()
     return op, tuple(found[axis] for axis in ops.axes_of(op) if axis in found)
 
 
-def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
-    """The same windows, so that the indices `inside` run in them, where these count them now.
+def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
+    """Exchange the roles of two indices of windows so that the indices `inside` run within them.
 
-    Place z*t + q*k is both: windows of t, counted by k, or of k, counted by t. Of the latter there
-    are as many as t has positions in the least length that has them all.
+    Position z*t + q*k has two readings: windows over t at offsets k, or windows over k at offsets
+    t. For the exchange, the axis is cut to the least length that contains all windows.
     """
     match op:
         case ops.Slice(ops.Unfold(arg, place, inner, _, dilation), last, outer, start, stride):
@@ -85,7 +86,7 @@ def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
             is_slice, stride = True, ir.ONE
         case _:
             return op
-    arg = turn_windows(arg, inside)
+    arg = swap_window_indices(arg, inside)
     if not is_slice or inner not in inside or outer in inside:
         below = ops.with_args(op.arg, (arg,)) if isinstance(op, ops.Slice) else arg
         return ops.with_args(op, (below,))
@@ -102,17 +103,19 @@ def turn_windows(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     return ops.Slice(turned, len(ops.axes_of(turned)) - 1, inner, ir.ZERO, dilation)
 
 
-def turn_over(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
-    """Both operands, where an index runs in windows from their end: in the kernel it does instead.
+def move_flip_to_kernel(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
+    """Return both operands, with flips within windows moved to the kernel.
 
-    Only in the places of windows, which are what is summed.
+    Both are summed over the flipped index, so reversing both changes nothing.
     """
     match data:
         case ops.Flip(arg, place, index) if index in ops.axes_of(kernel):
             old, at = ops.axes_of(arg)[place], ops.axes_of(kernel).index(index)
-            return turn_over(ops.rename_indices(arg, {old: index}), ops.Flip(kernel, at, index))
+            return move_flip_to_kernel(
+                ops.rename_indices(arg, {old: index}), ops.Flip(kernel, at, index)
+            )
         case ops.Unfold(arg) | ops.Slice(arg):
-            below, kernel = turn_over(arg, kernel)
+            below, kernel = move_flip_to_kernel(arg, kernel)
             return ops.with_args(data, (below,)), kernel
     return data, kernel
 
@@ -120,15 +123,13 @@ def turn_over(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
 def split_padding(
     op: ops.Op, windows: Sequence[Window], value: ir.Expr = ir.ZERO
 ) -> tuple[ops.Op, list[ir.Expr], list[ir.Index]]:
-    """The operand without zeros that stand on both sides alike of windows, and how many these are.
+    """Return (the operand without symmetric padding of `value`, the amounts, the windows' axes).
 
-    Or without other numbers of this value.
-
-    Also what its places are called without them. None are taken where some are not alike.
+    If the padding of any axis is asymmetric, none is removed.
     """
     amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
-    while isinstance(op := _find_padding(op), ops.Pad) and op.value is value:
+    while isinstance(op := _hoist_padding(op), ops.Pad) and op.value is value:
         before, axis = Polynomial.of(op.before), ops.axes_of(op.arg)[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
         if before != after or op.index not in inside:
@@ -139,10 +140,10 @@ def split_padding(
     return op, amounts, inside
 
 
-def _find_padding(op: ops.Op) -> ops.Op:
-    """The same; zeros that stand beside a place which is taken apart stand outside.
+def _hoist_padding(op: ops.Op) -> ops.Op:
+    """Move a padding outside of a slice of the same axis or an unflatten of another axis.
 
-    More of them than are kept, as they are written for a size of 0, count as those that are kept.
+    The slice cuts an excess of padding, which is written for a size of 0.
     """
     match op:
         case ops.Slice(ops.Pad(arg, at, _, before, value), place, index, start, apart) if (
@@ -155,14 +156,14 @@ def _find_padding(op: ops.Op) -> ops.Op:
     return op
 
 
-SHORT = 16  # up to which bmm takes half the time of conv1d, and a fifth with gradients
+SHORT = 16  # extent of a filter up to which bmm takes half the time of conv1d
 
 
 def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A product of windows with a tensor that has the indices inside of them, and what is added."""
+    """Match a product of windows with a kernel, and an added bias."""
     match op:
         case ops.Einsum((_, _), axes):
-            one, other = _open_turned(op, definitions)
+            one, other = _inline_flipped(op, definitions)
             found = _find_product(one, other, axes) or _find_product(other, one, axes)
             if found is not None and found.is_short(definitions.memory):
                 return _write_filter(found, axes, definitions.memory)
@@ -172,8 +173,8 @@ def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _open_turned(product: ops.Einsum, definitions: Definitions) -> list[ops.Op]:
-    """The operands, of which some are others from their end."""
+def _inline_flipped(product: ops.Einsum, definitions: Definitions) -> list[ops.Op]:
+    """Return the operands, with steps inlined that are flips, windows or slices."""
     opened = [definitions.unwrap(arg) for arg in product.args]
     pairs = zip(product.args, opened, strict=True)
     turned = (ops.Flip, ops.Unfold, ops.Slice)
@@ -183,13 +184,13 @@ def _open_turned(product: ops.Einsum, definitions: Definitions) -> list[ops.Op]:
 def _convolve_and_add(
     op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
 ) -> ops.Op | None:
-    """A sum with such a product in it, and a term of the indices that its channels have."""
+    """Match a sum of a convolution and a bias over its output channels."""
     terms = split_sum(op, definitions.unwrap)
     for term in terms:
         product = definitions.unwrap(term.op)
         if term.negative or not isinstance(product, ops.Einsum) or len(product.args) != 2:
             continue
-        (one, other), own = _open_turned(product, definitions), product.axes
+        (one, other), own = _inline_flipped(product, definitions), product.axes
         for bias in terms:
             if bias.negative or isinstance(bias.op, ops.Num) or bias is term:
                 continue
@@ -202,10 +203,10 @@ def _convolve_and_add(
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Windows, a tensor with the indices inside of them, and what each other index is to torch.
+    """A convolution: windows, a kernel, and the other indices by role.
 
-    `batch` have the windows alone, `made` the other tensor, `channels` both, which are summed, and
-    `groups` both, which are kept.
+    `batch` are indices of the windows only, `made` of the kernel only; `channels` are in both and
+    summed, `groups` are in both and kept.
     """
 
     data: ops.Op
@@ -218,7 +219,7 @@ class Product:
     groups: list[ir.Index]
 
     def is_short(self, memory: Storage) -> bool:
-        """Whether it is a filter of few places and one channel, which bmm does on a view."""
+        """Whether the kernel is a short filter of one channel, which bmm applies to a view."""
         is_lone = not (self.made or self.channels or self.groups) and len(self.windows) == 1
         return is_lone and memory.extent(self.windows[0].inner) <= SHORT
 
@@ -231,8 +232,8 @@ def _convolve(
 
 
 def _find_product(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> Product | None:
-    data, kernel = turn_over(data, kernel)
-    data = turn_windows(data, ops.axes_of(kernel))
+    data, kernel = move_flip_to_kernel(data, kernel)
+    data = swap_window_indices(data, ops.axes_of(kernel))
     base, windows = split_windows(data)
     inner, outer = [w.inner for w in windows], [w.outer for w in windows]
     own, other = ops.axes_of(data), ops.axes_of(kernel)
@@ -257,36 +258,40 @@ def _write_convolution(
     if len(product.batch) > 1:
         return None
     weight, padding, inner = split_padding(product.base, windows)
-    lone = [ir.Index(f"#{k}", ir.ONE) for k in range(2)]  # what a lacking place is to torch
-    first = channels or ([] if groups else lone[:1])
-    spread = _find_spread(product.kernel, windows, padding)
+    unit_axes = [ir.Index(f"#{k}", ir.ONE) for k in range(2)]  # axes that torch requires
+    first = channels or ([] if groups else unit_axes[:1])
+    transposed = _find_transposed_input(product.kernel, windows, padding)
     strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
-    if spread is None:
+    if transposed is None:
         name, batch, made = "conv", product.batch, product.made
         given, places = weight, inner
         weight, inner = product.kernel, [w.inner for w in windows]
     else:
         name, batch, made = "conv_transpose", product.made, product.batch
-        given, places, padding = spread.op, spread.places, spread.cut
+        given, places, padding = transposed.op, transposed.places, transposed.cut
         strides, dilations = dilations, []
-    parts = (*groups, *(made or ([] if groups else lone[1:])))
+    parts = (*groups, *(made or ([] if groups else unit_axes[1:])))
     if bias is not None and {*parts} != {*find_true_axes(bias)}:
         return None
     inputs = (*batch, *groups, *first, *places)
-    weights = (*parts, *(channels or lone[:1]), *inner)
-    if spread is not None:
-        weights = (*groups, *first, *(made or lone[1:]), *inner)
+    weights = (*parts, *(channels or unit_axes[:1]), *inner)
+    if transposed is not None:
+        weights = (*groups, *first, *(made or unit_axes[1:]), *inner)
     given, weight = ops.arrange(given, inputs), ops.arrange(weight, weights)
     if groups and channels:
         given = ops.flatten(given, len(batch), len(batch) + 1)
-    if groups and (made if spread is None else channels):
+    if groups and (made if transposed is None else channels):
         weight = ops.flatten(weight, 0, 1)
     args: list[ops.Op] = [given, weight]
     if bias is not None:
         added = ops.arrange(bias, parts)
         args.append(ops.flatten(added, 0, len(parts) - 1) if len(parts) > 1 else added)
     more = [ops.Given(k) for k in range(2, len(args))]
-    operands = (_give(0, inputs, lone), _give(1, weights, lone), *more)
+    operands = (
+        _insert_unit_axes(0, inputs, unit_axes),
+        _insert_unit_axes(1, weights, unit_axes),
+        *more,
+    )
     keywords = write_arguments(
         args,
         stride=strides,
@@ -297,21 +302,21 @@ def _write_convolution(
     call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *merged, *(w.outer for w in windows))
-    whole = _write_out(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
+    whole = _write_reference(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
     if bias is not None:
         whole = ops.Apply("+", ops.align((whole, args[2]), order), order)
-    volume = () if spread is None else (*inputs, *made, *inner)
+    volume = () if transposed is None else (*inputs, *made, *inner)
     filled = (*groups, *channels, *made, *(w.inner for w in windows))
     result: ops.Op = ops.Cell(call, tuple(args), whole, order, filled=filled, volume=volume)
     if len(parts) > 1:
         result = ops.Unflatten(result, len(batch), parts)
-    elif parts == tuple(lone[1:]):
+    elif parts == tuple(unit_axes[1:]):
         result = ops.Select(result, len(batch), ir.ZERO)
     return ops.arrange(result, axes)
 
 
 def _write_filter(product: Product, axes: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
-    """The sum over the few places of windows, which stand beside what lies closest in memory."""
+    """Return a short filter as an einsum over windows, along the contiguous axis of the data."""
     inner = product.windows[0].inner
     *rows, last = (i for i in sort_stored(product.data, memory) if i is not inner)
     args = product.kernel, ops.arrange(product.data, (*rows, inner, last))
@@ -320,13 +325,13 @@ def _write_filter(product: Product, axes: tuple[ir.Index, ...], memory: Storage)
     return ops.arrange(ops.Cell(call, args, whole, (*rows, last), filled=(inner,)), axes)
 
 
-def _write_out(
+def _write_reference(
     product: Product,
     axes: Sequence[ir.Index],
     parts: Sequence[ir.Index],
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """The operations of the call in the order of its result, where the parts are one index."""
+    """Return the operations equivalent to the call, with `parts` flattened to one axis."""
     shared = {*ops.axes_of(product.data), *ops.axes_of(product.kernel)}
     whole: ops.Op = ops.Einsum(
         (product.data, product.kernel), tuple(i for i in axes if i in shared)
@@ -338,21 +343,21 @@ def _write_out(
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A tensor that puts the other one down at each of its places, and how much is cut off."""
+class TransposedInput:
+    """The input of a transposed convolution, the axes it is scattered along, and the padding."""
 
     op: ops.Op
     places: list[ir.Index]
     cut: list[ir.Expr]
 
 
-def _find_spread(
+def _find_transposed_input(
     kernel: ops.Op, windows: Sequence[Window], padding: Sequence[ir.Expr]
-) -> Spread | None:
-    """The kernel as what a transposed convolution is given, its places from the start.
+) -> TransposedInput | None:
+    """Return the kernel as the input of a transposed convolution, or None if it is not one.
 
-    That is what windows of zeros and a few entries are, all of which the kernel meets, from its
-    end: sum_t w[s - z*t] x[t] with t for its places, z their dilation, which torch calls a stride.
+    In sum_t w[s - z*t] x[t], the windows are cut from padded w, and the kernel is the reversed x.
+    The dilation z of the windows is torch's stride.
     """
     if all(w.dilation is ir.ONE for w in windows) or any(w.stride is not ir.ONE for w in windows):
         return None
@@ -368,17 +373,21 @@ def _find_spread(
         if any(factor < 0 for factor in left.terms.values()):
             return None
         cut.append(left.to_expr())
-    return Spread(kernel, [turned[w.inner] for w in windows], cut)
+    return TransposedInput(kernel, [turned[w.inner] for w in windows], cut)
 
 
-def _give(place: int, axes: tuple[ir.Index, ...], lone: Sequence[ir.Index]) -> ops.Operand:
-    """An argument with an axis of size 1 for each that it lacks at its front."""
-    lacking = [axis for k, axis in enumerate(axes) if axis in lone and {*axes[:k]} <= {*lone}]
+def _insert_unit_axes(
+    place: int, axes: tuple[ir.Index, ...], unit_axes: Sequence[ir.Index]
+) -> ops.Operand:
+    """Insert an axis of size 1 into an argument for each leading axis that it lacks."""
+    lacking = [
+        axis for k, axis in enumerate(axes) if axis in unit_axes and {*axes[:k]} <= {*unit_axes}
+    ]
     return ops.Pick(ops.Given(place), (None,) * len(lacking)) if lacking else ops.Given(place)
 
 
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The largest, the mean or the sum of each window."""
+    """Match the maximum, the mean or the sum of each window."""
     match op:
         case ops.Apply("*", (total, ops.Num(scale))) if (
             isinstance(total := definitions.unwrap(total), ops.Reduction)
@@ -387,7 +396,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             found = match_pool(ops.Reduction("mean", total.arg, total.over), definitions)
             return found and ops.arrange(found, ops.axes_of(op))
         case ops.Reduction("max" | "mean" | "sum" as kind, arg, over):
-            arg = turn_windows(arg, over)
+            arg = swap_window_indices(arg, over)
             base, windows = split_windows(arg)
         case _:
             return None
@@ -397,10 +406,10 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     if kind != "max" and any(w.dilation is not ir.ONE for w in windows):
         return None
-    if kind == "sum" and len(windows) == 1:  # torch's function divides it then
+    if kind == "sum" and len(windows) == 1:  # avg_pool1d has no divisor_override
         return None
     is_apart = len(windows) == 1 and is_same_extent(windows[0].stride, windows[0].inner.extent)
-    if not others and kind != "max" and is_apart:  # rows of a matrix, which are faster
+    if not others and kind != "max" and is_apart:  # a reduction of matrix rows is faster
         return None
     value = ir.MINUS_INFINITY if kind == "max" else ir.ZERO
     inside, padding, places = split_padding(base, windows, value)
@@ -408,7 +417,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         to_stride((w.inner,)) - Polynomial.of(2) * Polynomial.of(p)
         for w, p in zip(windows, padding, strict=True)
     ]
-    if all(map(is_never_negative, half)):  # torch pads by half a window at most
+    if all(map(is_never_negative, half)):  # torch allows padding by half a window at most
         base = inside
     else:
         padding, places = [], [w.place for w in windows]
@@ -425,21 +434,21 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if kind == "sum":
         keywords = (*keywords, ("divisor_override", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
-    lone = () if others else (ir.Index("#", ir.ONE),)  # torch wants channels
-    given = _give(0, lone, lone)
+    unit_axes = () if others else (ir.Index("#", ir.ONE),)  # torch requires an axis of channels
+    given = _insert_unit_axes(0, unit_axes, unit_axes)
     call = ops.TorchCall(FUNCTIONAL + name, (given,), keywords)
-    axes, filled = (*lone, *others, *outer), (*others[-1:], *over)
+    axes, filled = (*unit_axes, *others, *outer), (*others[-1:], *over)
     whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
-    whole = ops.Arrange(whole, axes) if lone else whole
+    whole = ops.Arrange(whole, axes) if unit_axes else whole
     result: ops.Op = ops.Cell(call, tuple(args), whole, axes, filled=filled)
-    return ops.arrange(ops.Select(result, 0, ir.ZERO) if lone else result, ops.axes_of(op))
+    return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, ops.axes_of(op))
 
 
 def match_window_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """The sum of each window of many neighbours."""
+    """Match the sum of each wide window."""
     match op:
         case ops.Reduction("sum", arg, over):
-            base, windows = split_windows(turn_windows(arg, over))
+            base, windows = split_windows(swap_window_indices(arg, over))
         case _:
             return None
     if len(windows) != 1 or windows[0].inner not in over:
