@@ -1,10 +1,9 @@
-"""Equations in forms of which each rank of a mesh computes a share.
+"""Rewriting of equations so that each rank of a mesh can compute a shard, and the moves between.
 
-An equation whose result carries a cut index is such a form already, and so is one that is a sum, a
-largest or a smallest entry over it. A normalized row over it becomes exp(x - the largest) over the
-sum of these; mean, var and logsumexp are made of sums. Sums inside an equation become tensors. Then
-it is known where tensors are cut over the ranks of a mesh, and what moves before an equation reads
-them.
+An equation can be computed in shards if its result has the cut index, or if it is a sum, max or min
+over it. A row normalized over the index becomes exp(x - max) divided by the sum of these; mean, var
+and logsumexp become sums. Sums inside of an equation become tensors. Then the layouts of all
+tensors follow, and the moves that are needed before an equation reads them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,30 +27,30 @@ from derive.ir.walk import (
 )
 from derive.plan.steps import free_name
 
-SHARED = ("sum", "max", "min")  # reductions whose shares the ranks put together
+COMBINED = ("sum", "max", "min")  # reductions that ranks combine from their shards
 MADE_OF_SUMS = ("mean", "var", "sample_var", "logsumexp")
 INFINITY: ir.Expr = ir.Infinity()
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An equation, and the index of each dimension whose share of it a rank computes."""
+    """An equation, and for each dimension of the mesh the index that is sharded over it."""
 
     equation: ir.Equation
     active: Mapping[str, ir.Index]
-    is_largest: bool = False  # it only keeps exponentials finite
+    is_largest: bool = False  # whether it is the maximum under a softmax, without a gradient
 
 
 @dataclass
-class Opener:
-    """One formula while its equations are brought into such forms."""
+class EquationSplitter:
+    """The state while the equations of a formula are rewritten."""
 
     system: ir.System
     cuts: Mapping[str, str]
     work: list[Work] = field(default_factory=list)
-    groups: list[tuple[ir.Tensor, ...]] = field(default_factory=list)  # what recurs together
+    groups: list[tuple[ir.Tensor, ...]] = field(default_factory=list)  # tensors of each recurrence
     whole: dict[tuple[str, str], None] = field(default_factory=dict)
-    rigid: set[str] = field(default_factory=set)  # what has no gradient
+    rigid: set[str] = field(default_factory=set)  # tensors without a gradient
 
     def __post_init__(self) -> None:
         self.taken = Names.of(self.system) | {*self.cuts.values()}
@@ -60,39 +59,39 @@ class Opener:
         for name, axis in self.cuts.items():
             self.axes.setdefault(axis, []).append(name)
 
-    def open(self) -> None:
-        """Every equation in such a form."""
+    def split_equations(self) -> None:
+        """Rewrite every equation so that ranks compute shards, or note why that is impossible."""
         groups = {e: group for group in find_groups(self.system) for e in group}
         for equation in self.system.equations:
             group = groups.get(equation)
             if group is None:
-                self._open(equation)
+                self._split_equation(equation)
             elif equation is group[0]:
-                active = self._share_recurrence(group)
+                active = self._find_recurrence_cuts(group)
                 self.work += [Work(each, active) for each in group]
                 self.groups.append(tuple(each.target.tensor for each in group))
 
-    def _open(self, equation: ir.Equation) -> None:
-        """The equation, its parts that ranks have to put together before it."""
+    def _split_equation(self, equation: ir.Equation) -> None:
+        """Rewrite one equation, after equations for the parts that ranks must combine first."""
         target = equation.target
-        free = self._find_free_active(equation)
+        free = self._find_result_cuts(equation)
         names = {n for axis in self.axes for n in self.axes[axis] if axis not in free}
         names |= {index.name for index in free.values()}
-        value = self._extract(equation.value, names, target)
+        value = self._extract_sums(equation.value, names, target)
 
         match value:
             case ir.Reduce(kind, bound, _, _) if kind in MADE_OF_SUMS and any(
                 index.name in names and index not in free.values() for index in bound
             ):
-                self._open(ir.Equation(target, self._to_sums(value, target)))
+                self._split_equation(ir.Equation(target, self._write_as_sums(value, target)))
                 return
             case ir.Along(kind, index, condition) if index in free.values():
                 row = ROWS[kind]
                 if row.normalizes or (row.ignores_shift and condition is ir.TRUE):
-                    self._open_row(target, value)
+                    self._split_row(target, value)
                     return
         active = dict(free)
-        if isinstance(value, ir.Reduce) and value.kind in SHARED:
+        if isinstance(value, ir.Reduce) and value.kind in COMBINED:
             for axis, cut in self.axes.items():
                 summed = {index.name: index for index in value.bound}
                 found = next((summed[name] for name in cut if name in summed), None)
@@ -102,7 +101,9 @@ class Opener:
         for axis, index in tuple(active.items()):
             kind = next((part.kind for part in alongs if index in part.indices), "")
             if kind:
-                self._note(target.tensor.name, f"{kind}[{index.name}] needs all of its entries")
+                self._note_whole(
+                    target.tensor.name, f"{kind}[{index.name}] needs all of its entries"
+                )
                 del active[axis]
         inner = [part for part in walk(value) if isinstance(part, ir.Reduce)]
         for kind, index in [(part.kind, index) for part in inner for index in part.bound]:
@@ -111,18 +112,18 @@ class Opener:
             other = active.get(self.cuts[index.name])
             if other is not None:
                 why = f"{other.name} is cut there over {self.cuts[index.name]}"
-            elif kind in {*SHARED, *MADE_OF_SUMS}:
+            elif kind in {*COMBINED, *MADE_OF_SUMS}:
                 why = f"{kind}[{index.name}] stands under a condition"
             else:
                 why = f"{kind}[{index.name}] is not made of shares"
-            self._note(target.tensor.name, why)
+            self._note_whole(target.tensor.name, why)
         self.work.append(Work(ir.Equation(target, value), active))
 
-    def _note(self, tensor: str, why: str) -> None:
+    def _note_whole(self, tensor: str, why: str) -> None:
         self.whole.setdefault((tensor, why))
 
-    def _find_free_active(self, equation: ir.Equation) -> dict[str, ir.Index]:
-        """For each dimension the first of its indices along which the result can be cut."""
+    def _find_result_cuts(self, equation: ir.Equation) -> dict[str, ir.Index]:
+        """Return for each dimension its first index along which the result can be sharded."""
         found: dict[str, ir.Index] = {}
         left = {index.name: index for index in find_free(equation.target)}
         for axis, names in self.axes.items():
@@ -134,14 +135,14 @@ class Opener:
                     found[axis] = index
                     break
                 where = next(p for p in equation.target.places if index in find_free(p))
-                self._note(
+                self._note_whole(
                     equation.target.tensor.name,
                     f"the positions of {name} do not lie together in {to_text(where)}",
                 )
         return found
 
-    def _share_recurrence(self, group: Sequence[ir.Equation]) -> dict[str, ir.Index]:
-        """The indices along which all that recurs can be cut."""
+    def _find_recurrence_cuts(self, group: Sequence[ir.Equation]) -> dict[str, ir.Index]:
+        """Return for each dimension an index along which a whole recurrence can be sharded."""
         found: dict[str, ir.Index] = {}
         tensors = {equation.target.tensor for equation in group}
         every_index = find_all_indices(ir.System("", (), (), tuple(group), ()))
@@ -150,22 +151,24 @@ class Opener:
                 every = [i for e in group for i in find_free(e.target) if i.name == name]
                 index = every[0] if len(every) == len(group) else None
                 if index is not None and all(
-                    _is_shared_by_turns(equation, index, tensors) for equation in group
+                    _is_independent(equation, index, tensors) for equation in group
                 ):
                     found[axis] = index
                     break
                 if any(index.name == name for index in every_index):
-                    self._note(group[0].target.tensor.name, f"it recurs along or across {name}")
+                    self._note_whole(
+                        group[0].target.tensor.name, f"it recurs along or across {name}"
+                    )
         return found
 
-    def _extract(self, value: ir.Expr, names: set[str], target: ir.Access) -> ir.Expr:
-        """The value with the sums over cut indices in it as tensors, where nothing guards them."""
+    def _extract_sums(self, value: ir.Expr, names: set[str], target: ir.Access) -> ir.Expr:
+        """Replace unguarded reductions over cut indices inside of the value by tensors."""
 
         def visit(expr: ir.Expr, is_guarded: bool, is_top: bool) -> ir.Expr:
             if not is_top and isinstance(expr, (ir.Reduce, ir.Along)) and not is_guarded:
                 bound = expr.indices
                 if any(index.name in names for index in bound):
-                    return self._name(expr, f"{target.tensor.name}_{expr.kind}", target)
+                    return self._name_value(expr, f"{target.tensor.name}_{expr.kind}", target)
             inside = is_guarded
             match expr:
                 case ir.Where():
@@ -180,16 +183,16 @@ class Opener:
 
         return visit(value, False, True)
 
-    def _name(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
-        """The value as a tensor that is computed before the target."""
+    def _name_value(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
+        """Return the value as a tensor that is computed before the target."""
         if isinstance(value, ir.Access) and all(isinstance(p, ir.Index) for p in value.places):
             return value
         access = self._make_access(value, word, target)
-        self._open(ir.Equation(access, value))
+        self._split_equation(ir.Equation(access, value))
         return access
 
     def _make_access(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
-        """A new tensor for the value, its places in the order of the target."""
+        """Return a new tensor for the value, its axes in the order of the target."""
         order = find_free(target)
         free = find_free(value)
         indices = tuple(sorted(free, key=lambda i: order.index(i) if i in order else len(order)))
@@ -197,13 +200,13 @@ class Opener:
         return ir.name_axes(self.name_free(word), indices, kind)
 
     def name_free(self, word: str) -> str:
-        """A name that nothing has yet."""
+        """Reserve an unused name."""
         name = free_name(word, self.taken)
         self.taken.add(name)
         return name
 
-    def _to_sums(self, value: ir.Reduce, target: ir.Access) -> ir.Expr:
-        """A mean, a variance or a logsumexp as what its sums make of it."""
+    def _write_as_sums(self, value: ir.Reduce, target: ir.Access) -> ir.Expr:
+        """Return a mean, a variance or a logsumexp in terms of sums."""
         kind, bound, condition = value.kind, value.bound, value.condition
         stem = target.tensor.name
         extents = tuple(index.extent for index in bound)
@@ -216,27 +219,27 @@ class Opener:
 
         if kind == "mean":
             return ir.Mul((total(value.body), ir.Pow(count, ir.MINUS_ONE)))
-        body = self._name(value.body, f"{stem}_terms", target)
+        body = self._name_value(value.body, f"{stem}_terms", target)
         if kind == "logsumexp":
-            most = self._find_largest(bound, condition, body, target)
+            most = self._name_largest(bound, condition, body, target)
             shift = ir.Where(ir.Compare("<", ir.Call("abs", (most,)), INFINITY), most, ir.ZERO)
             terms = ir.Call("exp", (_subtract(body, shift),))
             return ir.Add((shift, ir.Call("log", (total(terms),))))
-        mean = self._name(
+        mean = self._name_value(
             ir.Mul((total(body), ir.Pow(count, ir.MINUS_ONE))), f"{stem}_mean", target
         )
         square = ir.Pow(_subtract(body, mean), ir.Number(2))  # type: ignore[arg-type]
         less = count if kind == "var" else ir.Add((count, ir.MINUS_ONE))
         return ir.Mul((total(square), ir.Pow(less, ir.MINUS_ONE)))
 
-    def _find_largest(
+    def _name_largest(
         self, bound: tuple[ir.Index, ...], condition: ir.Expr, body: ir.Expr, target: ir.Access
     ) -> ir.Access:
-        """The largest entry, of all ranks; it has no gradient."""
+        """Return the maximum over all ranks as a tensor, which has no gradient."""
         largest = ir.Reduce("max", bound, condition, body)
         access = self._make_access(largest, f"{target.tensor.name}_max", target)
         equation = ir.Equation(access, largest)
-        active = self._find_free_active(equation)
+        active = self._find_result_cuts(equation)
         for axis, cut in self.axes.items():
             summed = [index for index in bound if index.name in cut]
             active |= {axis: summed[-1]} if summed and axis not in active else {}
@@ -244,35 +247,37 @@ class Opener:
         self.rigid.add(access.tensor.name)
         return access
 
-    def _open_row(self, target: ir.Access, value: ir.Along) -> None:
-        """A row along a cut index: exp(x - the largest) over its sum, of all ranks, or its log."""
+    def _split_row(self, target: ir.Access, value: ir.Along) -> None:
+        """Rewrite a softmax along a cut index as exp(x - max) / sum, a log-softmax as its log."""
         index, condition, stem = value.index, value.condition, target.tensor.name
-        body = self._name(value.body, f"{stem}_terms", target)
-        most = self._find_largest((index,), condition, body, target)
-        # a row of nothing but -oo has no largest entry
+        body = self._name_value(value.body, f"{stem}_terms", target)
+        most = self._name_largest((index,), condition, body, target)
+        # avoid -oo - -oo in a row with -oo only
         shift = ir.Where(ir.Compare("==", most, ir.MINUS_INFINITY), ir.ZERO, most)
         left: ir.Expr = _subtract(body, shift)
         if condition is not ir.TRUE:
             left = ir.Where(condition, left, ir.MINUS_INFINITY)
         if not ROWS[value.kind].normalizes:
             terms = ir.Reduce("sum", (index,), ir.TRUE, ir.Call("exp", (left,)))
-            total = self._name(terms, f"{stem}_sum", target)
-            self._open(ir.Equation(target, _subtract(left, ir.Call("log", (total,)))))
+            total = self._name_value(terms, f"{stem}_sum", target)
+            self._split_equation(ir.Equation(target, _subtract(left, ir.Call("log", (total,)))))
             return
-        weights = self._name(ir.Call("exp", (left,)), f"{stem}_weights", target)
-        total = self._name(ir.Reduce("sum", (index,), ir.TRUE, weights), f"{stem}_sum", target)
+        weights = self._name_value(ir.Call("exp", (left,)), f"{stem}_weights", target)
+        total = self._name_value(
+            ir.Reduce("sum", (index,), ir.TRUE, weights), f"{stem}_sum", target
+        )
         over: ir.Expr = total
         if self.system.empty_row == "zeros":
             over = ir.Where(ir.Compare("==", total, ir.ZERO), ir.ONE, total)
-        self._open(ir.Equation(target, ir.Mul((weights, ir.Pow(over, ir.MINUS_ONE)))))
+        self._split_equation(ir.Equation(target, ir.Mul((weights, ir.Pow(over, ir.MINUS_ONE)))))
 
 
 def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     return ir.Add((one, ir.Mul((ir.MINUS_ONE, other))))
 
 
-def _is_shared_by_turns(equation: ir.Equation, index: ir.Index, tensors: set[ir.Tensor]) -> bool:
-    """Can every turn of a recurrence be computed in shares, without the others' shares?"""
+def _is_independent(equation: ir.Equation, index: ir.Index, tensors: set[ir.Tensor]) -> bool:
+    """Whether no step of a recurrence reads positions of the index in another shard."""
     place = find_place(equation.target, index)
     alongs = (part for part in walk(equation.value) if isinstance(part, ir.Along))
     if place is None or any(index in part.indices for part in alongs):
@@ -284,7 +289,7 @@ def _is_shared_by_turns(equation: ir.Equation, index: ir.Index, tensors: set[ir.
 
 
 def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
-    """The place along which shares of the index are shares of the tensor: i, or h in h*C + c."""
+    """Return the axis along which shards of the index are shards of the tensor: h in h*C + c."""
     if index is None:
         return None
     for number, place in enumerate(access.places):
@@ -294,7 +299,7 @@ def find_place(access: ir.Access, index: ir.Index | None) -> int | None:
 
 
 def _is_leading(access: ir.Access, number: int, index: ir.Index) -> bool:
-    """Do the positions of the index lie together at the place, one after the other, to its end?"""
+    """Whether the index covers an axis, and its shards are contiguous parts of the axis."""
     place, extent = access.places[number], access.tensor.shape[number]
     split = Polynomial.of(place).split_linear(index)
     if split is None or any(
@@ -304,11 +309,11 @@ def _is_leading(access: ir.Access, number: int, index: ir.Index) -> bool:
     unit, rest = split
     if Polynomial.of(index.extent) * unit != Polynomial.of(extent) or not unit.terms:
         return False
-    return _fits(rest, unit)
+    return _is_below(rest, unit)
 
 
-def _fits(rest: Polynomial, unit: Polynomial) -> bool:
-    """Is 0 <= rest < unit for all positions of its indices?"""
+def _is_below(rest: Polynomial, unit: Polynomial) -> bool:
+    """Whether 0 <= rest < unit for all values of its indices."""
     if not rest.terms:
         return True
     number, whole = rest.constant, unit.constant
@@ -319,53 +324,53 @@ def _fits(rest: Polynomial, unit: Polynomial) -> bool:
         if split is not None and isinstance(index, ir.Index):
             inner, left = split
             if inner * Polynomial.of(index.extent) == unit:
-                return _fits(left, inner)
+                return _is_below(left, inner)
     return False
 
 
 Moved = TypeVar("Moved", ir.Tensor, ir.Scalar)
-Layout: TypeAlias = "dict[str, tuple[int, ir.Expr]]"  # by dimension: the place, the index's extent
+Layout: TypeAlias = "dict[str, tuple[int, ir.Expr]]"  # dimension -> (axis, extent of the index)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One tensor, or number, made of another by the ranks of a dimension."""
+    """A communication over one dimension of the mesh, from a tensor or scalar to another."""
 
     kind: str
     source: ir.Tensor | ir.Scalar
     made: ir.Tensor | ir.Scalar
     axis: str
     place: int
-    name: str  # of the tensor in the formula
+    name: str  # the tensor's name in the formula
 
 
 @dataclass
-class Mover:
-    """The equations of a rank, and the moves between them, while they are made."""
+class MoveInserter:
+    """The state while the program of a rank is written: its equations, and the moves between."""
 
-    opened: Opener
-    layouts: dict[str, Layout] = field(default_factory=dict)  # of a tensor, by name
+    splitter: EquationSplitter
+    layouts: dict[str, Layout] = field(default_factory=dict)  # by tensor
     shares: dict[str, tuple[ir.Expr, str]] = field(default_factory=dict)
     positions: dict[str, tuple[str, str]] = field(default_factory=dict)
     program: list[ir.Equation | Move] = field(default_factory=list)
     variants: dict[tuple[object, ...], Any] = field(default_factory=dict)
-    bases: dict[str, str] = field(default_factory=dict)  # whose variant a tensor is
+    bases: dict[str, str] = field(default_factory=dict)  # moved tensor -> tensor of the formula
 
-    def move(self) -> None:
-        """The program of a rank: its equations, and the moves."""
-        for each in self.opened.work:
+    def insert_moves(self) -> None:
+        """Write the program of a rank."""
+        for each in self.splitter.work:
             target = each.equation.target
             places = {axis: (find_place(target, i), i.extent) for axis, i in each.active.items()}
             layout = {axis: (at, extent) for axis, (at, extent) in places.items() if at is not None}
             self.layouts[target.tensor.name] = layout
         self._place_arguments()
-        for each in self.opened.work:
-            self._emit(each)
+        for each in self.splitter.work:
+            self._emit_equation(each)
 
     def _place_arguments(self) -> None:
-        """Each argument is cut along the first place at which shares of it are read."""
-        arguments = {e: e.name for e in self.opened.system.inputs if isinstance(e, ir.Tensor)}
-        for work in self.opened.work:
+        """Shard each argument along the first axis along which an equation reads shards."""
+        arguments = {e: e.name for e in self.splitter.system.inputs if isinstance(e, ir.Tensor)}
+        for work in self.splitter.work:
             for access in find_accesses(work.equation.value):
                 if access.tensor not in arguments:
                     continue
@@ -379,32 +384,32 @@ class Mover:
         for tensor in arguments:
             self.layouts.setdefault(tensor.name, {})
 
-    def _share(self, extent: ir.Expr, axis: str) -> ir.Size:
-        """The size of a rank's share of an extent."""
+    def _name_share(self, extent: ir.Expr, axis: str) -> ir.Size:
+        """Return the size of a shard of an extent."""
         for name, (known, where) in self.shares.items():
             if where == axis and is_same_extent(known, extent):
                 return ir.Size(name)
         stem = extent.name if isinstance(extent, ir.Size) else "share"
-        name = self.opened.name_free(f"{stem}_{axis}")
+        name = self.splitter.name_free(f"{stem}_{axis}")
         self.shares[name] = extent, axis
         return ir.Size(name)
 
     def localize(self, tensor: ir.Tensor, layout: Layout, name: str = "") -> ir.Tensor:
-        """The tensor as a rank has it."""
+        """Return the tensor with the shape that a rank has."""
         shape = list(tensor.shape)
         for axis, (place, extent) in layout.items():
-            shape[place] = _scale(shape[place], extent, self._share(extent, axis))
+            shape[place] = _scale_extent(shape[place], extent, self._name_share(extent, axis))
         return replace(tensor, name=name or tensor.name, shape=tuple(shape))
 
-    def _emit(self, work: Work) -> None:
-        """The moves that an equation needs, the equation of a rank, and what is made of that."""
+    def _emit_equation(self, work: Work) -> None:
+        """Append the moves before an equation, the equation, and the moves of its result."""
         target, value, active = work.equation.target, work.equation.value, work.active
-        new = {i: ir.Index(i.name, self._share(i.extent, axis)) for axis, i in active.items()}
+        new = {i: ir.Index(i.name, self._name_share(i.extent, axis)) for axis, i in active.items()}
         smooth = {access.tensor for access in find_smooth(value)}
-        own = next((group for group in self.opened.groups if target.tensor in group), ())
+        own = next((group for group in self.splitter.groups if target.tensor in group), ())
 
         def visit(expr: ir.Expr, local: Collection[ir.Index] = ()) -> ir.Expr:
-            """What is `local` counts the positions of a share, any other index all positions."""
+            """Rewrite for a rank: an index in `local` counts in a shard, others in the axis."""
             match expr:
                 case ir.Index() if expr in local:
                     return new[expr]
@@ -416,7 +421,7 @@ class Mover:
                     layout = self.layouts[tensor.name]
                     read = self.localize(tensor, layout)
                     if tensor not in own:
-                        read, layout = self._fetch(expr, active, is_smooth=tensor in smooth)
+                        read, layout = self._read_tensor(expr, active, is_smooth=tensor in smooth)
                     cut = [(place, active[axis]) for axis, (place, _) in layout.items()]
                     found = [
                         visit(place, [index for number, index in cut if number == k])
@@ -434,7 +439,7 @@ class Mover:
         summed = [axis for axis, index in active.items() if index in bound]
         tensor = self.localize(target.tensor, layout)
         places = tuple(visit(place, [*active.values()]) for place in target.places)
-        names = [tensor.name, *(self.opened.name_free(f"{tensor.name}_part") for _ in summed)]
+        names = [tensor.name, *(self.splitter.name_free(f"{tensor.name}_part") for _ in summed)]
         made_tensor = replace(tensor, name=names[-1])
         self.program.append(ir.Equation(ir.Access(made_tensor, places), made))
         kinds = {"sum": "add", "max": "max", "min": "min"}
@@ -447,26 +452,26 @@ class Mover:
             made_tensor = moved
 
     def _find_position(self, index: ir.Index, extent: ir.Expr) -> ir.Access:
-        """The position among all of one that a rank counts in its share."""
+        """Return the global position of a position in a shard, a read of an integer tensor."""
         share = index.extent
         assert isinstance(share, ir.Size)
         name = next((n for n, (own, _) in self.positions.items() if own == share.name), "")
         if not name:
-            name = self.opened.name_free(f"positions_{share.name}")
+            name = self.splitter.name_free(f"positions_{share.name}")
             self.positions[name] = share.name, self.shares[share.name][1]
         return ir.Access(ir.Tensor(name, (share,), "int", extent), (index,))
 
     def _copy_scalar(self, scalar: ir.Scalar, active: Mapping[str, ir.Index]) -> ir.Scalar:
-        """A number that may be a tensor: its gradients are added up over the ranks."""
+        """Return a copy of a scalar, whose gradients are added over the ranks."""
         for axis in active:
-            scalar = self._move("copy", scalar, axis, 0, ir.Scalar(f"{scalar.name}_{axis}"))
+            scalar = self._emit_move("copy", scalar, axis, 0, ir.Scalar(f"{scalar.name}_{axis}"))
         return scalar
 
-    def _move(self, kind: str, source: Moved, axis: str, place: int, wanted: Moved) -> Moved:
-        """The result of a move, which is made once, by the wanted name or a free one."""
+    def _emit_move(self, kind: str, source: Moved, axis: str, place: int, wanted: Moved) -> Moved:
+        """Return the result of a move; equal moves are emitted once."""
         key = kind, source, axis, place
         if key not in self.variants:
-            made = replace(wanted, name=self.opened.name_free(wanted.name))
+            made = replace(wanted, name=self.splitter.name_free(wanted.name))
             base = self.bases.get(source.name, source.name)
             self.bases[made.name] = base
             self.program.append(Move(kind, source, made, axis, place, base))
@@ -474,20 +479,20 @@ class Mover:
         found: Moved = self.variants[key]
         return found
 
-    def _fetch(
+    def _read_tensor(
         self, access: ir.Access, active: Mapping[str, ir.Index], *, is_smooth: bool
     ) -> tuple[ir.Tensor, Layout]:
-        """The tensor as this read needs it, and where it is cut then."""
+        """Return (the tensor in the layout that a read needs, the layout)."""
         base, layout = access.tensor, dict(self.layouts[access.tensor.name])
         moves: list[tuple[str, str, int, ir.Expr]] = []
-        for axis in self.opened.axes:
+        for axis in self.splitter.axes:
             index, cut = active.get(axis), layout.get(axis)
             here = find_place(access, index)
             if index is not None and cut is None:
                 others = {place for place, _ in layout.values()}
                 if here is not None and here not in others:
                     moves.append(("split", axis, here, index.extent))
-                elif is_smooth and base.name not in self.opened.rigid:
+                elif is_smooth and base.name not in self.splitter.rigid:
                     moves.append(("copy", axis, 0, ir.ZERO))
             elif cut is not None and not (
                 index is not None
@@ -506,12 +511,12 @@ class Mover:
                 del layout[axis]
             words = {"split": "share", "copy": axis, "gather": "all", "collect": "all"}
             wanted = self.localize(base, layout, f"{base.name}_{words[kind]}")
-            tensor = self._move(kind, tensor, axis, place, wanted)
+            tensor = self._emit_move(kind, tensor, axis, place, wanted)
         return tensor, layout
 
 
-def _scale(shape: ir.Expr, extent: ir.Expr, share: ir.Size) -> ir.Expr:
-    """An extent, E*u, of which each rank has the share of E."""
+def _scale_extent(shape: ir.Expr, extent: ir.Expr, share: ir.Size) -> ir.Expr:
+    """Return an extent, E*u, with the extent E replaced by its share."""
     if is_same_extent(shape, extent):
         return share
     whole = Polynomial.of(shape)
@@ -522,7 +527,7 @@ def _scale(shape: ir.Expr, extent: ir.Expr, share: ir.Size) -> ir.Expr:
 
 
 def find_smooth(expr: ir.Expr) -> Iterator[ir.Access]:
-    """The accesses that a gradient reaches: none in conditions, positions, and an argmax."""
+    """Yield the accesses that a gradient reaches: none in conditions, positions and argmax."""
     match expr:
         case ir.Access():
             if expr.tensor.kind == "real":
@@ -539,8 +544,8 @@ def find_smooth(expr: ir.Expr) -> Iterator[ir.Access]:
                 yield from find_smooth(child)
 
 
-def find_read(part: ir.Equation | Move) -> set[str]:
-    """The names of what it is made of."""
+def find_read_names(part: ir.Equation | Move) -> set[str]:
+    """Return the names of the tensors and scalars that an equation or a move reads."""
     if isinstance(part, Move):
         return {part.source.name}
     inside = [p for whole in (part.target, part.value) for p in walk(whole)]
@@ -549,6 +554,6 @@ def find_read(part: ir.Equation | Move) -> set[str]:
     return found
 
 
-def find_made(part: ir.Equation | Move) -> str:
-    """The name of what it makes."""
+def find_made_name(part: ir.Equation | Move) -> str:
+    """Return the name of the tensor or scalar that an equation or a move computes."""
     return part.made.name if isinstance(part, Move) else part.target.tensor.name
