@@ -26,7 +26,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.lower.condition import settle
+from derive.plan.lower.condition import fold_conditions
 from derive.rewrite.rules.near import cancel
 
 
@@ -308,7 +308,7 @@ def add_terms(*terms: ir.Expr) -> ir.Expr:
 
 def settle_choices(expr: ir.Expr) -> ir.Expr:
     """Choices that are decided taken."""
-    settled = settle(expr, ())
+    settled = fold_conditions(expr, ())
     is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
     return multiply(*ir.split_product(settled)) if is_product else settled
 

@@ -54,10 +54,7 @@ OPERANDS = (
     storage.match_merged_sum,
     storage.match_window_product,
 )
-PRODUCTS = (
-    storage.match_merged_sum,
-    storage.match_matmul,
-)  # need the final layouts of the operands
+PRODUCTS = (storage.match_merged_sum, storage.match_matmul)  # need the operands' final layouts
 MATCHES = (
     storage.match_negated_sum,
     storage.match_windows,

@@ -29,7 +29,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_copied, find_true_axes
-from derive.plan.lower.condition import join_parts
+from derive.plan.lower.condition import concatenate_parts
 from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ def _join_cells(
         count += Polynomial.of(column.extent)
     names = {i.name for cell in cells for arg in cell.args for i in ops.axes_of(arg)}
     index = rename_apart(ir.Index("k", count.to_expr()), names)
-    right = join_parts(index, parts, (*batch, summed, index))
+    right = concatenate_parts(index, parts, (*batch, summed, index))
     whole = ops.Einsum((ops.Along("inverse", square, rows, summed), right), (*batch, rows, index))
     call = ops.TorchCall(SOLVE, (ops.Given(0), ops.Given(1)))
     made = ops.Cell(call, (square, right), whole, whole.axes)

@@ -1,7 +1,7 @@
-"""Lowering: each equation of a prepared system becomes steps on tensors, inner parts first.
+"""Lowering: each equation of a prepared system becomes steps on tensors, innermost parts first.
 
-One function per kind of expression; products with their sums, conditions and numbers have modules
-of their own.
+One function per kind of expression. Sums of products, conditions, numbers and guarded reductions
+have modules of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.fourier import lower_transformed, reduce_angle
 from derive.plan.lower.integers import lower_guarded, lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
-from derive.plan.lower.places import drop_padded, read, take_places
+from derive.plan.lower.places import drop_padded, read_tensor, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
     NEUTRAL,
@@ -55,22 +55,22 @@ from derive.rewrite.rules.products import rename_bound
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-HEAVY = (ops.Einsum, ops.Reduction, ops.Along)  # worth a line of their own wherever they stand
+HEAVY = (ops.Einsum, ops.Reduction, ops.Along)  # always steps of their own
 HALF = Fraction(1, 2)
 
 
 def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
-    """The steps of one equation; the last one carries the name that the user gave."""
+    """Add the steps of one equation; the last one has the name of the left side."""
     target = equation.target
     context.target = target.tensor.name
-    places = [_parts(target, k) for k in range(len(target.places))]
+    places = [_split_target_place(target, k) for k in range(len(target.places))]
     flat = tuple(i for parts in places for i in parts)
     layout = layout_of(target.tensor, context)
     order = tuple(i for k in layout for i in places[k])
     is_place = isinstance(equation.value, ir.Reduce) and equation.value.kind == "argmax"
     is_counted = target.tensor.kind == "int" and not is_place
     op = (lower_integers if is_counted else lower_inside)(equation.value, context, order)
-    op = _hold_number(op)
+    op = _to_number_tensor(op)
     is_kept = isinstance(op, ops.Cast) and (ops.is_boolean(op.arg) or is_wide(op.arg))
     if isinstance(op, ops.Cast) and op.kind == "real" and not is_kept:
         op = op.arg
@@ -91,26 +91,26 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     return context.add_step(op, target.tensor.name)
 
 
-def _parts(target: ir.Access, position: int) -> tuple[ir.Index, ...]:
-    """The indices that fill one place of a left side."""
+def _split_target_place(target: ir.Access, position: int) -> tuple[ir.Index, ...]:
+    """Return the indices that one place of a left side consists of."""
     place, extent = target.places[position], target.tensor.shape[position]
     back = find_reversed(place, extent)
     return split_merged(place, extent) if back is None else (back,)
 
 
 def lower(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The expression as an operation; what is heavy becomes a step, and is found again later."""
+    """Lower an expression; an expensive one becomes a step, which is reused later."""
     found = context.recall(expr)
     if found is None:
         op = lower_inside(expr, context, order)
         if not isinstance(op, HEAVY) and not (isinstance(op, ops.Cell) and op.when):
             return op
-        found = context.keep(expr, op)
+        found = context.name_step(expr, op)
     return ops.Cast(found) if found.kind == "int" else found
 
 
 def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The expression as one operation, its heavy parts in steps before it."""
+    """Lower an expression to one operation, after steps for its expensive parts."""
     if ops.is_number(expr):
         return lower_number(expr)
     is_simple = isinstance(expr, (ir.Index, ir.Access)) or getattr(expr, "kind", "") == "argmax"
@@ -122,7 +122,7 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
 
 
 def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """One node, by its kind."""
+    """Lower a node by its kind."""
     reduced = reduce_angle(expr, context.system.equations)
     if reduced is not expr:
         op = widen_casts(lower_node(reduced, context, order))
@@ -146,7 +146,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         case ir.Add(terms):
             return lower_sum(terms, context, order)
         case ir.Mul(factors):
-            turned = _turn_extreme(expr)
+            turned = _negate_extreme(expr)
             if turned is not None:
                 return lower_node(turned, context, order)
             return lower_product((), ir.TRUE, factors, context, order)
@@ -175,8 +175,8 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
             return ops.Num(expr)
 
 
-def _turn_extreme(product: ir.Mul) -> ir.Expr | None:
-    """-max(a - b, 1) as min(b - a, -1), which has no pass for the sign."""
+def _negate_extreme(product: ir.Mul) -> ir.Expr | None:
+    """Return -max(a - b, 1) as min(b - a, -1), which saves a pass for the sign."""
     match split_sign(product):
         case True, ir.Call("max" | "min" as function, (ir.Add(terms), bound)) if ops.is_number(
             bound
@@ -194,10 +194,10 @@ def _negate(expr: ir.Expr) -> ir.Expr:
 
 
 def lower_access(access: ir.Access, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """A tensor read through its places, from the order and the indices in which it is stored."""
+    """Lower a read of a tensor to views of its storage, and gathers."""
     layout = layout_of(access.tensor, context)
     stored = context.stored.get(access.tensor.name)
-    op, left = read(access, layout, stored)
+    op, left = read_tensor(access, layout, stored)
     if left:
         op = take_places(op, dict(left), context, order)
     name = access.tensor.name
@@ -207,10 +207,11 @@ def lower_access(access: ir.Access, context: Context, order: tuple[ir.Index, ...
 def lower_power(
     base: ir.Expr, exponent: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """A power; negative ones are quotients, and what torch has no fast power for is a product.
+    """Lower a power: negative ones to quotients, those without a fast power in torch to products.
 
-    That are all but squares, cubes, roots and what is one over a square: 20 to 40 times slower on a
-    million entries. At 0 a root has no slope, where x**1.5 has one and x**-1.5 has none.
+    Torch is fast for squares, cubes, roots and inverse squares. Other powers take 20 to 40 times
+    as long on a million entries. A product with a root may be used for x**-1.5, which like the root
+    has no derivative at 0, but for x**1.5 only with a root that has one.
     """
     match base, exponent:
         case ir.Pow(inner, ir.Number(power)), ir.Number(value) if value == -1 and power in ROOTS:
@@ -230,22 +231,22 @@ def lower_power(
         ):
             pass
         case ir.Number(value) if value.denominator == 1 and 1 < abs(value) <= MOST_POWER:
-            product = _multiply_up(arg, int(abs(value)))
+            product = _write_power(arg, int(abs(value)))
             return product if value > 0 else ops.Apply("/", (ops.Num(ir.ONE), product), axes)
         case ir.Number(value) if value.denominator == 2 and 1 < abs(value) <= MOST_POWER:
             if value < 0 or is_positive(base):
-                product = _multiply_up(arg, int(abs(value)))
+                product = _write_power(arg, int(abs(value)))
                 name, root = ("*", "sqrt") if value > 0 else ("/", "rsqrt")
                 return ops.Apply(name, (ops.Apply(root, (arg,), axes), product), axes)
             if axes and value < 4 and context.is_never_negative(base):
-                return _multiply_root(context.add_step(arg), value)
+                return _write_half_power(context.add_step(arg), value)
     return ops.combine("pow", [arg, lower(exponent, context, order)], order)
 
 
-def _multiply_root(arg: ops.Op, power: Fraction) -> ops.Op:
-    """A half power from 1 on of what is never negative, by a root that has a slope at 0.
+def _write_half_power(arg: ops.Op, power: Fraction) -> ops.Op:
+    """Return x**1.5, x**2.5, .. for x >= 0, by a root with a finite derivative at 0.
 
-    It is of the least number of the dtype at least, or of the least that no device takes for 0.
+    The root's argument is clamped to a tiny number of the dtype that no device flushes to 0.
     """
     limits = (ops.Limit(ops.Local("dtype"), word) for word in ("tiny", "eps"))
     least = ops.TorchCall("max", (ops.TorchCall("*", tuple(limits)), 2.0**-126))
@@ -259,23 +260,23 @@ def _multiply_root(arg: ops.Op, power: Fraction) -> ops.Op:
     return ops.Cell(call, (arg,), whole, axes, scratch=(axes,))
 
 
-def _multiply_up(arg: ops.Op, power: int) -> ops.Op:
-    """A whole power from 1 on, by squares and cubes."""
+def _write_power(arg: ops.Op, power: int) -> ops.Op:
+    """Return a positive integer power as squares, cubes and products."""
     if power == 1:
         return arg
     for part in (2, 3):
         if power % part == 0:
-            inner, exponent = _multiply_up(arg, power // part), ops.Num(ir.Number(Fraction(part)))
+            inner, exponent = _write_power(arg, power // part), ops.Num(ir.Number(Fraction(part)))
             return ops.Apply("pow", (inner, exponent), ops.axes_of(arg))
-    return ops.Apply("*", (_multiply_up(arg, power - 1), arg), ops.axes_of(arg))
+    return ops.Apply("*", (_write_power(arg, power - 1), arg), ops.axes_of(arg))
 
 
 def lower_call(
     function: str, arguments: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """An elementwise function; numbers among its arguments stay numbers where torch takes them.
+    """Lower an elementwise function; numbers stay numbers where torch accepts them.
 
-    One that torch has no call for is lowered by its definition.
+    A function without a call in torch is lowered by its definition.
     """
     row, call = FUNCTIONS[function], find_call(function)
     numbers = arguments[len(row.tensors) :] if row.defaults else ()
@@ -287,7 +288,7 @@ def lower_call(
             whole: ops.Op = read_definition(
                 row.text or row.definition, bind(row, given, make), make
             )
-            return whole  # the text keeps the digits
+            return whole
         given[0] = given[0] if isinstance(given[0], ops.VIEWS) else context.add_step(given[0])
         whole = read_definition(row.definition, bind(row, given, make), make)
         places = tuple(map(ops.Given, range(len(given))))
@@ -299,22 +300,22 @@ def lower_call(
     if function in {"max", "min"}:
         if all(isinstance(op, ops.Num) for op in parts) and all(map(is_python_number, arguments)):
             return ops.Num(ir.Call(function, tuple(arguments)))
-        parts.sort(key=lambda op: isinstance(op, ops.Num))  # numbers are bounds to a tensor
-    wanted = len(row.tensors) if call else 1  # as tensors: that of a bound is a number as well
-    parts[:wanted] = map(_hold_number, parts[:wanted])
+        parts.sort(key=lambda op: isinstance(op, ops.Num))  # tensors first: numbers become bounds
+    wanted = len(row.tensors) if call else 1  # leading arguments that must be tensors
+    parts[:wanted] = map(_to_number_tensor, parts[:wanted])
     match function, parts:
         case "floordiv" | "mod", [_, ops.Num(under)] if not any(
             map(is_positive, (arguments[1], _negate(arguments[1])))
         ):
-            parts[1] = ops.NumTensor(under)  # torch divides whole numbers by 0 with an error
+            parts[1] = ops.NumTensor(under)  # torch raises for a Python number 0
     args = ops.align(parts, order)
     axes = ops.find_union(args, order)
     if function == "sign" and not is_finite(arguments[0]):
         source = context.add_step(args[0])
-        is_nan = ops.Apply("!=", (source, source), axes)  # whose sign is 0 to torch
+        is_nan = ops.Apply("!=", (source, source), axes)  # torch's sign of nan is 0
         return ops.Choose(is_nan, source, ops.Apply(function, (source,), axes), axes)
     if function == "logaddexp" and not any(map(context.is_above, arguments)):
-        one, other = map(context.add_step, args)  # where both are -oo, torch has a slope of nan
+        one, other = map(context.add_step, args)  # torch's gradient is nan where both are -oo
         least = ops.Num(ir.MINUS_INFINITY)
         is_least = ops.Apply("==", (one, least), ops.axes_of(one))
         none = ops.Choose(is_least, ops.Num(ir.ZERO), one, ops.axes_of(one))
@@ -323,19 +324,19 @@ def lower_call(
 
 
 def _is_tensor(arguments: Sequence[ops.Op]) -> bool:
-    """Is the first one a tensor, and are the others numbers?"""
+    """Whether the first argument is a tensor and the others are numbers."""
     first, *others = (isinstance(argument, ops.Num) for argument in arguments)
     return not first and all(others)
 
 
 def is_python_number(expr: ir.Expr) -> bool:
-    """Is it a number for sure? A scalar may be given as a tensor."""
+    """Whether the value is always a Python number; a scalar may be given as a tensor."""
     known = not any(isinstance(part, (ir.Scalar, ir.Access, ir.Index)) for part in walk(expr))
     return known and is_steady(expr)
 
 
 def _make_ops(order: tuple[ir.Index, ...]) -> Maker:
-    """The parts of a definition as operations on what is lowered already."""
+    """Return the constructors that evaluate a function's definition on lowered arguments."""
 
     def apply(function: str, *args: ops.Op) -> ops.Op:
         values = [arg.value for arg in args if isinstance(arg, ops.Num)]
@@ -383,47 +384,47 @@ def _make_ops(order: tuple[ir.Index, ...]) -> Maker:
 
 
 TWO = ir.Number(Fraction(2))
-LEAST = ops.Num(ir.Number(Fraction(1 - 2**63)))  # that an integer is, but for one
+LEAST = ops.Num(ir.Number(Fraction(1 - 2**63)))  # int64's least value but one
 
 
 def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """A reduction over its bound indices; entries left out count as its neutral element.
+    """Lower a reduction; excluded entries are filled with its neutral element.
 
-    torch's own variance is a running one, 10 to 30 times slower than the squares of differences.
+    A variance is written as sums: torch's is an online algorithm, 10 to 30 times slower.
     """
     is_spread = reduce.kind in {"var", "sample_var"}
     is_spread |= reduce.kind == "mean" and ops.is_integer(reduce.body)
     if is_spread or (reduce.condition is not ir.TRUE and reduce.kind not in NEUTRAL):
-        return lower_node(spell_out(reduce, context.names), context, order)
+        return lower_node(write_as_sums(reduce, context.names), context, order)
     parted = eliminate(reduce, context, order)
     if parted is not None:
         return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
-    if reduce.kind == "argmax" and reduce.condition is ir.TRUE and _is_turned(reduce.body):
-        return _find_least(reduce, context, inner)
-    arg, _ = _leave_out(reduce, context, inner)
-    arg = spread(arg, reduce.bound, inner)
+    if reduce.kind == "argmax" and reduce.condition is ir.TRUE and _has_sign(reduce.body):
+        return _write_argmin(reduce, context, inner)
+    arg, _ = _fill_excluded(reduce, context, inner)
+    arg = expand_to_indices(arg, reduce.bound, inner)
     if ROWS[reduce.kind].is_matrix:
         arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
     return ops.Reduction(reduce.kind, arg, reduce.bound)
 
 
-def _is_turned(body: ir.Expr) -> bool:
-    """Is it the contrary of what has fewer signs?"""
+def _has_sign(body: ir.Expr) -> bool:
+    """Whether every term has a negative factor."""
     match body:
         case ir.Add(terms):
-            return all(map(_is_turned, terms))
+            return all(map(_has_sign, terms))
         case ir.Reduce("sum" | "mean", _, _, inner):
-            return _is_turned(inner)
+            return _has_sign(inner)
     return any(isinstance(f, ir.Number) and f.value < 0 for f in ir.split_product(body))
 
 
-def _find_least(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The place of the first of the least entries: of the contrary that of the largest."""
+def _write_argmin(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
+    """Lower argmax of -x as the position of the first minimum of x."""
     contrary = ir.change_sign(reduce.body)
     factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
     arg = context.lower(ir.product_of(factors), order)
-    arg = spread(arg, reduce.bound, order)
+    arg = expand_to_indices(arg, reduce.bound, order)
     kept = [i for i in ops.sort_axes(ops.axes_of(arg), order) if i not in reduce.bound]
     axes = (*kept, *reduce.bound)
     arg = ops.arrange(arg, axes)
@@ -433,12 +434,12 @@ def _find_least(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
     return ops.Cell(call, (arg,), whole, ops.axes_of(whole))
 
 
-def _leave_out(
+def _fill_excluded(
     row: ir.Reduce | ir.Along, context: Context, order: tuple[ir.Index, ...]
 ) -> tuple[ops.Op, ops.Op | None]:
-    """The body with the neutral number where the condition does not hold, and the mask, if any.
+    """Return (the body filled with the neutral element where the condition is false, the mask).
 
-    What surrounds a tensor is that number then.
+    Where the condition only excludes padding, the padding gets that value and the mask is None.
     """
     arg = context.lower(context.protect(row.body, row.condition), order)
     is_counted = row.kind == "argmax" and ops.is_integer(row.body)
@@ -448,39 +449,41 @@ def _leave_out(
     neutral = LEAST if is_counted else NEUTRAL[row.kind]
     condition = drop_padded(row.condition, row.body, context)
     if condition is not row.condition:
-        arg = _surround(arg, neutral.value)
+        arg = _set_padding(arg, neutral.value)
     if condition is ir.TRUE:
         return arg, None
     mask = lower_condition(condition, context, order)
     return fill(arg, mask, neutral, False, order), mask
 
 
-def _surround(op: ops.Op, value: ir.Expr) -> ops.Op:
-    op = ops.with_args(op, tuple(_surround(arg, value) for arg in ops.args_of(op)))
+def _set_padding(op: ops.Op, value: ir.Expr) -> ops.Op:
+    op = ops.with_args(op, tuple(_set_padding(arg, value) for arg in ops.args_of(op)))
     return replace(op, value=value) if isinstance(op, ops.Pad) else op
 
 
-def _hold_number(op: ops.Op) -> ops.Op:
-    """A number, or a sum or a product of numbers, as a tensor; anything else as it is."""
+def _to_number_tensor(op: ops.Op) -> ops.Op:
+    """Return a number, or arithmetic on numbers, as a 0-d tensor; any other operation unchanged."""
     match op:
         case ops.Num(value):
             return ops.NumTensor(value)
         case ops.Apply("+" | "-" | "*" | "/", (first, *rest), ()):
             if all(isinstance(part, (ops.Num, ops.Apply)) for part in ops.walk_ops(op)):
-                return replace(op, args=(_hold_number(first), *rest))
+                return replace(op, args=(_to_number_tensor(first), *rest))
     return op
 
 
-def spread(op: ops.Op, indices: tuple[ir.Index, ...], order: tuple[ir.Index, ...]) -> ops.Op:
-    """The operation with these indices among its axes, repeated along those it lacks."""
+def expand_to_indices(
+    op: ops.Op, indices: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
+) -> ops.Op:
+    """Expand the operation along the indices that it lacks."""
     if isinstance(op, ops.Num):
         op = ops.NumTensor(op.value)
     lacking = [i for i in indices if i not in ops.axes_of(op)]
     return ops.Expand(op, ops.sort_axes((*ops.axes_of(op), *lacking), order)) if lacking else op
 
 
-def spell_out(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
-    """A mean over some of the entries, or a variance, by sums over those entries."""
+def write_as_sums(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
+    """Return a conditional mean, or a variance, in terms of sums."""
     count: ir.Expr = ir.Reduce("sum", reduce.bound, reduce.condition, ir.ONE)
     if reduce.condition is ir.TRUE:
         count = ir.Mul(tuple(index.extent for index in reduce.bound))
@@ -497,27 +500,27 @@ def spell_out(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
         return ir.Reduce("mean", bound, ir.TRUE, spread_out)
     if reduce.kind == "sample_var":
         less = ir.Add((count, ir.MINUS_ONE))
-        count = ir.Call("max", (less, ir.ZERO))  # of nothing 0 / 0, as of one entry
+        count = ir.Call("max", (less, ir.ZERO))  # 0 / 0 = nan for no entries, as for one
     return ir.Mul((ir.Reduce("sum", bound, condition, spread_out), ir.Pow(count, ir.MINUS_ONE)))
 
 
 def lower_along(along: ir.Along, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """A function along an index with that last, where torch is fastest; of a matrix with both."""
+    """Lower a function along an index, or of a matrix, with these axes last for speed."""
     index = along.index
     inner = (*(i for i in order if i not in along.indices), *along.indices)
-    arg, mask = _leave_out(along, context, inner)
-    arg = spread(arg, along.indices, inner)
+    arg, mask = _fill_excluded(along, context, inner)
+    arg = expand_to_indices(arg, along.indices, inner)
     arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
     result: ops.Op = ops.Along(along.kind, arg, index, along.columns)
     if ROWS[along.kind].normalizes and context.system.empty_row == "zeros":
-        result = empty_rows(along, arg, result, mask, context)
+        result = zero_empty_rows(along, arg, result, mask, context)
     return result
 
 
-def empty_rows(
+def zero_empty_rows(
     along: ir.Along, arg: ops.Op, result: ops.Op, mask: ops.Op | None, context: Context
 ) -> ops.Op:
-    """Zeros where nothing is left in a row, by the mask or else by the logits themselves."""
+    """Fill rows without entries with zeros, by the mask or by logits of -oo."""
     if mask is not None:
         return fill(result, mask, ops.Num(ir.ZERO), False, ops.axes_of(result))
     if not find_free(along.body):

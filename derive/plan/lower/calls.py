@@ -1,9 +1,9 @@
-"""Functions of torch's that a formula spells out: x / (1 + exp(-x)) is silu(x).
+"""Recognition of torch's functions in formulas that write them out: x / (1 + exp(-x)) is silu(x).
 
-Of each sum, product, choice or power the parts that are made of one argument alone are compared
-with every smooth function that the table defines by others, up to a factor and a number added:
-first at a few points, then by the normal forms of both, so that nothing is taken for what it is
-not. What is not smooth is left: its slope at an edge would be another one.
+The parts of a sum, product, choice or power that depend on one argument are compared with every
+smooth function that the table defines by others, up to a factor and an added number. Candidates are
+found by values at a few points and proved by normal forms. Functions that are not smooth are not
+recognised, because torch's derivative at an edge may differ from the formula's.
 """
 
 import builtins
@@ -27,12 +27,12 @@ _INDEX = ir.Index("@i", _SIZE)
 _ARGUMENT = ir.Access(ir.Tensor("@x", (_SIZE,)), (_INDEX,))
 _RESULT = ir.Access(ir.Tensor("@y", (_SIZE,)), (_INDEX,))
 _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
-_ANY = 1.37  # in the place of a scalar
-_NEAR = 1e-9  # by which two functions may differ at a point that the normal forms then tell apart
-SAVED = 2  # operations that a call must save: it takes the time of more than one itself
-STEADY = 1  # the same for what has no digits, or no slope, where a part of it is 0 or overflows
-_RISING = {"expm1", "tanh", "sinh", "asinh", "erf", "atan"}  # and are 0 at 0
-_LARGEST = 8  # of the numerators and denominators that scale a function, or are added
+_ANY = 1.37  # value of a scalar
+_NEAR = 1e-9  # tolerance at a point, for candidates; the normal forms decide
+SAVED = 2  # operations that a call must save, since it takes the time of more than one
+STEADY = 1  # operations to save where the formula loses digits or gradients near 0 or overflow
+_RISING = {"expm1", "tanh", "sinh", "asinh", "erf", "atan"}  # increasing functions with f(0) = 0
+_LARGEST = 8  # largest numerator and denominator of factors and added numbers
 _NAMES = tuple(
     row.name
     for row in FUNCTIONS.values()
@@ -41,7 +41,7 @@ _NAMES = tuple(
 
 
 def _find_shifted() -> Iterator[tuple[tuple[str, bool, ir.Expr], str]]:
-    """The functions that are another one, of the argument and a number or with one added."""
+    """Yield the functions defined as another one with a number added to its argument or value."""
     for row in FUNCTIONS.values():
         if row.definition and len(row.tensors) == 1 and find_call(row.name):
             match unfold(ir.Call(row.name, (_ARGUMENT,))):
@@ -55,21 +55,23 @@ _SHIFTED = dict(_find_shifted())
 
 
 def fold_shifted(expr: ir.Expr, system: ir.System) -> ir.Expr:
-    """log(1 + x) as log1p(x), exp(x) - 1 as expm1(x): a pass less, and digits of small ones more.
+    """Return log(1 + x) as log1p(x), exp(x) - 1 as expm1(x): one pass, and exact for small values.
 
-    Measured at a million entries: .56 of the time, and 1.0 of it (.8 in float64). It is left where
-    anything else in the system reads the sum, or the exponential, which then is there already.
+    At a million entries they take .56 and 1.0 of the time (.8 in float64). Not if the sum or the
+    exponential has other readers, for which it is computed anyway.
     """
     match expr:
         case ir.Call(function, (ir.Add(terms) as shared,)) if not ops.is_number(expr):
             for n, number in enumerate(terms):
-                if (name := _SHIFTED.get((function, True, number))) and _is_lone(shared, system):
+                if (name := _SHIFTED.get((function, True, number))) and _has_one_reader(
+                    shared, system
+                ):
                     return ir.Call(name, (ir.sum_of(terms[:n] + terms[n + 1 :]),))
         case ir.Add(terms) if not ops.is_number(expr):
             for call in (t for t in terms if isinstance(t, ir.Call) and not ops.is_number(t)):
                 for number in terms:
                     name = _SHIFTED.get((call.function, False, number))
-                    if name and _is_lone(call, system):
+                    if name and _has_one_reader(call, system):
                         others = list(terms)
                         others.remove(call)
                         others.remove(number)
@@ -77,19 +79,19 @@ def fold_shifted(expr: ir.Expr, system: ir.System) -> ir.Expr:
     return expr
 
 
-def _is_lone(part: ir.Expr, system: ir.System) -> bool:
-    """Is it read in one place only?"""
+def _has_one_reader(part: ir.Expr, system: ir.System) -> bool:
+    """Whether an expression has exactly one reader."""
     values = (equation.value for equation in system.equations)
     readers = {here for value in values for here in walk(value) if part in find_children(here)}
     return len(readers) == 1
 
 
 def fold_sums(system: ir.System) -> ir.System:
-    """The system with such functions of sums in place of what would be pulled into these sums."""
+    """Recognise functions in the products, calls and powers of a system."""
     done: dict[ir.Expr, ir.Expr] = {}
 
-    def visit(here: ir.Expr) -> ir.Expr:
-        """Outer ones first: x / (1 + exp(-x)) is no product with a sigmoid."""
+    def fold_factors(here: ir.Expr) -> ir.Expr:
+        """Recognise outer functions first: x / (1 + exp(-x)) is not x times a sigmoid."""
         if here not in done:
             flat: tuple[ir.Expr, ...] = ()
             if isinstance(here, ir.Mul):
@@ -99,16 +101,16 @@ def fold_sums(system: ir.System) -> ir.System:
                 flat = (here,)
             found = fold_parts(flat, is_sum=False)
             whole = ir.product_of(found)
-            done[here] = map_children(here if found == flat else whole, visit)
+            done[here] = map_children(here if found == flat else whole, fold_factors)
         return done[here]
 
-    equations = (ir.Equation(each.target, visit(each.value)) for each in system.equations)
+    equations = (ir.Equation(each.target, fold_factors(each.value)) for each in system.equations)
     return replace(system, equations=tuple(equations))
 
 
 @lru_cache(maxsize=1 << 12)
 def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ...]:
-    """The terms of a sum, or the factors of a product, with such functions in place of some."""
+    """Replace terms of a sum, or factors of a product, by functions that they write out."""
     atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
     if not any(isinstance(atom, ir.Call) for atom in atoms):
         return parts
@@ -116,10 +118,10 @@ def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ..
     for argument in arguments:
         match argument:
             case ir.Mul((sign, value)) if sign is ir.MINUS_ONE and value in atoms:
-                continue  # f(-x) may be -g(x): the sign may be outside
+                continue  # x is tried as the argument instead of -x
         put = {part: exchange(part, argument, _ARGUMENT) for part in parts}
         for others in ((), *((scalar,) for scalar in _find_scalars(parts))):
-            own = [part for part in parts if _is_of(put[part], others)]
+            own = [part for part in parts if _is_made_of(put[part], others)]
             if not own or all(map(ops.is_number, own)) or ops.is_integer(argument):
                 continue
             kind = ir.Add if is_sum else ir.Mul
@@ -134,12 +136,12 @@ def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ..
 
 
 def _find_scalars(parts: tuple[ir.Expr, ...]) -> dict[ir.Scalar, None]:
-    """The scalars of the parts, which may be an argument beside the first."""
+    """Return the scalars of the parts, candidates for a second argument."""
     return dict.fromkeys(p for part in parts for p in walk(part) if isinstance(p, ir.Scalar))
 
 
 def fold_call(expr: ir.Expr) -> ir.Expr | None:
-    """The function that a power, a call or a choice is, if it is one that is spelt out."""
+    """Return the function that a power, a call or a choice writes out, or None."""
     found = fold_parts((expr,), is_sum=False)
     if found[0] is expr:
         return None
@@ -147,7 +149,7 @@ def fold_call(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The functions of one argument in it, and the values that it is made of."""
+    """Yield the candidates for the argument: reads, sums, functions and their arguments."""
     match expr:
         case ir.Access() | ir.Reduce() | ir.Along():
             yield expr
@@ -163,23 +165,23 @@ def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
                 yield from _find_atoms(part)
 
 
-def _is_of(expr: ir.Expr, others: tuple[ir.Expr, ...] = ()) -> bool:
-    """Is it made of numbers, the argument and these alone?"""
+def _is_made_of(expr: ir.Expr, others: tuple[ir.Expr, ...] = ()) -> bool:
+    """Whether an expression consists of numbers, the argument and `others`."""
     match expr:
         case ir.Number():
             return True
         case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
-            return all(_is_of(part, others) for part in find_children(expr))
+            return all(_is_made_of(part, others) for part in find_children(expr))
     return expr is _ARGUMENT or expr in others
 
 
 @lru_cache(maxsize=1 << 12)
 def _find_call(expr: ir.Expr) -> ir.Expr | None:
-    """The function of the argument, scaled and with a number added, in fewer operations."""
+    """Return an equal function, with a factor and an added number, that saves enough operations."""
     values = _evaluate_all(expr)
     if values is None or len({*values}) < len(_POINTS) // 2:
         return None
-    least = _count(expr)
+    least = _count_operations(expr)
     found: list[tuple[int, bool, ir.Expr]] = []
     scalars: tuple[ir.Expr, ...] = tuple(_find_scalars((expr,)))
     numbers = (n for n in walk(expr) if isinstance(n, ir.Number) and n.value > 0)
@@ -189,12 +191,12 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
             continue
         for argument in (_ARGUMENT, ir.Mul((ir.MINUS_ONE, _ARGUMENT))):
             call = ir.Call(name, (argument, *others))
-            fit = _fit(values, _evaluate_all(call))
+            fit = _fit_affine(values, _evaluate_all(call))
             if fit is not None:
                 scale, more = fit
                 scaled = call if scale == 1 else ir.Mul((ir.Number(scale), call))
                 whole = ir.Add((scaled, ir.Number(more))) if more else scaled
-                found.append((_count(whole), argument is not _ARGUMENT, whole))
+                found.append((_count_operations(whole), argument is not _ARGUMENT, whole))
     found.sort(key=lambda each: each[:2])
     match expr:
         case ir.Call("log", (value,)) if any(isinstance(part, ir.Call) for part in walk(value)):
@@ -203,22 +205,22 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
             most = least - STEADY
         case _:
             most = least - SAVED
-    is_equal = _is_proved_aside if any(map(_is_piecewise, walk(expr))) else _is_proved
+    is_equal = _is_proved_piecewise if any(map(_is_piecewise, walk(expr))) else _is_proved
     return next((w for n, _, w in found if n <= most and is_equal(expr, w)), None)
 
 
-def _count(expr: ir.Expr) -> int:
-    """How many operations it takes; a sign is none where it can be a difference."""
+def _count_operations(expr: ir.Expr) -> int:
+    """Count the operations of an expression on tensors."""
     own = isinstance(
         expr, (ir.Add, ir.Mul, ir.Pow, ir.Call, ir.Where, ir.Compare)
     ) and not ops.is_number(expr)
-    return own + sum(map(_count, find_children(expr))) if expr is not _ARGUMENT else 0
+    return own + sum(map(_count_operations, find_children(expr))) if expr is not _ARGUMENT else 0
 
 
-def _fit(
+def _fit_affine(
     values: tuple[float, ...], others: tuple[float, ...] | None
 ) -> tuple[Fraction, Fraction] | None:
-    """The small numbers by which one function is a multiple of another, and what is added."""
+    """Return small rationals (a, b) with values = a * others + b, or None."""
     if others is None:
         return None
     low, high = others.index(min(others)), others.index(max(others))
@@ -245,7 +247,7 @@ def _evaluate_all(expr: ir.Expr) -> tuple[float, ...] | None:
 
 
 def _evaluate(expr: ir.Expr, at: float) -> float:
-    """The value for a number in place of the argument."""
+    """Evaluate an expression with `at` as the argument."""
     match expr:
         case ir.Number(value):
             return float(value)
@@ -274,19 +276,19 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
     raise TypeError(f"{type(expr).__name__} has no number")
 
 
-def _is_proved_aside(one: ir.Expr, other: ir.Expr) -> bool:
-    """Are both the same above 0, below it, and there?"""
+def _is_proved_piecewise(one: ir.Expr, other: ir.Expr) -> bool:
+    """Whether both are equal for positive arguments, for negative ones, and at 0."""
     values = [_evaluate(each, 0.0) for each in (one, other)]
     return abs(values[0] - values[1]) < _NEAR and all(
-        _is_proved(*(_restrict(each, above=above) for each in (one, other)))
+        _is_proved(*(_restrict_sign(each, above=above) for each in (one, other)))
         for above in (True, False)
     )
 
 
-def _restrict(expr: ir.Expr, *, above: bool) -> ir.Expr:
-    """The expression where the argument is above 0, or below: choices by its sign are made."""
+def _restrict_sign(expr: ir.Expr, *, above: bool) -> ir.Expr:
+    """Decide the choices that depend on the argument's sign, for a positive or negative one."""
 
-    def act(here: ir.Expr) -> ir.Expr:
+    def decide(here: ir.Expr) -> ir.Expr:
         match here:
             case ir.Call("max" | "min" as name, (one, other)):
                 if side := _find_side(ir.Add((one, ir.change_sign(other)))):
@@ -301,11 +303,11 @@ def _restrict(expr: ir.Expr, *, above: bool) -> ir.Expr:
                     return then if ((side > 0) is above) is (relation[0] == ">") else other
             case ir.Call():
                 opened = unfold(here)
-                restricted = opened and _restrict(opened, above=above)
+                restricted = opened and _restrict_sign(opened, above=above)
                 return restricted if restricted and restricted is not opened else here
         return here
 
-    return rewrite_bottom_up(expr, act)
+    return rewrite_bottom_up(expr, decide)
 
 
 def _is_piecewise(expr: ir.Expr) -> bool:
@@ -315,15 +317,15 @@ def _is_piecewise(expr: ir.Expr) -> bool:
 
 
 def _find_side(expr: ir.Expr) -> int:
-    """1 for what has the sign of the argument, -1 for the other sign; 0 where none is known."""
+    """Return 1 if an expression has the argument's sign, -1 if the opposite, 0 if unknown."""
     sign, odd = _find_sign(Polynomial.of(expr))
     return sign if odd == {_ARGUMENT} else 0
 
 
 def _find_sign(value: Polynomial) -> tuple[int, frozenset[ir.Expr]]:
-    """1 or -1, and the parts whose signs multiply it; 0 where none is known.
+    """Return (a sign, the factors whose signs multiply it), or (0, none) if unknown.
 
-    exp(x) - 1 has the sign of x, and so have the odd functions that rise.
+    exp(x) - 1 has the sign of x, and so have increasing odd functions.
     """
     for monomial, number in value.terms.items():
         for part in monomial:
@@ -349,7 +351,7 @@ def _find_sign(value: Polynomial) -> tuple[int, frozenset[ir.Expr]]:
 
 
 def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:
-    """Have both one normal form, or a logarithm's argument and the exponential of the other?"""
+    """Whether both have one normal form, or exp of both if one is a logarithm."""
     match one:
         case ir.Call("log", (value,)) if value is not _ARGUMENT:
             if _is_proved(value, ir.Call("exp", (other,))):

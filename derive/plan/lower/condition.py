@@ -1,4 +1,4 @@
-"""Conditions and choices: truth values over indices, where."""
+"""Lowering of conditions to masks, and of choices between two values."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from derive.rewrite.guards import find_need, find_number
 
 
 def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """Truth values over the condition's indices, as a step unless it is a tensor as it stands."""
+    """Lower a condition to a mask, a step unless it is a tensor of the formula."""
     if condition in context.known:
         return context.known[condition][0]
     op = _lower_condition(condition, context, order)
@@ -66,7 +66,7 @@ def _lower_compare(
         found = context.compare(relation, left, right, context)
     if found is not None:
         return found
-    relation, left, right = clear_fractions(relation, *part_positions(left, right))
+    relation, left, right = clear_fractions(relation, *separate_scalars(left, right))
     parts = lower_sides(left, right, context, order)
     if isinstance(parts[0], ops.Num) and isinstance(parts[1], ops.Num):
         parts = (ops.NumTensor(parts[0].value), parts[1])
@@ -78,14 +78,15 @@ def _lower_compare(
 def lower_sides(
     left: ir.Expr, right: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> tuple[ops.Op, ...]:
-    """The two sides of a relation, of dtypes that are compared exactly."""
-    return tuple(_widen([_lower_side(side, context, order) for side in (left, right)]))
+    """Lower both sides of a relation, in dtypes whose comparison is exact."""
+    return tuple(_widen_sides([_lower_side(side, context, order) for side in (left, right)]))
 
 
-def _widen(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
-    """The sides of a relation, in float64 where an integer meets a real.
+def _widen_sides(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
+    """Cast both sides of a relation to float64 if only one of them is an integer.
 
-    Torch would round the integer to the real's dtype. A tensor without axes does not widen another.
+    Torch would round the integer to the other side's dtype. A cast 0-d tensor does not widen the
+    other side.
     """
     exact = [part for part in parts if _is_exact(part)]
     if len(exact) != 1 or isinstance(exact[0], ops.Num) or any(map(ops.is_boolean, parts)):
@@ -101,17 +102,17 @@ def _widen(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
 
 
 def _is_exact(op: ops.Op) -> bool:
-    """Is it an integer, or a fraction of integers in float64?"""
+    """Whether an operation is an integer, or a fraction of integers in float64."""
     if isinstance(op, ops.Num):
         return is_whole(op.value)
     inside = (part.kind for part in ops.walk_ops(op) if isinstance(part, ops.Cast))
     return ops.is_integral(op) or "wide" in inside
 
 
-def part_positions(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """Two sides, `j` and `i + s`, with their positions on one and their scalars on the other.
+def separate_scalars(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    """Rewrite a relation between `j` and `i + s` with positions on one side, scalars on the other.
 
-    A difference of positions is exact, and their sum with a scalar is rounded as the scalar is.
+    A difference of positions is exact; a sum with a scalar is rounded.
     """
     difference = Polynomial.of(left) - Polynomial.of(right)
     scalars = Polynomial(
@@ -127,10 +128,10 @@ def part_positions(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
 
 
 def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, ir.Expr, ir.Expr]:
-    """A relation between positions with fractions, `(i + 1) / N <= 1/2`, between whole numbers.
+    """Multiply out the fractions of a relation between positions, `(i + 1) / N <= 1/2`.
 
-    Positions are exact; in a tensor's own dtype, above all in bfloat16, they would be rounded.
-    Sizes are positive, so multiplying by them keeps the relation.
+    Integers are exact; fractions would be rounded in the tensors' dtype, above all in bfloat16.
+    Sizes are positive, so multiplying by them preserves the relation.
     """
     difference = Polynomial.of(left) - Polynomial.of(right)
     powers = [power for monomial in difference.terms for _, power in monomial]
@@ -150,7 +151,7 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
 
 
 def _lower_side(side: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """One side of a relation; integers stay such, and fractions of them are in float64."""
+    """Lower one side of a relation; integers remain integers, their fractions are float64."""
     op = context.lower(side, order)
     if ops.is_integer(side) or (isinstance(op, ops.Cast) and ops.is_integral(op.arg)):
         return ops.strip_casts(op)
@@ -158,14 +159,14 @@ def _lower_side(side: ir.Expr, context: Context, order: tuple[ir.Index, ...]) ->
 
 
 def widen_casts(op: ops.Op, kind: str = "single") -> ops.Op:
-    """The operation on integers in float32 at least: half precision ends at 65504."""
+    """Cast integers to float32 at least, not to the formula's dtype: float16 ends at 65504."""
     if isinstance(op, ops.Cast) and ops.is_integral(op.arg):
         return ops.Cast(op.arg, kind)
     return ops.with_args(op, tuple(widen_casts(arg, kind) for arg in ops.args_of(op)))
 
 
 def lower_index(index: ir.Index, context: Context) -> ops.Op:
-    """The values of an index, once, as a step by its name."""
+    """Return the step that holds the values of an index."""
     if index in context.known:
         return context.known[index][0]
     source = context.add_step(ops.Iota(index))
@@ -176,7 +177,7 @@ def lower_index(index: ir.Index, context: Context) -> ops.Op:
 def find_triangle(
     relation: str, left: ir.Expr, right: ir.Expr, order: tuple[ir.Index, ...]
 ) -> ops.Triangle | None:
-    """`j <= i + c` between two indices as a triangle of ones: columns - rows <= offset."""
+    """Return a relation `j <= i + c` between two indices as a triangular mask, or None."""
     difference = Polynomial.of(left) - Polynomial.of(right)
     indices = [a for a in difference.atoms if isinstance(a, ir.Index)]
     if len(indices) != 2 or relation in {"==", "!="}:
@@ -199,14 +200,14 @@ def find_triangle(
     if any(
         isinstance(part, (ir.Access, ir.Scalar)) for atom in offset.atoms for part in walk(atom)
     ):
-        return None  # torch takes whole numbers alone, and a scalar may be any
+        return None  # torch requires an integer offset
     return ops.Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
 
 
 def lower_choice(
     condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """`then` where the condition holds, else `other`; the branch not taken cannot do harm."""
+    """Lower a choice; the values of a branch that is not taken are harmless, also for gradients."""
     if isinstance(condition, ir.Not):
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
@@ -215,11 +216,11 @@ def lower_choice(
     if is_implied_by_facts(condition) and {*common} < {*terms} and not ops.is_number(other):
         rest = ir.sum_of([term for term in terms if term not in common])
         return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
-    joined = _lower_padded(condition, then, other, context, order)
-    joined = joined or _lower_pieces(ir.Where(condition, then, other), context, order)
+    joined = _lower_padded_read(condition, then, other, context, order)
+    joined = joined or _lower_piecewise(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
-    if not {*find_free(condition)} <= {*order}:  # any order does: that of what is chosen
+    if not {*find_free(condition)} <= {*order}:  # no order is given: use that of the branch
         order = tuple(dict.fromkeys((*find_free(then), *order)))
     then = context.protect(then, condition)
     if isinstance(other, ir.Number) and find_number(then, condition) == other.value:
@@ -238,11 +239,11 @@ def lower_choice(
     return ops.Choose(mask, taken, left, ops.find_union([mask, taken, left], order))
 
 
-EXACT = 1 << 10  # numbers of so many parts, and up to which their sums and products are exact
+EXACT = 1 << 10  # multiples of 1 / EXACT below EXACT are exact
 
 
 def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
-    """The mask as a factor of a number, where that is exact: branches on data mispredict."""
+    """Return a choice of two numbers as arithmetic on the mask if exact: branches mispredict."""
     axes, numbers = ops.axes_of(mask), [Polynomial.of(each.value).constant for each in (one, other)]
     match numbers:
         case (Fraction() as then, Fraction() as left) if not left or all(
@@ -260,10 +261,10 @@ def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
     return ops.Choose(mask, ops.NumTensor(one.value), other, axes)
 
 
-def _lower_padded(
+def _lower_padded_read(
     condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """A read where its one place that is no index is there, else a number: padded with that."""
+    """Lower a shifted read that is guarded against its bounds to a padded view, or return None."""
     if not isinstance(then, ir.Access) or not isinstance(other, (ir.Number, ir.Infinity)):
         return None
     moved = [place for place in then.places if not isinstance(place, ir.Index)]
@@ -283,11 +284,10 @@ def _lower_padded(
 def push_into_exponential(
     condition: ir.Expr, expr: ir.Expr, context: Context
 ) -> tuple[ir.Expr, ir.Expr]:
-    """(what is left of a condition, a product with the rest of it in the argument of its exp).
+    """Return (the remaining condition, the product with the condition moved into its exp).
 
-    [c_ij] * exp(x_ij) * f_i = exp(where(c_ij, x_ij, -oo)) * f_i, which is what a sum of the same
-    masked exponentials is made of. A factor f may be infinite only where others of the product
-    that are not left out are so too.
+    [c_ij] * exp(x_ij) * f_i = exp(where(c_ij, x_ij, -oo)) * f_i, which shares the exponential with
+    a sum of it. The other factors must be finite, or not need the condition.
     """
     factors = ir.split_product(expr)
     able = [
@@ -308,26 +308,30 @@ def push_into_exponential(
     return ir.TRUE, ir.product_of([masked if f is power else f for f in factors])
 
 
-def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """A choice by where an index is: each branch where it is taken, and one behind the other.
+def _lower_piecewise(
+    choice: ir.Where, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op | None:
+    """Lower a choice by ranges of an index as a concatenation of its branches.
 
-    Around the one branch that is no number, and reads at places beside the index, are the numbers.
-    None where no index alone decides.
+    If only one branch is not a number, and reads at shifted places, it is padded with the number.
+    None if the condition is not a range of one index.
     """
     for index in (i for i in order if i in find_free(choice.condition)):
         ends = (NOTHING, Polynomial.of(index.extent))
         is_filled = ops.is_number(choice.then) or ops.is_number(choice.other)
-        slack = ONE if is_filled and _is_plain(choice, index) else NOTHING
-        pieces = _cut(_part_condition(choice, index), index, ends, (context.facts, slack))
+        slack = ONE if is_filled and _is_elementwise_over(choice, index) else NOTHING
+        pieces = _cut_pieces(
+            _hoist_index_condition(choice, index), index, ends, (context.facts, slack)
+        )
         if pieces is None or len(pieces) < 2:
             continue
         numbers = {value for _, _, value in pieces if ops.is_number(value)}
         if numbers:
             pieces = [piece for piece in pieces if piece[-1] not in numbers]
-            told = all(isinstance(number, ir.Number | ir.Infinity) for number in numbers)
-            if len(numbers) > 1 or len(pieces) != 1 or not told:  # torch takes no tensor for one
+            is_plain = all(isinstance(number, ir.Number | ir.Infinity) for number in numbers)
+            if len(numbers) > 1 or len(pieces) != 1 or not is_plain:  # torch pads with a number
                 continue
-            if not _is_moved(pieces[0][-1], index):
+            if not _reads_shifted(pieces[0][-1], index):
                 continue
         taken = {*context.names, *(i.name for i in find_all_indices(context.system))}
         taken |= {i.name for i in order}
@@ -338,22 +342,22 @@ def _lower_pieces(choice: ir.Where, context: Context, order: tuple[ir.Index, ...
             position = simplify_place((Polynomial.of(own) + low).to_expr())
             try:
                 placed = substitute(value, {index: position})
-            except ValueError:  # a function along the index needs all of it
+            except ValueError:  # a function along the index needs the whole axis
                 return None
-            settled = rewrite_bottom_up(placed, partial(settle, facts=context.facts))
+            folded = rewrite_bottom_up(placed, partial(fold_conditions, facts=context.facts))
             inner = tuple(own if i is index else i for i in order)
-            parts.append((low, own, context.lower(settled, inner)))
+            parts.append((low, own, context.lower(folded, inner)))
         if numbers:
             (low, own, op), (value,) = parts[0], numbers
             return ops.Pad(op, ops.axes_of(op).index(own), index, low.to_expr(), value)
-        return join_parts(index, parts, order)
+        return concatenate_parts(index, parts, order)
     return None
 
 
-def _is_plain(choice: ir.Where, index: ir.Index) -> bool:
-    """Is it elementwise, and all that it reads along the index as long as that?
+def _is_elementwise_over(choice: ir.Where, index: ir.Index) -> bool:
+    """Whether a choice is elementwise, and everything it reads along the index has its extent.
 
-    Then `x[:N - 2]` has no entry where N is 1, as it should.
+    Then a slice like `x[:N - 2]` is empty for N = 1, as it should be.
     """
     reads = [
         extent
@@ -365,8 +369,8 @@ def _is_plain(choice: ir.Where, index: ir.Index) -> bool:
     return is_elementwise and all(is_same_extent(extent, index.extent) for extent in reads)
 
 
-def _part_condition(choice: ir.Where, index: ir.Index) -> ir.Where:
-    """The choice with what is said of the index alone first."""
+def _hoist_index_condition(choice: ir.Where, index: ir.Index) -> ir.Where:
+    """Nest a choice so that conditions on the index alone are tested first."""
     parts = ir.split_and(choice.condition)
     own = [part for part in parts if find_free(part) == (index,)]
     rest = [part for part in parts if part not in own]
@@ -376,28 +380,28 @@ def _part_condition(choice: ir.Where, index: ir.Index) -> ir.Where:
     return ir.Where(ir.all_of(*own), inner, choice.other)
 
 
-def _is_moved(expr: ir.Expr, index: ir.Index) -> bool:
-    """Is something read beside the index, and nothing at places that others tell too?"""
+def _reads_shifted(expr: ir.Expr, index: ir.Index) -> bool:
+    """Whether a tensor is read at a place that depends on the index alone and is not the index."""
     places = [place for access in find_accesses(expr) for place in access.places]
     own = [place for place in places if index in find_free(place)]
     is_alone = all(find_free(place) == (index,) for place in own)
     return is_alone and any(place is not index for place in own)
 
 
-# From a position up to another, and the value there.
+# (first position, end, value between them)
 Piece = tuple[Polynomial, Polynomial, "ir.Expr"]
 
 
-def _cut(
+def _cut_pieces(
     expr: ir.Expr,
     index: ir.Index,
     ends: tuple[Polynomial, Polynomial],
-    told: tuple[Facts, Polynomial],
+    assumed: tuple[Facts, Polynomial],
 ) -> list[Piece] | None:
-    """The values of a nested choice from one position of the index to another, in order."""
+    """Return the pieces of a nested choice between two positions of the index, or None."""
     if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
-    inside = _find_interval(expr.condition, index, ends, told)
+    inside = _find_interval(expr.condition, index, ends, assumed)
     if inside is None:
         return None
     found: list[Piece] = []
@@ -405,7 +409,7 @@ def _cut(
     for low, high, value in zip(
         edges, edges[1:], (expr.other, expr.then, expr.other), strict=False
     ):
-        piece = _cut(value, index, (low, high), told) if low != high else []
+        piece = _cut_pieces(value, index, (low, high), assumed) if low != high else []
         if piece is None:
             return None
         found += piece
@@ -416,15 +420,15 @@ def _find_interval(
     condition: ir.Expr,
     index: ir.Index,
     ends: tuple[Polynomial, Polynomial],
-    told: tuple[Facts, Polynomial],
+    assumed: tuple[Facts, Polynomial],
 ) -> tuple[Polynomial, Polynomial] | None:
-    """From where to where a condition on the index alone holds, between two positions.
+    """Return the range between two positions in which a condition on the index is true, or None.
 
-    Known are facts, and by how much the end may be before the start.
+    `assumed` are facts, and the amount by which the end may precede the start.
     """
     if not is_implied_by_facts(condition):
         return None
-    (low, high), (facts, slack) = ends, told
+    (low, high), (facts, slack) = ends, assumed
     for bound in (read_bound(fact, index) for fact in find_facts(condition)):
         if bound is None or not all(isinstance(atom, ir.Size) for atom in bound[1].atoms):
             return None
@@ -437,14 +441,14 @@ def _find_interval(
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 
 
-def settle(expr: ir.Expr, facts: Facts) -> ir.Expr:
-    """Places simplified, and choices and extremes that the ranges of their indices decide."""
+def fold_conditions(expr: ir.Expr, facts: Facts) -> ir.Expr:
+    """Simplify places, and fold choices, max and min that the ranges of indices decide."""
     match expr:
         case ir.Access(tensor, places):
             return ir.Access(tensor, tuple(map(simplify_place, places)))
         case ir.Where(condition, then, other):
-            for value, told in ((then, condition), (other, ir.Not(condition))):
-                if is_always(told, facts):
+            for value, assumed in ((then, condition), (other, ir.Not(condition))):
+                if is_always(assumed, facts):
                     return value
         case ir.Call("min" | "max" as word, (one, other)) if is_integer(Polynomial.of(expr)):
             relation = "<=" if word == "min" else ">="
@@ -454,12 +458,12 @@ def settle(expr: ir.Expr, facts: Facts) -> ir.Expr:
     return expr
 
 
-def join_parts(
+def concatenate_parts(
     index: ir.Index,
     parts: Sequence[tuple[Polynomial, ir.Index, ops.Op]],
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """The parts one behind the other, by one call of torch."""
+    """Concatenate the parts along an index by one call of torch."""
     own = [each for _, each, _ in parts]
     others = ops.find_union([op for _, _, op in parts], order)
     axes = ops.sort_axes([i for i in (*others, index) if i not in own], order)
@@ -475,7 +479,7 @@ def join_parts(
         is_whole = set(ops.axes_of(part)) == set(there)
         part = ops.arrange(part, there) if is_whole else ops.Expand(part, there)
         args.insert(0, part)
-        # what is said of a column: it begins at its first position
+        # in terms of the whole axis, the column starts at its first position
         column: ops.Op = ops.Arrange(part, here) if is_stack else part
         column = ops.Slice(column, at, index, (NOTHING - low).to_expr())
         if whole is None:
@@ -494,13 +498,13 @@ def join_parts(
 def fill(
     op: ops.Op, mask: ops.Op, value: ops.Num, where: bool, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """A number wherever the mask is `where`; a choice if the mask has indices the tensor lacks."""
+    """Write a number where the mask is `where`; a choice if the mask has additional indices."""
     if isinstance(op, ops.Num):
         op = ops.NumTensor(op.value)
     if set(ops.axes_of(mask)) <= set(ops.axes_of(op)):
         mask = ops.arrange(mask, ops.axes_of(op))
         if isinstance(op, ops.Fill) and op.mask is mask and op.where is where:
-            op = op.arg  # a number that harms nowhere is not needed below this one
+            op = op.arg  # the outer fill overwrites the inner one
         match op:
             case ops.Apply("exp", (ops.Fill(arg, inner, _, at),), axes) if (inner, at) == (
                 mask,

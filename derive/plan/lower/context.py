@@ -1,11 +1,14 @@
-"""What a plan in the making knows: extents at its sizes, names, steps so far, and layouts.
+"""State of lowering: extents at the plan's sizes, names, steps so far, and layouts.
 
-A layout is the order in which the places of an intermediate are stored. The first product that
-reads it decides: indices it shares with other operands and keeps (its batch) come first, so that
-the product is a batched matmul of views; the rest stays as the user wrote it. A sum over entries
-that data choose is no product, and a place that data tell is read fastest where it was written. A
-function along an index keeps that index last. A sum over the rows of two matrices, one of which an
-equation defines, keeps the columns of that one last: its gradient then lies as it does itself.
+A layout is the order in which the axes of an intermediate tensor are stored. The first product that
+reads the tensor decides: its batch indices (shared with other operands and kept) come first, so
+that the product is a batched matmul of views; the other axes keep the order of the formula. Three
+exceptions:
+
+- Products with data-dependent guards do not count, nor tensors with a data-dependent place.
+- A function along an index stores that index last.
+- In a sum over the rows of two matrices, one of them intermediate, the columns of that one are
+  stored last: its gradient then has the same layout.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from derive.rewrite.rules.products import is_bracket
 
 @lru_cache(maxsize=1 << 8)
 def find_layouts(system: ir.System) -> Mapping[str, tuple[int, ...]]:
-    """For every tensor that an equation defines, the order of its places in storage."""
+    """Return the storage order of the axes of every tensor that an equation defines."""
     layouts = {}
     for n, equation in enumerate(system.equations):
         target = equation.target
@@ -69,14 +72,14 @@ def find_layouts(system: ir.System) -> Mapping[str, tuple[int, ...]]:
 
 
 def _rank(place: ir.Expr, along: tuple[ir.Index, ...]) -> int:
-    """How late a function along indices, which it wants last, wants a place."""
+    """Return a sort key by which the indices of a function along them are stored last."""
     return along.index(place) if isinstance(place, ir.Index) and place in along else -1
 
 
 def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
-    """What only the made one of two tensors has, where both are summed over an index before it.
+    """Return the columns of the intermediate factor in a sum over the rows of two matrices.
 
-    As the left operand its gradient would be a transposed matrix.
+    As the left operand, its gradient would be a transposed matrix.
     """
     match value:
         case ir.Reduce("sum", (row,), _, ir.Mul((ir.Access() as one, ir.Access() as other))):
@@ -84,16 +87,16 @@ def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
         case _:
             return ()
     for mine, its in pairs:
-        is_lone = mine.tensor.name in made and its.tensor.name not in made
-        if is_lone and row in mine.places[:-1] and row in its.places[:-1]:
+        is_only_made = mine.tensor.name in made and its.tensor.name not in made
+        if is_only_made and row in mine.places[:-1] and row in its.places[:-1]:
             return tuple(i for i in find_free(mine) if i not in its.places)
     return ()
 
 
 def _find_batch(name: str, values: list[ir.Expr]) -> Iterator[tuple[int, ...]]:
-    """The batch places of the tensor in the products that read it, in order of appearance.
+    """Yield the batch axes of the tensor in the products that read it, in order of appearance.
 
-    None where data tell a place of it.
+    Nothing is yielded if the tensor is read at a data-dependent place.
     """
     parts = [part for value in values for part in walk(value)]
     reads = (part for part in parts if isinstance(part, ir.Access) and part.tensor.name == name)
@@ -120,7 +123,7 @@ def _find_shared(
 
 @dataclass
 class Context:
-    """The state of one plan."""
+    """The state while one plan is lowered."""
 
     system: ir.System
     sizes: Mapping[str, int]
@@ -130,77 +133,77 @@ class Context:
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     known: dict[ir.Expr, tuple[ops.Source, tuple[ir.Index, ...]]] = field(default_factory=dict)
     stored: dict[str, tuple[tuple[ir.Index, ...], ...]] = field(default_factory=dict)
-    integers: set[str] = field(default_factory=set)  # tensors that equations make of integers
-    notes: dict[str, None] = field(default_factory=dict)  # what the reader has to know, each once
-    orders: list[Order] = field(default_factory=list)  # of contractions with more than two factors
+    integers: set[str] = field(default_factory=set)  # intermediate integer tensors
+    notes: dict[str, None] = field(default_factory=dict)  # notes for the reader, without duplicates
+    orders: list[Order] = field(default_factory=list)  # contractions with more than two factors
     extents: dict[ir.Index, int] = field(default_factory=dict)
     target: str = ""
-    minimize: str = FLOPS  # by an order of contraction
-    transforms: bool = False  # are sums to be computed by fast Fourier transforms?
-    cells: bool = True  # are there calls of torch for several operations?
-    compare: Callable[[str, ir.Expr, ir.Expr, Context], ops.Op | None] | None = None  # of cells
+    minimize: str = FLOPS  # cost to minimize by contraction orders
+    transforms: bool = False  # whether sums may be computed by fast Fourier transforms
+    cells: bool = True  # whether one call of torch may replace several operations
+    compare: Callable[[str, ir.Expr, ir.Expr, Context], ops.Op | None] | None = None  # `lower_rank`
     roundable: Set[ir.Expr] = frozenset()  # sums that may lose digits
 
     @cached_property
     def facts(self) -> Facts:
-        """What is >= 0 beyond doubt: extents, at all sizes for which there is a formula."""
+        """Return the extents, which are assumed to be >= 0, as far as that is not implied."""
         extents = (Polynomial.of(index.extent) for index in find_all_indices(self.system))
         return tuple(dict.fromkeys(each for each in extents if not is_never_negative(each)))
 
     @cached_property
     def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
-        """The tensors that may hold more than finite numbers, with likenesses that say so."""
+        """Return the tensors that may be infinite or nan, each with a marked copy."""
         return find_nonfinite(self.system)
 
     @cached_property
     def singular(self) -> Set[str]:
-        """The tensors that are infinite nowhere but where a divisor of theirs is 0."""
+        """Return the tensors that are infinite only where one of their divisors is 0."""
         return find_singular(self.system, self.nonfinite)
 
     def is_singular(self, expr: ir.Expr) -> bool:
-        """Is it the value of such a tensor?"""
+        """Whether an expression reads a tensor in `singular`."""
         return isinstance(expr, ir.Access) and expr.tensor.name in self.singular
 
     def is_finite(self, expr: ir.Expr) -> bool:
-        """Is it finite for all finite inputs?"""
+        """Whether an expression is finite for all finite inputs."""
         return is_finite(mark_tensors(expr, self.nonfinite))
 
     def is_never_negative(self, expr: ir.Expr) -> bool:
-        """Is it never below 0, wherever it is defined?"""
+        """Whether an expression is >= 0 wherever it is defined."""
         return is_never_negative(mark_tensors(expr, find_nonfinite(self.system, signs=True)))
 
     def is_above(self, expr: ir.Expr) -> bool:
-        """Is it never -oo for finite inputs, wherever it is defined?"""
+        """Whether an expression is never -oo for finite inputs, wherever it is defined."""
         return is_finite_where_defined(mark_tensors(expr, self.nonfinite))
 
     def lower(self, expr: ir.Expr, order: tuple[ir.Index, ...]) -> ops.Op:
-        """An inner expression as an operation, its heavy parts in steps of their own."""
+        """Lower an inner expression; its expensive parts become steps."""
         return self.lower_in(expr, self, order)
 
     @cached_property
     def needed(self) -> Set[ir.Expr]:
-        """What no condition guards, under indices that no formula has."""
+        """Return the keys of the expressions that are computed unconditionally."""
         return find_needed(self.system)
 
     def is_needed(self, expr: ir.Expr) -> bool:
-        """Is it computed anyhow, under no condition?"""
+        """Whether an expression is computed unconditionally somewhere."""
         return to_key(expr)[0] in self.needed
 
     def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
-        """An expression that is read where a condition holds, made harmless elsewhere.
+        """Rewrite an expression, used where a condition holds, to be harmless elsewhere.
 
-        A divisor stays as it is where the definitions of its names are harmless there already.
+        With `whole`, an expression whose definitions are harmless already is left unchanged.
         """
         zeros = self.system.empty_row == "zeros"
         make = partial(protect, condition=condition, whole=whole, zeros=zeros, needed=self.needed)
         made = make(expr)
         if made is expr or not whole:
             return made
-        opened = self._open_names(self._open_names(expr))
+        opened = self._inline_definitions(self._inline_definitions(expr))
         return expr if opened is not expr and make(opened) is opened else made
 
-    def _open_names(self, expr: ir.Expr) -> ir.Expr:
-        """The expression with the value of each name in its place."""
+    def _inline_definitions(self, expr: ir.Expr) -> ir.Expr:
+        """Replace each name by its definition."""
 
         def act(here: ir.Expr) -> ir.Expr:
             value = self.find_definition(here) if isinstance(here, ir.Access) else None
@@ -209,7 +212,7 @@ class Context:
         return rewrite_bottom_up(expr, act)
 
     def find_definition(self, access: ir.Access) -> ir.Expr | None:
-        """The value that a name has in its equation, read at indices alone."""
+        """Return the definition of a name that is written and read at plain indices, else None."""
         for equation in self.system.equations:
             if equation.target.tensor.name != access.tensor.name:
                 continue
@@ -225,32 +228,32 @@ class Context:
     def protect_factors(
         self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
     ) -> list[ir.Expr]:
-        """The factors of a product, each read where its condition holds.
+        """Rewrite the factors of a product, each used where its condition holds.
 
-        A factor by itself that has all indices of its condition is left out with it.
+        A single factor with all indices of its condition needs no guard: the mask replaces it.
         """
         zeros = self.system.empty_row == "zeros"
         found = list(map(self.protect, factors, conditions))
-        is_lone = sum(map(is_variable, found)) < 2
+        is_single = sum(map(is_variable, found)) < 2
         return [
             factor
-            if is_lone and {*find_free(told)} <= {*find_free(factor)}
-            else guard_unless_finite(factor, told, zeros=zeros, needed=self.needed)
-            for factor, told in zip(found, conditions, strict=True)
+            if is_single and {*find_free(condition)} <= {*find_free(factor)}
+            else guard_unless_finite(factor, condition, zeros=zeros, needed=self.needed)
+            for factor, condition in zip(found, conditions, strict=True)
         ]
 
     def extent(self, index: ir.Index) -> int:
-        """The extent at the sizes the plan is made for."""
+        """Return the extent of an index at the plan's sizes."""
         if index not in self.extents:
             self.extents[index] = evaluate_extent(index.extent, self.sizes)
         return self.extents[index]
 
     def count(self, indices: Iterable[ir.Index]) -> int:
-        """How many elements these indices span."""
+        """Count the elements that the indices span."""
         return prod(self.extent(i) for i in dict.fromkeys(indices))
 
     def recall(self, expr: ir.Expr) -> ops.Source | None:
-        """The step that has the value of an expression, or of one with other free indices."""
+        """Return a step with the value of the expression, up to its free indices, or None."""
         key, indices = to_key(expr)
         if key not in self.known:
             return None
@@ -258,15 +261,15 @@ class Context:
         again = dict(zip(names, indices, strict=True))
         return ops.Source(source.name, tuple(again[i] for i in source.axes), source.kind)
 
-    def keep(self, expr: ir.Expr, op: ops.Op, name: str = "") -> ops.Source:
-        """A step for the value of an expression, which is recalled from now on."""
+    def name_step(self, expr: ir.Expr, op: ops.Op, name: str = "") -> ops.Source:
+        """Add a step for an expression, which `recall` finds from then on."""
         key, indices = to_key(expr)
         source = self.add_step(op, free_name(name, self.names) if name else "")
         self.known[key] = (source, indices)
         return source
 
     def add_step(self, op: ops.Op, given: str = "") -> ops.Source:
-        """A step of its own for an operation, by the name that the formula gives or a free one."""
+        """Add a step for an operation, with the given name or a new one."""
         name = given or free_name(name_op(op, self.target), self.names)
         self.names.add(name)
         self.steps.append(Step(name, op))
@@ -274,5 +277,5 @@ class Context:
 
 
 def layout_of(tensor: ir.Tensor, context: Context) -> tuple[int, ...]:
-    """In which order a tensor's places are stored."""
+    """Return the storage order of a tensor's axes."""
     return context.layouts.get(tensor.name, tuple(range(len(tensor.shape))))

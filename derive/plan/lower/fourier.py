@@ -1,11 +1,11 @@
-"""Sums that a fast Fourier transform computes, not a product for each pair of positions.
+"""Sums computed by fast Fourier transforms instead of a product for each pair of positions.
 
-    sum_n x_n exp(-2 pi i k n / M)     one transform, and so for cos and sin; n and k modulo M
-    sum_n f_n g_(k - n)                the transforms of both, multiplied and transformed back:
-    sum_n f_n g_(k + n)                modulo M, or among zeros; over several such pairs of indices
+    sum_n x_n exp(-2 pi i k n / M)     one transform; likewise for cos and sin; n and k modulo M
+    sum_n f_n g_(k - n)                a convolution: both are transformed, multiplied, and
+    sum_n f_n g_(k + n)                transformed back; cyclic or zero-padded, in any dimension
 
-What is multiplied so rounds as the largest values of its rows do, and one entry that is not finite
-reaches all of its row: it is done where neither matters.
+The rounding errors of a convolution are relative to the largest values of its rows, and an entry
+that is not finite spoils its whole row. So it is used only where neither matters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,8 +41,8 @@ PRODUCTS = (
     " it loses digits of what is small beside the largest values of its row, and a row with an"
     " entry that is not finite is nan"
 )
-STEP = 5  # products in the time of one step of a transform, of which there are log2(length)
-WHOLE = 64  # of which a length is a multiple where it is free: large factors are slow
+STEP = 5  # products in the time of one of the log2(length) steps of a transform
+WHOLE = 64  # multiple to which a free length is rounded up: large prime factors are slow
 TWICE = ir.Number(Fraction(2))
 ONE, TWO = Polynomial.of(1), Polynomial.of(2)
 UNIT, PI = ir.Call("I", ()), ir.Call("pi", ())
@@ -52,7 +52,7 @@ TURN = TWO * Polynomial.of(PI)
 def lower_transformed(
     total: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """The operation for a sum of products by transforms; None where it is not such a sum."""
+    """Lower a sum of products by transforms, or return None."""
     op = _lower_wave(total, context, order)
     if op is not None:
         context.notes[WAVES] = None
@@ -60,7 +60,7 @@ def lower_transformed(
     found = find_product(total) if total in context.roundable else None
     if found is None or not all(map(context.is_finite, (found.one, found.table))):
         return None
-    if not _is_worth(total, found, context):
+    if not _is_worthwhile(total, found, context):
         return None
     context.notes[PRODUCTS] = None
     return _lower_product(found, context, order)
@@ -71,7 +71,7 @@ def lower_transformed(
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """An angle c*k*n + slope*n + rest: the sign of c, M, and the parts that have no k, or no n."""
+    """An angle c*k*n + slope*n + rest with |c| = 2 pi / M: the sign of c, M, slope and rest."""
 
     index: ir.Index
     frequency: ir.Index
@@ -87,7 +87,7 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
         angle, damping, part = _read_angle(factor)
         others = [*factors[:place], *factors[place + 1 :]]
         if isinstance(factor, ir.Add) and all(_has_wave(t, total.bound) for t in factor.terms):
-            return context.lower(_open(total, others, factor.terms), order)
+            return context.lower(_distribute_terms(total, others, factor.terms), order)
         others += [ir.Call("exp", (damping.to_expr(),))] if damping.terms else []
         if part and any(map(is_complex, others)):
             continue
@@ -102,15 +102,15 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
             added = wave.slope * Polynomial.of(wave.index) if wave.slope.terms else wave.rest
             is_late = {*total.bound} & {*wave.rest.atoms} and not wave.slope.terms
             if part and added.terms and not is_late:
-                terms = _part_angle(part, angle - added, added)
-                return context.lower(_open(total, others, terms), order)
+                terms = _split_angle(part, angle - added, added)
+                return context.lower(_distribute_terms(total, others, terms), order)
             outside = [f for f in others if f not in inside]
             return _write_wave(total, wave, part, (inside, outside), context, order)
     return None
 
 
 def _sort_stored(total: ir.Reduce) -> list[ir.Index]:
-    """The bound indices, those first that stand last where they are read: they lie in one piece."""
+    """Return the bound indices by decreasing position in their reads: contiguous ones first."""
     reads = [access for access in find_accesses(total.body) if len(access.places) > 1]
     last = {
         i: max([r.places.index(i) for r in reads if i in r.places], default=0) for i in total.bound
@@ -123,14 +123,14 @@ def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
     return any(True for angle in angles for _ in _find_waves(angle, bound))
 
 
-def _open(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
-    """The sum of products with each of the terms."""
+def _distribute_terms(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
+    """Return the sum with a factor distributed over its terms."""
     bodies = (ir.product_of([*others, *find_factors(term)]) for term in terms)
     return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
 
 
-def _part_angle(part: str, one: Polynomial, other: Polynomial) -> tuple[ir.Expr, ...]:
-    """The terms of the cosine, or of the sine, of the sum of two angles."""
+def _split_angle(part: str, one: Polynomial, other: Polynomial) -> tuple[ir.Expr, ...]:
+    """Return the two terms of cos(one + other), or of sin(one + other)."""
     kinds = (("cos", "cos"), ("sin", "sin")) if part == "re" else (("sin", "cos"), ("cos", "sin"))
     angles = one.to_expr(), other.to_expr()
     first, last = (
@@ -140,7 +140,7 @@ def _part_angle(part: str, one: Polynomial, other: Polynomial) -> tuple[ir.Expr,
 
 
 def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
-    """(angle, damping, part) of exp(i angle + damping), or of its part re or im."""
+    """Return (angle, damping, part) of exp(i angle + damping), or of its part re or im."""
     match factor:
         case ir.Call("cos" | "sin" as function, (angle,)):
             return Polynomial.of(angle), NOTHING, "re" if function == "cos" else "im"
@@ -154,9 +154,9 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
 
 
 def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
-    """A wave with each part 2*pi*p/q of its angle as 2*pi*(p % q)/q, for integers p and q.
+    """Replace terms 2*pi*p/q of a wave's angle by 2*pi*(p % q)/q, for integers p and q.
 
-    In a short float the turns leave no room for the digits behind them.
+    Whole turns would cost digits of the remaining angle.
     """
     wave, kinds = expr, (ir.Scalar, ir.Access, ir.Reduce, ir.Along)
     for equation in reversed(equations if isinstance(expr, (ir.Call, ir.Pow)) else ()):
@@ -192,7 +192,7 @@ def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
 
 
 def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
-    """The angle pi * over / under without whole turns; None where it has none to lose."""
+    """Return the angle pi * over / under without whole turns; None if it has none."""
     scale = Polynomial.of(lcm(*(number.denominator for number in over.terms.values())))
     whole, period = over * scale, TWO * scale * under
     numbers = (*whole.terms.values(), *period.terms.values())
@@ -209,7 +209,7 @@ def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
     for atom in whole.atoms:
         slope, rest = whole.split_linear(atom) or (ONE, ONE)
         turns = turns if rest.terms else ir.product_of([atom, *find_factors(slope.to_expr())])
-    for read in whole.atoms:  # so that no product of integers is too long
+    for read in whole.atoms:  # prevents overflow of products of integers
         if isinstance(read, ir.Access) and turns is not read:
             turns = exchange(turns, read, ir.Call("mod", (read, length)))
     step = Polynomial.of(sign) * TURN * Polynomial.of(ir.Pow(length, ir.MINUS_ONE))
@@ -235,7 +235,7 @@ def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
 
 
 def _is_long(wave: Wave, total: ir.Reduce, context: Context) -> bool:
-    """Are there positions enough that a transform pays?"""
+    """Whether there are enough positions for a transform to be faster."""
     length = context.extent(ir.Index("", wave.length.to_expr()))
     there = [context.extent(wave.index), context.extent(wave.frequency)]
     return there[0] * there[1] > STEP * length * log2(max(2, length))
@@ -245,7 +245,7 @@ def _to_wave(angle: Polynomial) -> ir.Expr:
     return ir.Call("exp", ((Polynomial.of(UNIT) * angle).to_expr(),))
 
 
-def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and where it goes
+def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factors
     total: ir.Reduce,
     wave: Wave,
     part: str,
@@ -253,10 +253,10 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """The transform as a step, read by what else stands in the sum."""
+    """Emit the transform as a step, and return the rest of the sum, which reads it."""
     inside, outside = factors
-    is_turned = bool(part) and wave.sign > 0  # the part is taken of the wave's conjugate
-    rest = -wave.rest if is_turned else wave.rest
+    is_conjugate = bool(part) and wave.sign > 0  # use the conjugate wave, exp(-i angle)
+    rest = -wave.rest if is_conjugate else wave.rest
     inside += [_to_wave(wave.slope * Polynomial.of(wave.index))] if wave.slope.terms else []
     body = ir.product_of(inside)
     is_real, is_forward = not is_complex(body), bool(part) or wave.sign < 0
@@ -265,7 +265,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     if is_real and is_never_negative(wave.length + ONE + TWO - short):
         kind = "rfft"
     inner = (*(i for i in order if i not in total.bound), *total.bound)
-    op = _spread(context.lower(body, inner), wave.index)
+    op = _expand_to(context.lower(body, inner), wave.index)
     op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not wave.index), wave.index))
     op, axis = transform(op, wave.index, wave.frequency, wave.length, kind)
     source = context.add_step(op)
@@ -278,7 +278,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     read = read if is_forward or not is_real else ir.Call("conj", (read,))
     read = ir.product_of([read, _to_wave(rest)]) if rest.terms else read
     left = tuple(i for i in total.bound if i is not wave.index)
-    sign = [ir.MINUS_ONE] if is_turned and part == "im" else []
+    sign = [ir.MINUS_ONE] if is_conjugate and part == "im" else []
     if part and not rest.terms:
         read, part = ir.product_of([*sign, ir.Call(part, (read,))]), ""
         sign = []
@@ -289,14 +289,14 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - a wave, what stands beside it, and 
     found = context.lower(whole, order)
     if is_complex(whole) or holds_complex(total):
         return found
-    match found:  # half precision is transformed in float32
+    match found:  # transforms of half precision are float32: cast back
         case ops.Apply("neg", (arg,), axes):
             return ops.Apply("neg", (ops.Cast(arg),), axes)
     return ops.Cast(found)
 
 
-def _spread(op: ops.Op, index: ir.Index) -> ops.Op:
-    """The operation with this index among its axes."""
+def _expand_to(op: ops.Op, index: ir.Index) -> ops.Op:
+    """Expand the operation along the index if it lacks it."""
     op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
     axes = ops.axes_of(op)
     return op if index in axes else ops.Expand(op, (*axes, index))
@@ -305,7 +305,7 @@ def _spread(op: ops.Op, index: ir.Index) -> ops.Op:
 def transform(
     op: ops.Op, index: ir.Index, to: ir.Index, length: Polynomial, kind: str
 ) -> tuple[ops.Op, ir.Index]:
-    """The transform along one index, and the index of all that it gives, `to` if that is it."""
+    """Return (the transform along one index, the index of its result), `to` if extents agree."""
     extent = length.to_expr()
     whole = ir.Add((ir.Call("floordiv", (extent, TWICE)), ir.ONE)) if kind == "rfft" else extent
     names = {i.name for i in ops.axes_of(op)} - {index.name}
@@ -319,10 +319,10 @@ def transform(
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An index that is summed and one that is kept, which g has only as their sum or difference.
+    """A summed and a kept index of a convolution; g depends on their sum or difference only.
 
-    The table of g runs over `run`. The transform of what is `turned` is conjugated, which turns its
-    positions; `moved` are zeros before that of the two that a position below 0 is read of.
+    The table of g runs over `run`. `flipped` names the operand with reversed positions, whose
+    transform is conjugated. `padding` zeros precede the operand that is read at negative positions.
     """
 
     summed: ir.Index
@@ -330,23 +330,23 @@ class Pair:
     run: ir.Index
     length: Polynomial
     start: Polynomial
-    turned: str
-    moved: Polynomial
+    flipped: str
+    padding: Polynomial
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """sum over the bound indices of f times g, times what is outside."""
+    """A sum of f times g, times the factors outside of the sum."""
 
     pairs: tuple[Pair, ...]
     one: ir.Expr
     table: ir.Expr
-    bound: tuple[ir.Index, ...]  # that both operands, or one alone, are summed over besides
+    bound: tuple[ir.Index, ...]  # further summed indices
     outside: tuple[ir.Expr, ...]
 
 
 def find_product(total: ir.Reduce) -> Product | None:
-    """The parts of a sum of products of which some depend on sums of indices alone."""
+    """Return a sum of products as a convolution, or None."""
     if holds_complex(total):
         return None
     factors, taken = find_factors(total.body), find_names(total)
@@ -369,31 +369,31 @@ def find_product(total: ir.Reduce) -> Product | None:
     if not both or not {*summed} <= {i for f in one for i in find_free(f)}:
         return None
     table, pairs, held = ir.product_of(both), list[Pair](), set[ir.Expr]()
-    told = guards
+    left_guards = guards
     for kept, offset in ends.items():
         (index,) = (i for i, _ in offset if i is not kept)
         steps = offset, tuple((i, -n) for i, n in offset)
         found = next(filter(None, (_find_cycle(table, index, kept, s, taken) for s in steps)), None)
         if found is None:
             steps = steps if dict(offset)[index] > 0 or dict(offset)[kept] > 0 else steps[::-1]
-            marked = ir.product_of([table, *(_to_bracket(g) for g in told if g not in held)])
-            found_run = _find_line(marked, table, index, kept, steps[0], told, taken)
+            marked = ir.product_of([table, *(_to_bracket(g) for g in left_guards if g not in held)])
+            found_run = _find_line(marked, table, index, kept, steps[0], left_guards, taken)
             if found_run is None:
                 return None
             table, pair, gone = found_run
             held |= gone
-            told = [g for g in told if g not in gone]
+            left_guards = [g for g in left_guards if g not in gone]
         else:
             table, pair = found
         pairs.append(pair)
         taken = taken | {pair.run.name}
-    left = [_to_bracket(g) for g in told]
+    left = [_to_bracket(g) for g in left_guards]
     if any({*find_free(g)} & {*ends} for g in left):
         return None
     one += [g for g in left if {*find_free(g)} & {*total.bound}]
     outside += [g for g in left if not {*find_free(g)} & {*total.bound}]
     bound = tuple(i for i in total.bound if i not in summed)
-    if len({pair.turned for pair in pairs}) > 1:
+    if len({pair.flipped for pair in pairs}) > 1:
         return None
     return Product(tuple(pairs), ir.product_of(one), table, bound, tuple(outside))
 
@@ -405,7 +405,7 @@ def _to_bracket(condition: ir.Expr) -> ir.Expr:
 def _find_cycle(
     table: ir.Expr, index: ir.Index, kept: ir.Index, offset: Offset, taken: set[str]
 ) -> tuple[ir.Expr, Pair] | None:
-    """The table over one period, where an offset counts modulo that alone."""
+    """Return (g over one period, the pair of indices) if an offset is used modulo a period only."""
     value, steps = to_polynomial(offset), dict(offset)
     cycles = {
         Polynomial.of(part.arguments[1])
@@ -425,21 +425,21 @@ def _find_cycle(
     ):
         return None
 
-    def fold(part: ir.Expr, *, gone: bool) -> ir.Expr:
+    def fold_modulus(part: ir.Expr, *, gone: bool) -> ir.Expr:
         match part:
             case ir.Call("mod", (place, over)) if Polynomial.of(over) == length:
                 is_plain = Polynomial.of(place) == Polynomial.of(run)
                 return ir.ZERO if gone else run if is_plain else part
         return part
 
-    if run in find_free(rewrite_bottom_up(whole, lambda part: fold(part, gone=True))):
+    if run in find_free(rewrite_bottom_up(whole, lambda part: fold_modulus(part, gone=True))):
         return None
-    whole = rewrite_bottom_up(whole, lambda part: fold(part, gone=False))
-    turned = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[steps[index], steps[kept]]
-    return whole, Pair(index, kept, run, length, Polynomial({}), turned, Polynomial({}))
+    whole = rewrite_bottom_up(whole, lambda part: fold_modulus(part, gone=False))
+    flipped = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[steps[index], steps[kept]]
+    return whole, Pair(index, kept, run, length, Polynomial({}), flipped, Polynomial({}))
 
 
-def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what is told of them
+def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its guards
     marked: ir.Expr,
     table: ir.Expr,
     index: ir.Index,
@@ -448,7 +448,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
     guards: Sequence[ir.Expr],
     taken: set[str],
 ) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
-    """The table over all values of an offset that are read, and the guards that say so."""
+    """Return (g over the offsets that are read, the pair of indices, the guards used)."""
     value, steps = to_polynomial(offset), dict(offset)
     low, count, gone = find_run(value, guards)
     if low is None or count is None:
@@ -459,52 +459,52 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and what
     whole = depend_on(whole, offset, Polynomial.of(run) + low) or ir.ZERO
     if whole is ir.ZERO:
         return None
-    mine, its = (Polynomial.of(i.extent) for i in (index, kept))
+    own, other = (Polynomial.of(i.extent) for i in (index, kept))
     both = steps[index], steps[kept]
-    turned = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[both]
-    first = low if turned == "table" else -low
-    last = first + its - ONE
-    # What is not 0 before a position is read modulo the length, from `start` to `end`.
+    flipped = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[both]
+    first = low if flipped == "table" else -low
+    last = first + other - ONE
+    # The cyclic result is nonzero from `start` to `end`, modulo the length.
     start, end = {
-        "one": (ONE - mine, count - ONE),
-        "": (Polynomial({}), mine + count - TWO),
-        "table": (ONE - count, mine - ONE),
-    }[turned]
+        "one": (ONE - own, count - ONE),
+        "": (Polynomial({}), own + count - TWO),
+        "table": (ONE - count, own - ONE),
+    }[flipped]
     if is_never_negative(first):
-        moved = Polynomial({})
+        padding = Polynomial({})
     elif is_never_negative(-first):
-        moved = -first
+        padding = -first
     else:
         return None
-    longer = mine if turned == "table" else count
+    longer = own if flipped == "table" else count
     least = [
         end - first + ONE,
         last - start + ONE,
-        last + moved + ONE,
-        mine,
+        last + padding + ONE,
+        own,
         count,
-        longer + moved,
-        mine + count + its + moved,
+        longer + padding,
+        own + count + other + padding,
     ]
-    facts = tuple(each - ONE for each in (mine, its, count))  # else there is nothing to compute
+    facts = tuple(each - ONE for each in (own, other, count))  # extents of 0 need no result
     length = next(
-        (e for e in least if all(is_never_negative(e - other, facts) for other in least[:-1])), None
+        (e for e in least if all(is_never_negative(e - each, facts) for each in least[:-1])), None
     )
     if length is None:
         return None
-    pair = Pair(index, kept, run, _round(length), first + moved, turned, moved)
+    pair = Pair(index, kept, run, _round_up(length), first + padding, flipped, padding)
     return whole, pair, {*gone, *about}
 
 
-def _round(length: Polynomial) -> Polynomial:
-    """The next multiple of a power of two."""
+def _round_up(length: Polynomial) -> Polynomial:
+    """Return the next multiple of WHOLE."""
     number = ir.Number(Fraction(WHOLE))
     up = (length + Polynomial.of(WHOLE - 1)).to_expr()
     return Polynomial.of(number) * Polynomial.of(ir.Call("floordiv", (up, number)))
 
 
-def _is_worth(total: ir.Reduce, found: Product, context: Context) -> bool:
-    """Are there not many more steps than products, whose operands are read again and again?"""
+def _is_worthwhile(total: ir.Reduce, found: Product, context: Context) -> bool:
+    """Whether the steps of the transforms take less time than the products."""
     spanned = {*total.bound, *find_free(total)}
     steps = 0.0
     for free in (find_free(found.one), find_free(found.table), find_free(total)):
@@ -528,19 +528,19 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
         places = [pair.summed if side == "one" else pair.run for pair in found.pairs]
         op = context.lower(expr, (*(i for i in order if i not in places), *found.bound, *places))
         for index in places:
-            op = _spread(op, index)
+            op = _expand_to(op, index)
         op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i not in places), *places))
         for pair, index, frequency in reversed(
             list(zip(found.pairs, places, frequencies, strict=True))
         ):
             kind = "rfft" if frequency is frequencies[-1] else "fft"
-            if pair.moved.terms and side == ("one" if pair.turned == "table" else "table"):
-                op, index = _move(op, index, pair.moved)  # noqa: PLW2901 - the same with zeros
+            if pair.padding.terms and side == ("one" if pair.flipped == "table" else "table"):
+                op, index = _pad_front(op, index, pair.padding)  # noqa: PLW2901 - the padded index
             op, _ = transform(op, index, frequency, pair.length, kind)
         spectra.append(context.add_step(op))
-    turned = found.pairs[0].turned
-    if turned:
-        place = ("one", "table").index(turned)
+    flipped = found.pairs[0].flipped
+    if flipped:
+        place = ("one", "table").index(flipped)
         spectra[place] = ops.Apply("conj", (spectra[place],), ops.axes_of(spectra[place]))
     union = dict.fromkeys(i for op in spectra for i in ops.axes_of(op))
     batch = [i for i in union if i not in frequencies and i not in found.bound]
@@ -567,9 +567,9 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
     return ops.arrange(result, axes)
 
 
-def _move(op: ops.Op, index: ir.Index, moved: Polynomial) -> tuple[ops.Op, ir.Index]:
-    """The operation with zeros before an index, and that index."""
-    extent = (Polynomial.of(index.extent) + moved).to_expr()
+def _pad_front(op: ops.Op, index: ir.Index, padding: Polynomial) -> tuple[ops.Op, ir.Index]:
+    """Return (the operation with zeros in front of an index, the longer index)."""
+    extent = (Polynomial.of(index.extent) + padding).to_expr()
     longer = ir.Index(index.name, extent)
     place = ops.axes_of(op).index(index)
-    return ops.Pad(op, place, longer, moved.to_expr()), longer
+    return ops.Pad(op, place, longer, padding.to_expr()), longer

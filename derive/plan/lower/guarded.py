@@ -1,10 +1,10 @@
-"""Reductions with guards: what is reduced, where, and what of it has no part in an index.
+"""Normal form of reductions with guards, and their elimination index by index.
 
-    reduce over `bound`, where all `guards` hold, of the product of the factors
+    reduce over `bound`, where all `guards` hold, of the product of `factors`
 
-Each spelling of a guard is one of `guards`: a condition, a bracket, a choice, a name for one of
-these. An index is eliminated by a structure of its guards: `orders` and `segments`. What has no
-such index is multiplied by what that makes.
+A guard may be written as a condition, a bracket, a choice, or a name for one of these. `orders`,
+`segments` and `ranks` eliminate an index by the structure of its guards. Guards and factors without
+that index are applied to the result.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an operation is wanted for: the order of its axes, and is it `counted` in integers?
+    """The requirements on an operation: the order of its axes, integers if `counted`.
 
-    It may lose digits where it is `roundable`. `lower` makes one of an expression.
+    It may lose digits if it is `roundable`. `lower` lowers an expression with these requirements.
     """
 
     context: Context
@@ -38,9 +38,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """One reduction; a product of several factors is a sum's alone, which a mean is of all places.
+    """A reduction in normal form. Only a sum has several factors; a mean is a sum with `is_mean`.
 
-    Where the guard `is_named`, it is a number under a name: it multiplies by 0 and guards nothing.
+    If the guards come from a definition (`is_named`), the formula multiplies by its 0, so infinite
+    factors become nan and need no protection.
     """
 
     kind: str
@@ -51,14 +52,14 @@ class Guarded:
     is_named: bool = False
 
     def to_expr(self) -> ir.Reduce:
-        """The reduction as an expression."""
+        """Return the reduction as an expression."""
         body, condition = ir.product_of(self.factors), ir.all_of(*self.guards)
         if self.is_mean:
             return ir.Reduce("mean", self.bound, ir.TRUE, ir.sum_over((), body, condition))
         return ir.Reduce(self.kind, self.bound, condition, body)
 
     def distribute(self) -> Iterator[Guarded]:
-        """The sums of which it is one, where a factor is a sum of terms with guards."""
+        """Yield a sum for each term of the first factor that is a sum of guarded terms."""
         for factor in self.factors if self.kind == "sum" else ():
             rest = [each for each in self.factors if each is not factor]
             for term in _find_terms(factor):
@@ -66,10 +67,10 @@ class Guarded:
             if _find_terms(factor):
                 return
 
-    def part(
+    def partition(
         self, indices: Collection[ir.Index]
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
-        """The guards and the factors that have some of these indices, and those that have none."""
+        """Return (guards, factors) with any of the indices, and (guards, factors) without them."""
         found = [
             [e for e in each if bool({*find_free(e)} & {*indices}) is has]
             for has in (True, False)
@@ -79,13 +80,13 @@ class Guarded:
 
 
 def _find_terms(factor: ir.Expr) -> Sequence[ir.Expr]:
-    """The terms of a sum each of which has a guard."""
+    """Return the terms of a sum if each of them has a guard, else nothing."""
     terms = factor.terms if isinstance(factor, ir.Add) else ()
     return terms if all(any(_find_guards(term)) for term in terms) else ()
 
 
 def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
-    """The reduction as it stands, then with the names of factors that have guards opened."""
+    """Yield the reduction as written, then with definitions that have guards inlined."""
     is_mean = reduce.kind == "mean" and reduce.condition is ir.TRUE
     kind, parts = "sum" if is_mean else reduce.kind, [reduce.body]
     if kind not in FOLDED:
@@ -93,7 +94,7 @@ def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     form = _collect(Guarded(kind, reduce.bound, (), (), is_mean), parts, reduce.condition)
     if form.guards or any(isinstance(f, ir.Along) or _find_terms(f) for f in form.factors):
         yield form
-    opened = [_open(factor, reduce.bound, context) for factor in form.factors]
+    opened = [_find_guarded_definition(factor, reduce.bound, context) for factor in form.factors]
     if kind == "sum" and any(opened):
         named = [f for f, value in zip(form.factors, opened, strict=True) if value is None]
         form = replace(form, factors=tuple(named), is_named=True)
@@ -101,7 +102,7 @@ def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
 
 
 def _collect(form: Guarded, parts: list[ir.Expr], condition: ir.Expr) -> Guarded:
-    """The form with the guards and factors of some more parts."""
+    """Add a condition and the guards and factors of further parts to a reduction."""
     guards, factors = dict.fromkeys((*form.guards, *ir.split_and(condition))), [*form.factors]
     while parts:
         match parts.pop(0):
@@ -118,8 +119,10 @@ def _collect(form: Guarded, parts: list[ir.Expr], condition: ir.Expr) -> Guarded
     return replace(form, guards=tuple(guards), factors=tuple(factors))
 
 
-def _open(factor: ir.Expr, bound: Sequence[ir.Index], context: Context) -> ir.Expr | None:
-    """The value of a name over a bound index and another one, if that has a guard over both."""
+def _find_guarded_definition(
+    factor: ir.Expr, bound: Sequence[ir.Index], context: Context
+) -> ir.Expr | None:
+    """Return the definition of a name over a bound and a free index if it has a guard."""
     free = {*find_free(factor)}
     if not isinstance(factor, ir.Access) or not free & {*bound} or free <= {*bound}:
         return None
@@ -128,7 +131,7 @@ def _open(factor: ir.Expr, bound: Sequence[ir.Index], context: Context) -> ir.Ex
 
 
 def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
-    """The conditions without which a product is 0."""
+    """Yield the conditions that make a product 0 where they are false."""
     match value:
         case ir.Where(condition, _, ir.ZERO):
             yield condition
@@ -139,30 +142,30 @@ def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
                 yield from _find_guards(factor)
 
 
-def name_value(op: ops.Op, context: Context) -> ir.Access:
-    """An operation as a tensor of its own, read at its axes."""
+def name_operation(op: ops.Op, context: Context) -> ir.Access:
+    """Add a step for an operation and return a read of it."""
     return read_source(context.add_step(op), context)
 
 
 def read_source(source: ops.Source, context: Context) -> ir.Access:
-    """A step as a tensor, read at its axes."""
+    """Return a read of a step at its own axes."""
     axes, kind = ops.axes_of(source), "int" if source.kind == "int" else "real"
     context.stored[source.name] = tuple((index,) for index in axes)
     return ir.name_axes(source.name, axes, kind)
 
 
-def finish_made(
+def finish_operation(
     form: Guarded,
     made: ops.Op,
     count: ir.Expr | None,
     indices: Collection[ir.Index],
     wanted: Wanted,
 ) -> ops.Op:
-    """The same of an operation, which is a tensor of its own where there is something else."""
-    left = form.part(indices)[1]
+    """Apply the guards and factors without the eliminated indices to an operation; see `finish`."""
+    left = form.partition(indices)[1]
     if {*form.bound} <= {*indices} and not any(left):
         return _divide(made, form)
-    return finish(form, name_value(made, wanted.context), count, indices, wanted)
+    return finish(form, name_operation(made, wanted.context), count, indices, wanted)
 
 
 def finish(
@@ -172,12 +175,11 @@ def finish(
     indices: Collection[ir.Index],
     wanted: Wanted,
 ) -> ops.Op:
-    """What is made of the indices with all else: a reduction over the other ones.
+    """Apply the guards and factors without the eliminated indices, and reduce over the others.
 
-    A factor that may not be finite is read only where there is something that it multiplies: where
-    the `count` is above 0.
+    Factors that may be infinite are used only where they multiply any entry: where `count` > 0.
     """
-    _, (guards, factors) = form.part(indices)
+    _, (guards, factors) = form.partition(indices)
     rest = tuple(index for index in form.bound if index not in indices)
     is_safe = form.is_named or all(map(wanted.context.is_finite, factors))
     if count is not None and not is_safe:
@@ -191,9 +193,9 @@ def finish(
 
 
 def _divide(op: ops.Op, form: Guarded) -> ops.Op:
-    """The sum over the number of places, if it is a mean; that of no places is nan."""
+    """Divide the sum of a mean by the number of positions; without positions the mean is nan."""
     for index in form.bound if form.is_mean else ():
-        op = ops.Cast(op) if ops.is_integral(op) else op  # torch would have them in its default
+        op = ops.Cast(op) if ops.is_integral(op) else op  # torch would divide in its default dtype
         args, axes = (op, ops.Num(index.extent)), ops.axes_of(op)
         call = ops.TorchCall("/", (ops.Given(0), ops.Given(1)))
         op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
@@ -201,7 +203,7 @@ def _divide(op: ops.Op, form: Guarded) -> ops.Op:
 
 
 def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:
-    """The factor of a sum that is a softmax along a bound index, over some of its places."""
+    """Return the factor that is a conditional softmax along one of the indices, or None."""
     for factor in form.factors if form.kind == "sum" else ():
         match factor:
             case ir.Along("softmax", along, condition) if condition is not ir.TRUE:
@@ -213,7 +215,7 @@ def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:
 def lower_masked(
     kind: str, parts: tuple[ir.Expr, Sequence[ir.Expr]], order: tuple[ir.Index, ...], wanted: Wanted
 ) -> ops.Op | None:
-    """A body with the neutral number where a mask does not hold; None of nothing but 1."""
+    """Lower a body, filled with the neutral element where a mask is False; None for 1 unmasked."""
     body, masks = parts
     value: ops.Op | None = None
     if body is not ir.ONE:
@@ -230,7 +232,7 @@ def lower_masked(
 
 
 def choose(kind: str, mask: ops.Op, value: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Choose:
-    """A value where a mask holds, and the neutral number of a reduction where it does not."""
+    """Return a value where a mask is True, the neutral element of a reduction elsewhere."""
     shown, taken = ops.align((mask, value), axes)
     return ops.Choose(shown, taken, NEUTRAL[kind], axes)
 
@@ -238,16 +240,16 @@ def choose(kind: str, mask: ops.Op, value: ops.Op, axes: tuple[ir.Index, ...]) -
 def take_where(
     numbers: ops.Op, place: ir.Index, value: ops.Op, over: ir.Index, axes: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """The values at the entries of an index whose numbers are a place, added up."""
+    """Return the sum of the values over `over` whose numbers equal the position `place`."""
     is_here = ops.combine("==", (numbers, ops.Iota(place)), axes)
     return ops.Reduction("sum", choose("sum", is_here, value, axes), (over,))
 
 
 def is_data(expr: ir.Expr) -> bool:
-    """Does it read a tensor, and is it no index as it stands?"""
+    """Whether an expression reads a tensor."""
     return bool(find_accesses(expr))
 
 
 def is_real(op: ops.Op) -> bool:
-    """Does it hold real numbers?"""
+    """Whether an operation has real values."""
     return not (ops.is_boolean(op) or ops.is_integral(op) or ops.is_complex(op))

@@ -1,4 +1,4 @@
-"""Lowering of what tells positions: counted in integers, which no short float holds."""
+"""Lowering of integer expressions, such as positions, in int64: floats would round them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.orders import lower_ordered
 from derive.plan.lower.ranks import lower_ranked
 from derive.plan.lower.segments import lower_segments
-from derive.plan.lower.spread import lower_spread
+from derive.plan.lower.spread import lower_transposed_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,32 +28,32 @@ _SIGNS: dict[type[ir.Expr], str] = {ir.Add: "+", ir.Mul: "*"}
 def lower_guarded(
     reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...], *, counted: bool = False
 ) -> ops.Op | None:
-    """A reduction that a structure of its guards spares; None of others."""
+    """Lower a reduction by the structure of its guards, without a mask over all pairs, or None."""
 
     def lower(expr: ir.Expr) -> ops.Op:
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
     wanted = Wanted(context, order, counted, reduce in context.roundable, lower)
-    structures = (lower_spread, lower_ranked, lower_segments, lower_ordered)
+    structures = (lower_transposed_sum, lower_ranked, lower_segments, lower_ordered)
     tried = structures if context.cells else ()
     return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
 
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The whole numbers of an equation that holds integers."""
+    """Lower an expression with integer values to an int64 operation."""
     if ops.is_number(expr):
         return ops.Num(expr)
     match expr:
         case ir.Index() | ir.Access():
             return ops.strip_casts(context.lower(expr, order))
         case _ if is_whole(expr):
-            return _hold(ops.strip_casts(context.lower(expr, order)))
+            return _to_integers(ops.strip_casts(context.lower(expr, order)))
         case ir.Where(condition, ir.ONE, ir.ZERO):
             return ops.Cast(lower_condition(condition, context, order), "int")
         case ir.Where(condition, then, other):
             mask = lower_condition(condition, context, order)
             parts = [
-                _hold(lower_integers(context.protect(part, told), context, order))
+                _to_integers(lower_integers(context.protect(part, told), context, order))
                 for part, told in ((then, condition), (other, ir.Not(condition)))
             ]
             if isinstance(other, ir.Number):
@@ -67,7 +67,7 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             return reduce(lambda one, other: ops.combine(sign, [one, other], order), found)
         case ir.Pow(base, exponent):
             return ops.combine("pow", _lower_each((base, exponent), context, order), order)
-        case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # before what no integer holds
+        case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # clip before int64 overflows
             wide = ops.Cast(context.lower(inside, order), "wide")
             parts = [
                 ops.Num(op.value) if isinstance(op, ops.NumTensor) else op
@@ -76,7 +76,7 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             return ops.Cast(ops.combine("clip", [wide, *parts], order), "int")
         case ir.Call("floor", (ir.Call("clip" | "max" | "min" as name, parts),)) if any(
             facts.is_whole(Polynomial.of(part)) for part in parts
-        ):  # between whole ends the value alone is rounded down
+        ):  # floor(clip(x, a, b)) = clip(floor(x), a, b) for integers a and b
             rounded = (
                 part if facts.is_whole(Polynomial.of(part)) else ir.Call("floor", (part,))
                 for part in parts
@@ -88,9 +88,9 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             args = _lower_each(parts, context, order)
             if all(isinstance(op, ops.Num) for op in args):
                 return ops.Num(expr)
-            if function in {"max", "min"}:  # numbers are bounds to a tensor
+            if function in {"max", "min"}:  # tensors first: numbers become bounds
                 args.sort(key=lambda op: isinstance(op, ops.Num))
-            return ops.combine(function, [_hold(args[0]), *args[1:]], order)
+            return ops.combine(function, [_to_integers(args[0]), *args[1:]], order)
         case ir.Along("cumsum" as kind, index, condition, body):
             inner = (*(i for i in order if i is not index), index)
             row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
@@ -105,7 +105,7 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
         case ir.Reduce("prod" | "max" | "min" as kind, bound, ir.TRUE, body):
             inner = (*(i for i in order if i not in bound), *bound)
             return ops.Reduction(kind, _lower_row(body, bound, context, inner), bound)
-    return _hold(ops.strip_casts(context.lower(expr, order)))
+    return _to_integers(ops.strip_casts(context.lower(expr, order)))
 
 
 def _lower_each(
@@ -118,16 +118,16 @@ def _lower_each(
 def _lower_row(
     body: ir.Expr, indices: tuple[ir.Index, ...], context: Context, inner: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """What goes along the last indices, brackets as truth values."""
-    arg = lower_integers(_join(body), context, inner)
+    """Lower the operand of a reduction over the last axes; brackets remain boolean."""
+    arg = lower_integers(_merge_conditions(body), context, inner)
     arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
     missing = [i for i in indices if i not in ops.axes_of(arg)]
     axes = ops.sort_axes((*ops.axes_of(arg), *missing), inner)
-    return ops.Expand(_hold(arg), axes) if missing else ops.arrange(arg, axes)
+    return ops.Expand(_to_integers(arg), axes) if missing else ops.arrange(arg, axes)
 
 
-def _join(body: ir.Expr) -> ir.Expr:
-    """A choice of brackets under one condition: [a] where b holds is [a and b]."""
+def _merge_conditions(body: ir.Expr) -> ir.Expr:
+    """Merge nested conditions: [a] where b is [a and b]."""
     match body:
         case ir.Where(ir.TRUE, then, _):
             return then
@@ -136,8 +136,8 @@ def _join(body: ir.Expr) -> ir.Expr:
     return body
 
 
-def _hold(op: ops.Op) -> ops.Op:
-    """As integers."""
+def _to_integers(op: ops.Op) -> ops.Op:
+    """Cast an operation to integers unless it is integral or boolean."""
     if isinstance(op, ops.Num):
         op = ops.NumTensor(op.value)
     return op if ops.is_integral(op) or ops.is_boolean(op) else ops.Cast(op, "int")

@@ -1,8 +1,8 @@
-"""Numbers over sizes: in Python where its arithmetic is the formula's, else as 0-d tensors.
+"""Numbers computed from sizes: in Python if its arithmetic agrees with the formula, else in torch.
 
-To Python 1 / 0 is an error, a root of -1 complex, and a whole number of any length an int, which
-torch takes up to 64 bits only. Where some sizes could lead there, the part is computed by torch,
-which says inf or nan as the formula does.
+In Python 1 / 0 raises, a root of -1 is complex, and integers may exceed torch's 64 bits. A number
+that could get there at some sizes is computed in 0-d tensors, which give inf or nan like the
+formula.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,20 +20,20 @@ from derive.plan.cost import find_inner
 from derive.plan.lower.context import Context
 from derive.plan.plan import Plan
 
-SIZE_BITS = 16  # that a size is taken to have in a product of sizes
+SIZE_BITS = 16  # assumed bits of a size in a product of sizes
 INTEGER_BITS = 64
 FLOAT_BITS = 1000
 ROOTS = {Fraction(1, 2): "sqrt", Fraction(-1, 2): "rsqrt"}
 
 
 def lower_number(expr: ir.Expr) -> ops.Op:
-    """The number as an operation without axes."""
+    """Lower a number to an operation without axes."""
     op = _lower(expr)
     return op if isinstance(op, ops.Num) else ops.Cast(op)
 
 
 def _lower(expr: ir.Expr) -> ops.Op:
-    """The number in Python, else in wide tensors."""
+    """Lower a number to Python arithmetic, else to float64 tensors."""
     if is_steady(expr):
         return ops.Num(expr)
     match expr:
@@ -56,7 +56,7 @@ def _lower(expr: ir.Expr) -> ops.Op:
 def scale_operand(
     operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
 ) -> ir.Expr | None:
-    """The number on the smallest operand, or given back where the result is smaller than all."""
+    """Scale the smallest operand; return the number if the result is smaller than all operands."""
     smallest = min(range(len(operands)), key=lambda k: context.count(ops.axes_of(operands[k])))
     if context.count(axes) < context.count(ops.axes_of(operands[smallest])):
         return number
@@ -66,7 +66,7 @@ def scale_operand(
 
 
 def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
-    """The operation times a number, by a division where the number is an inverse."""
+    """Return the operation times a number, as a quotient if the number is an inverse."""
     match number:
         case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
             return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
@@ -76,9 +76,9 @@ def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
 def divide_number(
     number: ir.Expr, operands: Sequence[ops.Op], divisors: list[ops.Op], size: int, context: Context
 ) -> tuple[ir.Expr, ops.Op | None]:
-    """(the number of a product of `size` elements, its quotient by a smaller divisor, if any).
+    """Return (the remaining number of a product, the number over a divisor smaller than `size`).
 
-    It meets fewer elements there. A quotient of sizes stays, which may be one by 0.
+    The division then runs on fewer elements. Quotients of sizes are not moved: they may be 1 / 0.
     """
     tensors = [op for op in divisors if not isinstance(op, ops.Num)]
     small = [op for op in tensors if context.count(ops.axes_of(op)) < size]
@@ -94,7 +94,7 @@ def divide_number(
 
 
 def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The quotient; by what is smaller, a product with its inverse, whose gradient is cheaper."""
+    """Return a quotient; for a smaller divisor, a product with its inverse: cheaper gradients."""
     own = ops.axes_of(divisor)
     if own and context.count(own) < context.count(ops.axes_of(op)):
         match divisor:
@@ -107,7 +107,7 @@ def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index,
 
 
 def is_wide(op: ops.Op) -> bool:
-    """Does it hold wide numbers, which a result does not?"""
+    """Whether any part of the operation is complex or wider than a result."""
     return any(
         ops.is_complex(part)
         or (isinstance(part, ops.NumTensor) and part.wide)
@@ -122,14 +122,14 @@ def _to_tensor(expr: ir.Expr) -> ops.Op:
 
 
 def _lower_factors(factors: Sequence[ir.Expr]) -> ops.Op:
-    """The factors that are steady together, times and over the others one by one."""
+    """Lower the factors that are a Python number together, then the others one by one."""
     steady: list[ir.Expr] = []
     others: list[ir.Expr] = []
     for factor in factors:
         fits = is_steady(factor) and is_steady(ir.Mul((*steady, factor)))
         (steady if fits else others).append(factor)
     first = ir.product_of(steady)
-    # What is steady by itself, but not beside the rest, is too long for one Python number.
+    # If the other factors are steady too, their product is too long for one Python number.
     result: ops.Op = ops.NumTensor(first, True) if all(map(is_steady, others)) else ops.Num(first)
     for factor in others:
         match factor:
@@ -143,7 +143,7 @@ def _lower_factors(factors: Sequence[ir.Expr]) -> ops.Op:
 
 
 def is_steady(expr: ir.Expr) -> bool:
-    """Does Python compute it as the formula says, at whatever sizes, and short enough for torch?"""
+    """Whether Python computes the number like the formula at all sizes, within 64 bits."""
     return _is_safe(expr) and _count_bits(expr) <= INTEGER_BITS
 
 
@@ -165,12 +165,12 @@ def _is_safe(expr: ir.Expr) -> bool:
 
 
 def _is_tensor(expr: ir.Expr) -> bool:
-    """Is it a tensor in the generated code, as every scalar inside powers is made?"""
+    """Whether the number contains a scalar, which generated code makes a tensor inside powers."""
     return any(isinstance(part, ir.Scalar) for part in walk(expr))
 
 
 def _count_bits(expr: ir.Expr) -> int:
-    """How long it is as a whole number; 0 for what is a float."""
+    """Estimate the bits of a number as an integer; 0 if it is a float."""
     match expr:
         case ir.Number(value):
             bits = value.numerator.bit_length()
@@ -191,13 +191,15 @@ def _count_bits(expr: ir.Expr) -> int:
 
 
 def find_positive(plan: Plan) -> tuple[str, ...]:
-    """The sizes that must not be 0: a number over them divides, or an extreme is taken over them.
+    """Return the sizes that must not be 0.
 
-    An extent may divide, too. A quotient of sizes is a Python number, and torch has no largest
-    entry of none, and no step of 0.
+    These are sizes in divisors, in extents that contain divisors, in steps, and in extents of max,
+    min and argmax.
     """
     found: dict[str, None] = {}
-    parts = (op for step in plan.steps for part in ops.walk_ops(step.op) for op in _open(part))
+    parts = (
+        op for step in plan.steps for part in ops.walk_ops(step.op) for op in _find_parts(part)
+    )
     extents = (ops.Num(index.extent) for index in find_all_indices(plan.system))
     for number in (each for op in (*parts, *extents) for each in _find_divisors(op)):
         if not is_above_zero(number):
@@ -206,15 +208,15 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
 
 
 def find_counted(plans: Sequence[Plan]) -> tuple[tuple[ir.Index, int], ...]:
-    """The indices whose extents may be too small, L - K + 1, and what they are at least.
+    """Return the indices whose extents may be too small, such as L - K + 1, with their minima.
 
-    No extent is below 0, and torch has no windows but where there is one.
+    The minimum is 0, or 1 for the number of windows of torch's unfold.
     """
     found: dict[Polynomial, tuple[ir.Index, int]] = {}
     every = [(index, 0) for index in find_all_indices(plans[0].system)]
     made = [step.op for plan in plans for step in plan.steps]
     made += [op for plan in plans for tile in plan.tiles for _, op in tile.sliced]
-    parts = (part for each in made for op in ops.walk_ops(each) for part in _open(op))
+    parts = (part for each in made for op in ops.walk_ops(each) for part in _find_parts(op))
     every += [(part.outer, 1) for part in parts if isinstance(part, ops.Unfold)]
     for index, least in every:
         extent = Polynomial.of(index.extent)
@@ -224,14 +226,14 @@ def find_counted(plans: Sequence[Plan]) -> tuple[tuple[ir.Index, int], ...]:
     return tuple(found.values())
 
 
-def _open(op: ops.Op) -> Sequence[ops.Op]:
-    if isinstance(op, ops.Cell) and not op.volume:  # others walk over windows themselves
+def _find_parts(op: ops.Op) -> Sequence[ops.Op]:
+    if isinstance(op, ops.Cell) and not op.volume:  # calls with a volume handle windows themselves
         return (op, *find_inner(op.whole, op.args))
     return (op,)
 
 
 def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
-    """The numbers over sizes by which it divides or steps, and the extents of its extremes."""
+    """Yield the divisors and steps of an operation, and the extents of its max, min and argmax."""
     match op:
         case ops.Unfold(step=step) | ops.Slice(step=step):
             yield step
@@ -240,7 +242,7 @@ def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
         case ops.Reduction("max" | "min" | "argmax", _, over) if not ops.is_boolean(op):
             yield from (index.extent for index in over)
         case ops.Apply("/", (_, ops.Num(ir.Call("max")))):
-            pass  # a tensor over no entries
+            pass  # the division is by a tensor
         case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _is_tensor(under):
             yield under
     values = [

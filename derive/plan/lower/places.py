@@ -1,20 +1,20 @@
-"""Places of a tensor read through index arithmetic, without a copy where torch has such a view.
+"""Reads of a tensor at index expressions, as views without a copy where torch has them.
 
-A place that is affine in its indices, offset + sum of step * index, is read as
+A place that is affine in its indices, offset + sum of step * index, becomes
 
-    pad, cut         to the positions from the least to the largest one that is read
-    flip             where an index counts down
-    slice            one index, start:stop:step
-    unflatten        steps that are the products of the extents behind them, h*D + d
-    unfold           other steps, z*t + k: windows
-    flatten, cut     k - i beside a place i: rows that each begin one place further on
+    pad, slice        the range from the least to the largest position that is read
+    flip              for an index with a negative step
+    slice             for one index, start:stop:step
+    unflatten         for steps that are products of the following extents, h*D + d
+    unfold            for other steps, z*t + k: windows
+    flatten, slice    for k - i with another place i: rows that are each shifted by one position
 
-A function of one affine form, clip(j - i, -c, c), is first taken for every value of that form, by
-as many integers, and the form is read as above. What is left, and every place that integer tensors
-tell, is taken by a tensor of integers.
+A function of one affine form, clip(j - i, -c, c), is gathered once per value of the form, and the
+form is read as above. Any other place, and every data-dependent place, is gathered by a tensor of
+integers.
 
-Outside of its tensor a view reads zeros, and integers are kept inside: a condition around the read
-says that no one asks for these.
+Outside of the tensor a view reads zeros, and integers are clipped: conditions around the read
+exclude these values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,30 +34,30 @@ from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.steps import free_name
 
-Left = tuple[tuple[ir.Index, ir.Expr], ...]  # stand-ins for places, and what these are
+Remaining = tuple[tuple[ir.Index, ir.Expr], ...]  # pairs (temporary index, place to be gathered)
 
 
 @lru_cache(maxsize=1 << 14)
-def read(
+def read_tensor(
     access: ir.Access, layout: tuple[int, ...], stored: tuple[tuple[ir.Index, ...], ...] | None
-) -> tuple[ops.Op, Left]:
-    """The tensor as a chain of views whose axes are distinct indices, and the places left over.
+) -> tuple[ops.Op, Remaining]:
+    """Return (the tensor as a chain of views over distinct indices, the places left to gather).
 
-    `layout` is the order of its places in storage. A tensor that an equation defines keeps indices
-    that its left side merges apart; `stored` has them, place by place. For a place that no view can
-    read the axes have a stand-in.
+    `layout` is the storage order of the axes. If the tensor's equation merges indices in a place,
+    they are stored as separate axes; `stored` has them, place by place. A place that no view can
+    read has a temporary index.
     """
     shape = access.tensor.shape
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
     parts: list[tuple[ir.Index, ...]] = [stored[k] if stored else () for k in layout]
-    turned = _turn_split(places, extents) if all(len(each) < 2 for each in parts) else ()
+    turned = _order_split_places(places, extents) if all(len(each) < 2 for each in parts) else ()
     if turned:
         places, extents = [places[k] for k in turned], [extents[k] for k in turned]
         parts = [parts[k] for k in turned]
     _join_split(places, extents, parts)
     axes: list[ir.Index] = []
-    merge: list[tuple[int, int, int]] = []  # place, first and last axis
+    merge: list[tuple[int, int, int]] = []  # (place, first axis, last axis)
     for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
         if len(indices) < 2:
             axes.append(_hold_place(k, place, extent))
@@ -87,20 +87,20 @@ def read(
             left = {axis: place, **left}
         else:
             forms[axis] = form
-    for is_windowed in (False, True):  # rows of a skewed place have their index before it is cut
+    for is_windowed in (False, True):  # a skewed place needs the axis of its rows first
         cut: dict[ir.Index, _Form] = {}
         for axis, form in forms.items():
             if form.is_windowed is is_windowed:
                 at = ops.axes_of(op).index(axis)
-                op, form_there = _cut(op, at, form, is_made=stored is not None)
+                op, form_there = _cut_axis(op, at, form, is_made=stored is not None)
                 cut[ops.axes_of(op)[at]] = form_there
         for axis, form in cut.items():
             op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
 
 
-def _turn_split(places: list[ir.Expr], extents: list[ir.Expr]) -> tuple[int, ...]:
-    """The order of the places in which each t % L stands behind its t // L; nothing if it does."""
+def _order_split_places(places: list[ir.Expr], extents: list[ir.Expr]) -> tuple[int, ...]:
+    """Return an order of the places with each t % L after its t // L; () if they are in order."""
     order = list(range(len(places)))
     for k, place in enumerate(places):
         match place:
@@ -115,7 +115,7 @@ def _turn_split(places: list[ir.Expr], extents: list[ir.Expr]) -> tuple[int, ...
 def _join_split(
     places: list[ir.Expr], extents: list[ir.Expr], parts: list[tuple[ir.Index, ...]]
 ) -> None:
-    """Neighbours t // L and t % L of a tensor that has L places there are one place, t."""
+    """Merge adjacent places t // L and t % L into one place t if the second axis has extent L."""
     for k in reversed(range(len(places) - 1)):
         match places[k], places[k + 1]:
             case ir.Call("floordiv", (over, under)), ir.Call("mod", given) if (
@@ -130,7 +130,7 @@ def _join_split(
 
 
 def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:
-    """The index of a plain place, or a stand-in for a place that a view takes apart or cuts."""
+    """Return the index of a plain place, else a temporary index."""
     if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return place
     return ir.Index(f"#{position}", extent)
@@ -147,31 +147,31 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A place as steps of its indices, the largest first, from the least position on."""
+    """An affine place: the steps of its indices, the largest first, and the range it reads."""
 
     steps: tuple[tuple[ir.Index, Polynomial], ...]
-    down: tuple[ir.Index, ...]  # those that are counted down
+    down: tuple[ir.Index, ...]  # indices with negative steps
     low: Polynomial
-    length: Polynomial  # positions from the least to the largest, or as many as it is read from
-    spare: int = 0  # one position before, -1, or after them all, 1: then there is a window for sure
+    length: Polynomial  # positions from the least to the largest, or the whole extent
+    spare: int = 0  # an extra position, first (-1) or last (1), that ensures a window
 
     @property
     def is_windowed(self) -> bool:
-        """Do positions come again?"""
+        """Whether windows overlap or have gaps, so that they need unfold."""
         return len(self.steps) > 1 and any(
             step != _find_length(self.steps[k + 1 :]) for k, (_, step) in enumerate(self.steps[:-1])
         )
 
     @property
     def is_square(self) -> bool:
-        """Are there as many windows as each has positions, and may that be none?"""
+        """Whether the number of windows equals their extent and may be 0."""
         extents = {Polynomial.of(index.extent) for index, _ in self.steps}
         is_one = len(extents) == 1 and all(step == ONE for _, step in self.steps)
         return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)
 
 
 def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
-    """The place as one affine form, if it is one whose steps have a sign that is known."""
+    """Return a place as an affine form whose steps have known signs, or None."""
     position, whole = to_affine(place), to_stride(find_free(place))
     signs = (is_positive(step) or is_positive(-step) for step in position.terms.values())
     is_part = not all(signs) and is_never_negative(Polynomial.of(extent) - whole)
@@ -196,14 +196,14 @@ def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
 
 
 def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
-    """The product of the extents."""
+    """Return the product of the extents."""
     return Polynomial.of(ir.product_of([index.extent for index in parts]))
 
 
 def _sort_steps(
     sizes: Mapping[ir.Index, Polynomial], written: ir.Expr
 ) -> tuple[tuple[ir.Index, Polynomial], ...]:
-    """The largest step first; equal ones as they are written."""
+    """Return the steps in descending order, equal ones as written."""
     left, found = [i for i in find_free(written) if i in sizes], []
     while left:
         largest = (i for i in left if all(is_never_negative(sizes[i] - sizes[j]) for j in left))
@@ -214,9 +214,9 @@ def _sort_steps(
 
 
 def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
-    """As many positions as are met, for windows with those left over behind the last.
+    """Return the number of positions that a form covers.
 
-    An index inside of windows may tell these too: fewer are left over than its step.
+    It includes the remainder behind the last window if an extent, such as (L - K)//z + 1, has one.
     """
     length = ONE
     for index, step in steps:
@@ -230,9 +230,9 @@ def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
 
 
 def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
-    """The positions behind the last window in what windows a step apart are told to fit into.
+    """Return the remainder behind the last window, by the extent of the index: (L - K)//z + 1.
 
-    (L - K)//z + 1 windows of K, a step z apart, are those of L positions.
+    That is the number of windows of K in L positions with step z.
     """
     extent = Polynomial.of(index.extent)
     for atom in extent.atoms:
@@ -245,14 +245,14 @@ def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
 
 
 def _is_skewed(op: ops.Op, form: _Form) -> bool:
-    """Is it k - i or k + i for an index k, in a tensor that has a place i too?"""
+    """Whether a form is k - i or k + i in a tensor that has an axis i as well."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     known = [index for index, _ in form.steps if index in ops.axes_of(op)]
     return plain and len(known) == 1
 
 
-def _turn(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
-    """The tensor from its last position on where k counts down, i - k, and the form to read it."""
+def _flip_skewed(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
+    """Flip the axis of a skewed form i - k; return (the tensor, the form in the new axis)."""
     if not _is_skewed(op, form) or all(index in ops.axes_of(op) for index in form.down):
         return op, form
     axis = ops.axes_of(op)[at]
@@ -262,43 +262,43 @@ def _turn(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
     return op, replace(form, down=down, low=low)
 
 
-def _cut(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
-    """The positions that are read, with zeros where the tensor has none, and the form to read them.
+def _cut_axis(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
+    """Cut or pad an axis to the range of a form, and return (the tensor, the form in that range).
 
-    As many windows as they have positions, which may be none: with a spare position there is one
-    more, where the tensor is padded anyhow or `is_made` by an equation.
+    Torch needs at least one window, so a square form gets a spare position if the tensor is padded
+    anyway or is intermediate (`is_made`).
     """
-    op, form = _turn(op, at, form)
+    op, form = _flip_skewed(op, at, form)
     axis = ops.axes_of(op)[at]
-    is_inside = _is_inside(axis, form)
+    is_inside = _is_in_bounds(axis, form)
     if _is_skewed(op, form):
         form = replace(form, length=form.length + ONE) if form.down else form
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
         low = form.low if spare > 0 else form.low - ONE
         form = replace(form, low=low, length=form.length + ONE, spare=spare)
-    return _pad(op, at, form), form
+    return _pad_axis(op, at, form), form
 
 
-def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
+def _pad_axis(op: ops.Op, at: int, form: _Form) -> ops.Op:
     axis = ops.axes_of(op)[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
         return op
     index = ir.Index(f"{axis.name}'", form.length.to_expr())
-    if _is_inside(axis, form):
+    if _is_in_bounds(axis, form):
         return ops.Slice(op, at, index, form.low.to_expr())
     (last, step), *others = form.steps
-    if not others and step != ONE:  # as many positions as all steps take, which may be none
+    if not others and step != ONE:  # whole steps only, so that an extent of 0 reads nothing
         rest = step - ONE
         low = form.low - rest if last in form.down else form.low
         form = replace(form, low=low, length=step * Polynomial.of(last.extent))
         index = ir.Index(index.name, form.length.to_expr())
-    # What is cut off must be there to be cut: otherwise that side is padded first, and then cut.
+    # A side that may be shorter than the cut is padded first and sliced afterwards.
     before = Polynomial.of(0) - form.low
-    if is_never_negative(before) and not _is_there(form.length - before):
+    if is_never_negative(before) and not _has_positions(form.length - before):
         start, long = Polynomial.of(0), form.length + before
-    elif is_never_negative(form.low) and not _is_there(length - form.low):
+    elif is_never_negative(form.low) and not _has_positions(length - form.low):
         start, before, long = form.low, Polynomial.of(0), form.low + form.length
     else:
         start, long = before, form.length
@@ -308,8 +308,8 @@ def _pad(op: ops.Op, at: int, form: _Form) -> ops.Op:
     return ops.Slice(op, at, index, start.to_expr())
 
 
-def _is_inside(axis: ir.Index, form: _Form) -> bool:
-    """Is each position there that is read? Of max(n, 0) positions none is read unless n is."""
+def _is_in_bounds(axis: ir.Index, form: _Form) -> bool:
+    """Whether all positions of a form are in bounds; an extent max(n, 0) is taken as n."""
     rest = Polynomial.of(axis.extent) - form.low - form.length
     for atom in rest.atoms:
         match atom, rest.split_linear(atom):
@@ -318,13 +318,13 @@ def _is_inside(axis: ir.Index, form: _Form) -> bool:
     return is_never_negative(form.low) and is_never_negative(rest)
 
 
-def _is_there(rest: Polynomial) -> bool:
-    """Is what is left after a cut not below 0, even where a size is 0?"""
+def _has_positions(rest: Polynomial) -> bool:
+    """Whether a remainder is never negative, even if sizes are 0."""
     return is_above_zero((rest + ONE).to_expr())
 
 
 def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
-    """The positions of a place under the indices of its form."""
+    """Replace an axis, cut to the range of a form, by the indices of the form."""
     down = form.down
     if _is_skewed(op, form):
         return _skew(op, at, form)
@@ -336,7 +336,7 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
     if form.spare:
         (outer, step), (inner, _) = steps
         more = ir.Index(f"{outer.name}'", (Polynomial.of(outer.extent) + ONE).to_expr())
-        is_before = (form.spare < 0) != (form.down != down)  # counted down it is at the other end
+        is_before = (form.spare < 0) != (form.down != down)  # a flip moves the spare position
         start = ir.ONE if is_before else ir.ZERO
         op = ops.Slice(ops.Unfold(op, at, more, inner, step.to_expr()), at, outer, start)
     else:
@@ -347,15 +347,15 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
 
 
 def cut_run(op: ops.Op, at: int, start: Polynomial, index: ir.Index) -> ops.Op:
-    """The positions of an axis from one on, as many as an index has; zeros where there is none."""
+    """Return the positions of an axis from `start` on under an index, padded with zeros."""
     form = _Form(((index, ONE),), (), start, Polynomial.of(index.extent))
-    return _rename(_pad(op, at, form), at, index)
+    return _rename_axis(_pad_axis(op, at, form), at, index)
 
 
 def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
-    """Rows of a matrix, each one place further on: x[i,k - i], in one piece that is cut anew.
+    """Shift each row of a matrix by one more position, x[i,k - i], by flattening and reshaping.
 
-    Those of x[i,k + i] are longer by one place then, and zeros behind are what they lack.
+    For x[i,k + i] rows become longer by one position, and zeros are appended.
     """
     axis = ops.axes_of(op)[at]
     (down,) = (index for index, _ in form.steps if index in ops.axes_of(op))
@@ -376,12 +376,12 @@ def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
 
 
 def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> ops.Op:
-    """One place that holds just the positions of positive steps from 0 on."""
+    """Replace an axis that is exactly the range of positive steps from 0 by their indices."""
     (index, step), *inner = steps
     if not inner:
         match op:
             case _ if step == ONE:
-                return _rename(op, at, index)
+                return _rename_axis(op, at, index)
             case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
                 return ops.Slice(arg, at, index, start, step.to_expr())
         return ops.Slice(op, at, index, ir.ZERO, step.to_expr())
@@ -401,22 +401,22 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
     return op if is_whole else _unfold(op, at, inner)
 
 
-def _rename(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
-    """The same place under an index."""
+def _rename_axis(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
+    """Rename the index of an axis."""
     return ops.rename_indices(op, {ops.axes_of(op)[at]: index})
 
 
 def take_places(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """The places that no view reads, taken by tensors of integers."""
+    """Gather the places that no view reads."""
     by: dict[ir.Index, ops.Op] = {}
     if len({*ops.axes_of(op)}) == len(ops.axes_of(op)):
         at_once = _take_by_data(op, left, context)
         if at_once is not None:
             return at_once
     for axis, place in left.items():
-        rolled = _roll(op, axis, place, context)
+        rolled = _lower_roll(op, axis, place, context)
         form = _find_core(place)
         low, high = find_range(to_affine(form)) if form is not None else (None, None)
         if rolled is not None:
@@ -428,20 +428,24 @@ def take_places(
             run = ir.Index(free_name("shift", taken), (high - low + ONE).to_expr())
             along = exchange(place, form, Affine({run: ONE}, low).to_expr())
             at = ops.axes_of(op).index(axis)
-            op = take(op, {axis: _lower_position(along, axis.extent, context, (run,))}, order)
+            op = take_positions(
+                op, {axis: _lower_position(along, axis.extent, context, (run,))}, order
+            )
             rest = ir.Add((form, (-low).to_expr()))
             found = _find_form(rest, run.extent)
             assert found is not None
-            op = _read_form(_pad(op, at, found), at, found)
+            op = _read_form(_pad_axis(op, at, found), at, found)
     if not by:
         return _take_diagonals(op)
     told = {i for each in by.values() for i in ops.axes_of(each)}
     by |= {axis: lower_index(axis, context) for axis in ops.axes_of(op) if axis in told}
-    return take(op, by, order)
+    return take_positions(op, by, order)
 
 
-def take(op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
-    """The positions of some axes told by integers."""
+def take_positions(
+    op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...]
+) -> ops.Op:
+    """Gather positions of some axes, which tensors of integers give."""
     axes = ops.axes_of(op)
     places = tuple(k for k, axis in enumerate(axes) if axis in by)
     union = ops.find_union([by[axes[k]] for k in places], order)
@@ -455,7 +459,7 @@ def take(op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...])
 def _join_neighbours(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr]
 ) -> tuple[ops.Op, Mapping[ir.Index, ir.Expr]]:
-    """Two neighbouring places of data as one place, where further axes are read with them."""
+    """Merge adjacent data-dependent places into one, unless the tensor has no other axes."""
     axes = ops.axes_of(op)
     for at, (one, other) in enumerate(pairwise(axes) if len(left) < len(axes) else ()):
         if one in left and other in left and all(find_accesses(left[i]) for i in (one, other)):
@@ -467,7 +471,7 @@ def _join_neighbours(
 
 
 def _join_places(places: Sequence[ir.Expr], axes: Sequence[ir.Index]) -> ir.Expr:
-    """The position in merged axes of a place in each, kept inside of each."""
+    """Return the position in a merged axis of places in its parts, each clipped to its extent."""
     whole: ir.Expr = ir.ZERO
     for place, axis in zip(places, axes, strict=True):
         last = to_affine(ir.Add((axis.extent, ir.MINUS_ONE))).to_expr()
@@ -479,9 +483,9 @@ def _join_places(places: Sequence[ir.Expr], axes: Sequence[ir.Index]) -> ir.Expr
 
 
 def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context) -> ops.Op | None:
-    """Positions of one axis, or of neighbours, as one call, whatever axes have a say in them.
+    """Gather positions of one axis, or of adjacent ones, by one call, or return None.
 
-    Rows behind these axes are taken by index_select, what lies otherwise by gather.
+    The positions may depend on other axes. Whole rows are gathered by index_select, else by gather.
     """
     source, joined = _join_neighbours(op, left)
     ((axis, place), *more), axes = joined.items(), ops.axes_of(source)
@@ -496,7 +500,7 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
     order = ops.sort_axes(free, told)
     given = {i: _lower_position(p, i.extent, context, order) for i, p in left.items()}
     given |= {i: lower_index(i, context) for i in lead}
-    whole = ops.arrange(take(op, given, order), told)
+    whole = ops.arrange(take_positions(op, given, order), told)
     number = _join_places(*((*lead, place), (*lead, axis)) if is_rows else ((place,), (axis,)))
     by = ops.strip_casts(context.lower(number, order))
     by = ops.arrange(by, ops.sort_axes(ops.axes_of(by), told))
@@ -517,7 +521,7 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
 
 
 def _find_core(place: ir.Expr) -> ir.Expr | None:
-    """The affine form over several indices that alone tells the position, if there is one."""
+    """Return the affine form over several indices that a position is a function of, or None."""
     while True:
         parts = [part for part in find_children(place) if find_free(part) or find_accesses(part)]
         if len(parts) != 1:
@@ -532,22 +536,22 @@ def _find_core(place: ir.Expr) -> ir.Expr | None:
 def _lower_position(
     place: ir.Expr, extent: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Positions as integers; what a condition leaves out is kept inside."""
+    """Lower a position to integers, clipped to the extent unless it is in bounds."""
     op = ops.strip_casts(context.lower(place, order))
     numbers: dict[ops.Op, ops.Op] = {
         n: ops.Num(n.value) for n in ops.walk_ops(op) if isinstance(n, ops.NumTensor)
     }
-    op = ops.exchange(op, numbers)  # a position is divided by an extent, or there is none
+    op = ops.exchange(op, numbers)  # divisors are extents, which are not 0 where a position exists
     if find_guard(place, extent) is ir.TRUE:
         return op
     last = to_affine(ir.Add((extent, ir.MINUS_ONE))).to_expr()
     return ops.Apply("clip", (op, ops.Num(ir.ZERO), ops.Num(last)), ops.axes_of(op))
 
 
-def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
-    """A whole place that is read from some position on and then from its start: torch.roll.
+def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
+    """Lower a cyclic read, (form + shift) mod extent, to torch.roll, or return None.
 
-    Its positions, from their start, may be those of several indices.
+    The form may have several indices, as in h*D + d.
     """
     match place:
         case ir.Call("mod", (over, under)) if is_same_extent(under, axis.extent):
@@ -564,7 +568,9 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
         taken = {*context.names, *(index.name for index in indices)}
         run = ir.Index(free_name("shift", taken), axis.extent)
     run_place = ir.Call("mod", (Affine({run: ONE}, form.constant).to_expr(), axis.extent))
-    whole = take(op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,))
+    whole = take_positions(
+        op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,)
+    )
     shift = (-form.constant).to_expr()
     call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
     rolled = ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
@@ -572,11 +578,11 @@ def _roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.O
 
 
 def drop_padded(condition: ir.Expr, factor: ir.Expr, context: Context) -> ir.Expr:
-    """The condition without what the zeros around a tensor say: that a position is inside."""
+    """Remove bounds checks from the condition of a read whose padding is zero anyway."""
     if condition is ir.TRUE or not isinstance(factor, ir.Access) or factor.tensor.kind != "real":
         return condition
     stored = context.stored.get(factor.tensor.name)
-    op, left = read(factor, layout_of(factor.tensor, context), stored)
+    op, left = read_tensor(factor, layout_of(factor.tensor, context), stored)
     views = list(ops.walk_ops(op))[1:]
     if left or not all(isinstance(view, (*ops.VIEWS, ops.Pad, ops.Flip)) for view in views):
         return condition

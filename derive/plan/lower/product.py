@@ -1,10 +1,11 @@
-"""Products and their sums: contractions in pairs, masks and scales on the smallest operand.
+"""Lowering of products, their sums, and sums of terms.
 
     sum over `bound`, where `condition` holds, of number * operand * ... / divisor / ...
 
-The number and each part of the condition go to the smallest operand that can carry them; divisors
-free of the bound indices divide the result; what remains is contracted two by two. Of a sum of
-terms signs become differences, numbers stay numbers, and operands are aligned.
+The number and each part of the condition are applied to the smallest operand with their indices.
+Divisors without bound indices divide the result. The operands are then contracted in pairs. In a
+sum of terms, negative terms become differences, numbers remain Python numbers, and axes are
+aligned.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -36,21 +37,21 @@ from derive.rewrite.rules.products import is_bracket, is_negative
 
 
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """The terms added up from left to right; a term that is not negative goes first."""
+    """Lower a sum of terms from left to right, starting with one that is not negative."""
     terms = fold_parts(_join_integers(terms), is_sum=True)
     numbers = [t for t in terms if ops.is_number(t)]
     signed = [split_sign(t) for t in terms if not ops.is_number(t)]
     signed.sort(key=lambda pair: pair[0])
     lowered = [(negative, context.lower(term, order)) for negative, term in signed]
     lowered, numbers = add_small(lowered, numbers, context, order)
-    if all(negative for negative, _ in lowered) and not numbers:  # a small one has the sign
+    if all(negative for negative, _ in lowered) and not numbers:  # negate the smallest term
         lowered = sorted(lowered, key=lambda pair: context.count(ops.axes_of(pair[1])))
     parts = ops.align([op for _, op in lowered], order)
     result: ops.Op | None = None
     for (negative, _), op in zip(lowered, parts, strict=True):
         if result is not None:
             result = ops.combine("-" if negative else "+", (result, op), order)
-        elif negative and numbers:  # one pass less than a negation and a sum
+        elif negative and numbers:  # number - op saves a pass over -op + number
             whole = lower_number(ir.Add(tuple(numbers)))
             result, numbers = ops.Apply("-", (whole, op), ops.axes_of(op)), []
         else:
@@ -61,7 +62,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
 
 
 def _join_integers(terms: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-    """The terms with those of integers in one, which is exact before it meets a real."""
+    """Join the integer terms into one, which is computed exactly."""
     counted = [t for t in terms if ops.is_integer(t) or (ops.is_number(t) and is_whole(t))]
     rest = tuple(t for t in terms if t not in counted)
     is_read = any(isinstance(part, ir.Access) for term in counted for part in walk(term))
@@ -81,9 +82,9 @@ def add_small(
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> tuple[list[tuple[bool, ops.Op]], list[ir.Expr]]:
-    """Signed terms and numbers, those added up first that others have all indices of.
+    """Add small terms to each other before large ones; return (signed terms, remaining numbers).
 
-    x[n,d] + b[d] + c[d] + 1 is x[n,d] + (b[d] + c[d] + 1), one pass over what is large.
+    x[n,d] + b[d] + c[d] + 1 becomes x[n,d] + (b[d] + c[d] + 1), one pass over the large tensor.
     """
     found = list(terms)
     whole = {i for _, op in found for i in ops.axes_of(op)}
@@ -110,7 +111,7 @@ def add_small(
 
 
 def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
-    """(is it negative, the term without its sign)."""
+    """Return (whether a term is negative, the term without its sign)."""
     match term:
         case ir.Number(value) if value < 0:
             return True, ir.Number(-value)
@@ -129,17 +130,17 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
 
 
 FINITE = "mask_factor: 0 * x = 0, so entries that a condition leaves out must be finite"
-WORTH = 1 << 18  # products of numbers in a product of matrices from which its form is of any matter
-THIN = 16  # rows below which a matrix product is bound by the way its operands lie
-MOVED = 2  # times as many elements may be moved, so that windows, which grow faster, are not
-ORDINARY = 3  # an operand of more operations than this gets a line of its own
-MOST_POWER = 64  # a longer product says less than the power
-ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # over which rsqrt is faster
+WORTH = 1 << 18  # multiplications in a matrix product from which its orientation matters
+THIN = 16  # rows below which the layout of its operands dominates a matrix product
+MOVED = 2  # ratio of elements that may be flipped to avoid copying windows, which grow faster
+ORDINARY = 3  # the most operations of an operand that is no step of its own
+MOST_POWER = 64  # the largest power that is written as a product
+ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # x**-k is faster by rsqrt
 
 
 @dataclass
 class Product:
-    """The factors of one product, by what becomes of them."""
+    """The factors of one product by role."""
 
     numbers: list[ir.Expr] = field(default_factory=list)
     over: list[ir.Expr] = field(default_factory=list)
@@ -148,7 +149,7 @@ class Product:
 
     @property
     def number(self) -> ir.Expr:
-        """The product of the numbers, the rational ones multiplied out."""
+        """Return the product of the numbers, the rational ones as one factor."""
         rational = Fraction(1)
         others: list[ir.Expr] = []
         for number in self.numbers:
@@ -169,7 +170,7 @@ def lower_product(
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """One operation for the sum of a product; contractions before the last are steps."""
+    """Lower a sum of a product; contractions before the last become steps."""
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
@@ -197,7 +198,7 @@ def lower_product(
                 isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
                 for part in walk(factor)
             ):
-                natural = ()  # any order does, or it lies in memory as that part
+                natural = ()  # any order will do, or a part determines the order
         operands.append(lower_operand(factor, context, natural))
     kept = (p for p in ir.split_and(product.condition) if all(p in ir.split_and(u) for u in untold))
     product.condition = ir.all_of(*kept)
@@ -216,7 +217,7 @@ def lower_product(
     left = [context.lower(f, order) for f in late]
     if len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
-    operands, back = turn_back(operands, bound, made, context)
+    operands, back = move_flips(operands, bound, made, context)
     number, share = divide_number(product.number, operands, left, context.count(made), context)
     result = contract(operands, bound, number, context, order)
     for index in back:
@@ -238,14 +239,14 @@ def order_operand(
     others: Collection[ir.Index],
     bound: Sequence[ir.Index],
 ) -> tuple[ir.Index, ...]:
-    """The order in which torch multiplies an operand without a copy: batch, own, summed by name."""
+    """Return the axes of an operand that torch multiplies without a copy: batch, own, summed."""
     summed = sorted((i for i in own if i in bound), key=lambda i: i.name)
     kept = [i for i in dict.fromkeys((*order, *own)) if i in own and i not in bound]
     return (*sorted(kept, key=lambda i: i not in others), *summed)
 
 
 def sort_factor(factor: ir.Expr, product: Product) -> None:
-    """One factor to the numbers, the operands, the divisors or the condition."""
+    """Add a factor to the numbers, operands, divisors or condition of a product."""
     match factor:
         case _ if ops.is_number(factor) and is_steady(factor):
             product.numbers.append(factor)
@@ -267,9 +268,9 @@ def sort_factor(factor: ir.Expr, product: Product) -> None:
 
 
 def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | None:
-    """The terms of a lone scaled sum, each with the number, if all have a smaller place for it.
+    """Distribute a number over a sum if every term can apply it to a smaller tensor, else None.
 
-    `(q.k + q.a) / sqrt(D)` scales q once, not the scores twice.
+    In `(q.k + q.a) / sqrt(D)`, q is scaled instead of the scores.
     """
     match product.over:
         case [ir.Add(terms) as whole] if product.number is not ir.ONE and not product.under:
@@ -284,10 +285,10 @@ def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | Non
 
 
 def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.Expr, ir.Expr]:
-    """(what is left of a condition, a product with the rest of it inside its contraction).
+    """Return (the remaining condition, the product with the rest moved into its contraction).
 
-    [c_i] * sum_d q_id * k_jd = sum_d ([c_i] * q_id) * k_jd, where all is finite, if the operand
-    that carries the mask has fewer elements.
+    [c_i] * sum_d q_id * k_jd = sum_d ([c_i] * q_id) * k_jd for finite values; useful if the masked
+    operand has fewer elements.
     """
     factors = ir.split_product(expr)
     sums = [f for f in factors if isinstance(f, ir.Reduce) and isinstance(f.body, ir.Mul)]
@@ -310,7 +311,7 @@ def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.E
 def _scale_inside(
     term: ir.Expr, numbers: tuple[ir.Expr, ...], size: int, context: Context
 ) -> ir.Expr | None:
-    """A term times numbers on fewer than `size` elements; None where it has no place for them."""
+    """Apply numbers to fewer than `size` elements inside of a term, or return None."""
     match term:
         case ir.Mul(factors) if sum(not ops.is_number(f) for f in factors) == 1:
             (inner,) = (f for f in factors if not ops.is_number(f))
@@ -326,7 +327,7 @@ def _scale_inside(
 
 
 def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """A factor as an operand; a long expression becomes a step."""
+    """Lower a factor; a long expression becomes a step."""
     op = context.lower(factor, order)
     if ops.is_boolean(op):
         op = ops.Cast(op)
@@ -334,7 +335,7 @@ def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]
     long = len(parts) > ORDINARY
     if long and isinstance(op, ops.Flip):
         return ops.Flip(context.add_step(op.arg), op.place, op.index)
-    if long and isinstance(op, ops.Cast):  # integers stay integers in the step: a place may read it
+    if long and isinstance(op, ops.Cast):  # the step holds integers, so that positions can use it
         return ops.Cast(context.add_step(op.arg), op.kind)
     return context.add_step(op) if long else op
 
@@ -342,8 +343,8 @@ def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 def divide_operand(
     operands: list[ops.Op], divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]
 ) -> None:
-    """The smallest operand that has the divisor's indices, divided by it; else one over it."""
-    k = join_carrier(operands, divisor, context, order)
+    """Divide the smallest operand with the divisor's indices, else append the inverse."""
+    k = find_or_make_carrier(operands, divisor, context, order)
     if k is None:
         operands.append(ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor)))
         return
@@ -351,7 +352,7 @@ def divide_operand(
 
 
 def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Context) -> bool:
-    """Divide an operand instead of a result of `size` elements, if one is smaller and can."""
+    """Divide an operand with fewer than `size` elements; return whether there is one."""
     k = find_carrier(operands, divisor, context)
     if k is None or context.count(ops.axes_of(operands[k])) >= size:
         return False
@@ -359,12 +360,12 @@ def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Co
     return True
 
 
-def turn_back(
+def move_flips(
     operands: list[ops.Op], bound: tuple[ir.Index, ...], made: set[ir.Index], context: Context
 ) -> tuple[list[ops.Op], list[ir.Index]]:
-    """Large operands as they are where all others, and the result, are rather counted back.
+    """Move flips from large operands to small ones; return (operands, indices to flip afterwards).
 
-    sum_j w[N-1-i+j] x_j is no view of w; the same for i counted back is one.
+    sum_j w[N-1-i+j] x_j needs a copy of w, but its reverse in i is computed from a view.
     """
     back: list[ir.Index] = []
     for index in dict.fromkeys(op.index for op in operands if isinstance(op, ops.Flip)):
@@ -387,15 +388,15 @@ def turn_back(
 
 
 def find_carrier(operands: Sequence[ops.Op], part: ops.Op, context: Context) -> int | None:
-    """Which operand has all indices of `part`: the smallest of them."""
+    """Return the position of the smallest operand with all indices of `part`, or None."""
     able = [k for k, o in enumerate(operands) if set(ops.axes_of(part)) <= set(ops.axes_of(o))]
     return min(able, key=lambda k: context.count(ops.axes_of(operands[k])), default=None)
 
 
-def join_carrier(
+def find_or_make_carrier(
     operands: list[ops.Op], part: ops.Op, context: Context, order: tuple[ir.Index, ...]
 ) -> int | None:
-    """The same; the product of those that have no other indices, where that is smaller than it."""
+    """Find a carrier; multiply the operands within the part's indices if they span all of them."""
     k, own = find_carrier(operands, part, context), {*ops.axes_of(part)}
     inside = [op for op in operands if ops.axes_of(op) and {*ops.axes_of(op)} <= own]
     spanned = {i for op in inside for i in ops.axes_of(op)}
@@ -410,18 +411,17 @@ def join_carrier(
 def mask_operands(
     operands: list[ops.Op], condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> list[ops.Op]:
-    """Each part of the condition on an operand that can carry it; the rest as operands.
+    """Apply each part of the condition to an operand; return the other parts as new operands.
 
-    An operand carries a mask if it has all its indices, or the mask all of the operand's: then what
-    is left out is not read at all, or is finite where others are 0, as `protect_factors` sees to. A
-    mask that becomes a factor only multiplies by 0.
+    An operand can carry a mask if one of them has all indices of the other. Excluded values are
+    then replaced, or finite (by `protect_factors`). A mask as a factor only multiplies by 0.
     """
     left: list[ops.Op] = []
     for part in ir.split_and(condition):
         if part is ir.TRUE:
             continue
         mask = lower_condition(part, context, order)
-        k = join_carrier(operands, mask, context, order)
+        k = find_or_make_carrier(operands, mask, context, order)
         if k is None:
             k = find_inner(operands, mask)
         if k is None:
@@ -433,7 +433,7 @@ def mask_operands(
 
 
 def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
-    """Which operand has indices of the mask alone: the one with most of them."""
+    """Return the position of the operand with the most indices, all of the mask's, or None."""
     able = [k for k, o in enumerate(operands) if set(ops.axes_of(o)) < set(ops.axes_of(mask))]
     return max(able, key=lambda k: len(ops.axes_of(operands[k])), default=None)
 
@@ -441,7 +441,7 @@ def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
 def mask_result(
     op: ops.Op, condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """The product where the condition holds, else 0."""
+    """Return the product where the condition holds, else 0."""
     mask = lower_condition(condition, context, order)
     if isinstance(op, ops.Num) and op.value is ir.ONE:
         return ops.Cast(mask)
@@ -455,7 +455,7 @@ def contract(
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """The operands multiplied two at a time and summed over the bound indices."""
+    """Contract the operands in pairs, and sum over the bound indices."""
     idle = [i.extent for i in bound if all(i not in ops.axes_of(op) for op in operands)]
     number = ir.Mul((number, *idle)) if idle else number
     if not operands:
@@ -464,16 +464,16 @@ def contract(
     negative = number is ir.MINUS_ONE
     late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
-        operands = [sum_alone(op, k, operands, axes) for k, op in enumerate(operands)]
+        operands = [sum_private_indices(op, k, operands, axes) for k, op in enumerate(operands)]
     inverses = [op for op in operands if _is_inverse(op, context)]
-    rows = {ops.axes_of(op)[-2] for op in inverses}  # a system by columns needs no transpose
+    rows = {ops.axes_of(op)[-2] for op in inverses}  # solving from the left needs no transpose
     parts = sorted(
         operands, key=lambda op: op not in inverses and {*ops.axes_of(op)} & rows != set()
     )
     inner = (*(i for i in order if i not in bound), *bound)
     extents = {i: context.extent(i) for op in parts for i in ops.axes_of(op)}
     path = find_path([ops.axes_of(op) for op in parts], axes, extents, context.minimize)
-    path = _read_rows(path, parts, axes, context) if len(parts) == 3 and bound else path
+    path = _prefer_row_sums(path, parts, axes, context) if len(parts) == 3 and bound else path
     if len(parts) > 2 and bound:
         context.orders.append(Order(context.target, tuple(parts), axes, context.minimize, path))
     for pair in path:
@@ -483,7 +483,7 @@ def contract(
         kept = ops.sort_axes((i for op in met for i in ops.axes_of(op) if i in needed), inner)
         if parts and set(kept) == {i for op in met for i in ops.axes_of(op)}:
             kept = order_operand(inner, kept, {i for op in parts for i in ops.axes_of(op)}, bound)
-        result = join(met, orient(met, kept, context), context)
+        result = multiply_and_sum(met, order_thin_product(met, kept, context), context)
         result = result if parts else ops.arrange(result, kept)
         parts.append(
             context.add_step(result) if parts and isinstance(result, ops.Einsum) else result
@@ -495,14 +495,14 @@ def contract(
 
 
 def _is_inverse(op: ops.Op, context: Context) -> bool:
-    """Whether it is the inverse of a matrix, by its name or not."""
+    """Whether an operation is a matrix inverse, or the name of one."""
     if isinstance(op, ops.Source):
         op = next((step.op for step in context.steps if step.name == op.name), op)
     return isinstance(op, ops.Along) and op.kind == "inverse"
 
 
 def negate(op: ops.Op) -> ops.Op:
-    """With the other sign, which the number has where it is a multiple; of a - b it is b - a."""
+    """Negate an operation: b - a for a - b, -2 * a for 2 * a."""
     match op:
         case ops.Apply("-", (one, other), axes):
             return ops.Apply("-", (other, one), axes)
@@ -521,7 +521,7 @@ NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() i
 
 
 def split_combined(reduce: ir.Reduce) -> tuple[str, tuple[ir.Expr, ...]] | None:
-    """(what joins the parts of its body, the parts), where the reduction distributes over that."""
+    """Return (the operator of the body, its operands) if the reduction distributes over it."""
     match reduce.body:
         case ir.Add(parts):
             function = "+"
@@ -543,10 +543,10 @@ def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]
 
 
 def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """The reduction one index at a time, by the path of a contraction; None where that is no less.
+    """Lower a reduction by eliminating indices along a contraction path; None if not cheaper.
 
-    What is infinite may meet its contrary only where it is written, and the logarithm of a sum of
-    nothing has no slope: neither is parted.
+    Not for parts that may be infinite, because a different order may give oo - oo. Not for a
+    conditional logsumexp, whose gradient is undefined for partial sums without entries.
     """
     split = split_combined(reduce)
     conditions = [part for part in ir.split_and(reduce.condition) if part is not ir.TRUE]
@@ -581,30 +581,30 @@ def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) 
     if work + count(path, left, kept, extents) >= 2 * context.count(whole):
         return None
 
-    def close(op: ops.Op, over: set[ir.Index]) -> ops.Op:
+    def reduce_over(op: ops.Op, over: set[ir.Index]) -> ops.Op:
         last = tuple(i for i in inner if i in over)
         rows = (*(i for i in inner if i in ops.axes_of(op) and i not in over), *last)
         return ops.Reduction(reduce.kind, ops.arrange(op, rows), last) if over else op
 
     made = []
     for parts in groups.values():
-        body = join_parts(function, parts)
+        body = combine_parts(function, parts)
         made.append(context.lower(context.protect(body, reduce.condition), inner))
     for k, condition in zip(carriers, conditions, strict=True):
         mask_op = lower_condition(condition, context, inner)
         made[k] = fill(made[k], mask_op, NEUTRAL[reduce.kind], False, inner)
-    made = [close(op, over) for op, over in zip(made, alone, strict=True)]
+    made = [reduce_over(op, over) for op, over in zip(made, alone, strict=True)]
     for pair in path:
         result: ops.Op = ops.combine(function, [made[k] for k in pair], inner)
         made = [op for k, op in enumerate(made) if k not in pair]
         over = {*ops.axes_of(result)} - {*kept, *(i for op in made for i in ops.axes_of(op))}
-        result = close(result, over)
+        result = reduce_over(result, over)
         made.append(context.add_step(result) if made and over else result)
     return ops.arrange(made[0], kept)
 
 
-def join_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
-    """The sum, the product, or the largest or least of some parts."""
+def combine_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
+    """Return the sum, product, max or min of the parts."""
     if len(parts) == 1:
         return parts[0]
     if function in {"+", "*"}:
@@ -612,55 +612,56 @@ def join_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
     return fold(lambda one, other: ir.Call(function, (one, other)), parts)
 
 
-def sum_alone(
+def sum_private_indices(
     op: ops.Op, position: int, operands: Sequence[ops.Op], axes: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """An operand summed over the indices that nothing else has."""
+    """Sum an operand over the indices that no other operand and no result has."""
     others = {i for k, o in enumerate(operands) if k != position for i in ops.axes_of(o)}
     alone = tuple(i for i in ops.axes_of(op) if i not in others and i not in axes)
-    return add_up(op, alone)
+    return sum_over(op, alone)
 
 
-def add_up(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:
-    """The sum of an operand over some of its indices; truth values are counted by integers."""
+def sum_over(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:
+    """Sum an operand over some of its indices; booleans are counted in integers."""
     if isinstance(op, ops.Cast) and op.kind == "real" and ops.is_boolean(op.arg) and over:
         return ops.Cast(ops.Reduction("sum", op.arg, over))
     return ops.Reduction("sum", op, over) if over else op
 
 
-def join(parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context) -> ops.Op:
-    """One operand summed, or two multiplied and summed, over what is not kept."""
+def multiply_and_sum(
+    parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context
+) -> ops.Op:
+    """Multiply one or two operands and sum over the indices that are not kept."""
     if len(parts) == 1:
         over = tuple(i for i in ops.axes_of(parts[0]) if i not in kept)
-        return add_up(parts[0], over)
+        return sum_over(parts[0], over)
     one, other = parts
     if set(ops.axes_of(one)) | set(ops.axes_of(other)) == set(kept):
         return ops.Apply("*", ops.align(parts, kept), kept)
     if not kept and min(map(len, map(ops.axes_of, parts))) == 1:
         return ops.Einsum((one, other), kept)
     if set(ops.axes_of(one)) == set(ops.axes_of(other)):
-        # Products summed over contiguous rows beat a batched matmul with results of 1 by 1.
+        # A sum of elementwise products beats a batched matmul with 1 x 1 results.
         rows = ops.combine("*", parts, ops.axes_of(one))
         over = tuple(i for i in rows.axes if i not in kept)
         return ops.arrange(ops.Reduction("sum", rows, over), kept)
     for vector, matrix in ((one, other), (other, one)):
         own, its = ({*ops.axes_of(vector)}, ops.axes_of(matrix))
-        if own < {*its} and its[-1] not in kept:  # long rows, as they lie where it is a vector
+        if own < {*its} and its[-1] not in kept:  # a matrix-vector product along contiguous rows
             made = tuple(i for i in its if i in kept) if own == {its[-1]} else kept
             return ops.arrange(ops.Einsum((matrix, vector), made), kept)
-    # Where the last index of the larger one is kept, a matmul with the other first needs no copy.
+    # If the last index of the larger operand is kept, a matmul with it second needs no copy.
     is_kept = bool(ops.axes_of(one)) and ops.axes_of(one)[-1] in kept
     is_larger = context.count(ops.axes_of(other)) < context.count(ops.axes_of(one))
     return ops.Einsum((other, one) if is_kept and is_larger else (one, other), kept)
 
 
-def _read_rows(
+def _prefer_row_sums(
     path: Path, parts: Sequence[ops.Op], axes: tuple[ir.Index, ...], context: Context
 ) -> Path:
-    """Among orders of as few operations one that sums a large operand along its last index.
+    """Among the cheapest orders, choose one that sums a large operand along its last index.
 
-    A matrix that is read along its columns takes 1.1 to 1.7 times as long to multiply by 16 to 256
-    columns, from 512 to 4096 rows, where the product lies as the entries it is multiplied by do.
+    Otherwise a product of 512 to 4096 rows with 16 to 256 columns takes 1.1 to 1.7 times as long.
     """
     operands = [ops.axes_of(op.arg if isinstance(op, ops.Arrange) else op) for op in parts]
     extents = {i: context.extent(i) for own in operands for i in own}
@@ -676,13 +677,13 @@ def _read_rows(
     return min((path, *others), key=count_turned)
 
 
-def orient(
+def order_thin_product(
     parts: Sequence[ops.Op], kept: tuple[ir.Index, ...], context: Context
 ) -> tuple[ir.Index, ...]:
-    """The indices of a product in the order that multiplies a thin matrix from the left.
+    """Return the axes of a product, ordered so that torch multiplies a thin matrix from the left.
 
-    A matrix of few columns to the right is many times slower than the same one of few rows to the
-    left, and which operand torch puts where follows from the order of the result.
+    Torch chooses the sides by the order of the result. A right operand with few columns is many
+    times slower than its transpose on the left.
     """
     if len(parts) != 2:
         return kept

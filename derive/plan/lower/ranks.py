@@ -1,9 +1,9 @@
-"""Ranks: how many entries of its row are below each, read as a place or compared with a number.
+"""Ranks: the number of smaller entries in a row, used as a position or compared with a number.
 
-    u_r = sum_n [rank_n = r] x_n      is x in the order of the keys that are ranked: a sort
-    rank_n < K                        are the K lowest keys, and those equal to the last of them
+    u_r = sum_n [rank_n = r] x_n      a sort: x in the order of the ranked keys
+    rank_n < K                        the K lowest keys, and those equal to the K-th
 
-Of keys that share a rank the entries are added up at that place.
+Entries whose keys share a rank are added at that position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
     finish,
-    name_value,
+    name_operation,
     read_guarded,
     read_source,
     take_where,
@@ -28,10 +28,10 @@ from derive.plan.lower.number import lower_number
 from derive.plan.lower.orders import (
     SORTED,
     Side,
-    count_each,
+    cost_index,
     count_mask,
-    find_sides,
     lower_keys,
+    match_sides,
     sort_keys,
     write_guard,
 )
@@ -39,19 +39,19 @@ from derive.plan.steps import free_name
 from derive.rewrite.rules.deltas import is_position
 
 FIRST, TIES = "_is_among_first", "_add_ties"
-COMPARED = 16  # entries of a row from which the last of those below is looked for
+COMPARED = 16  # least entries of a row for a comparison by its K-th lowest key
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The number of keys below each in its row, and what is added to that."""
+    """The number of keys below each key in its row, plus a number."""
 
     side: Side
     added: Polynomial
 
 
 def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
-    """The rank that an expression is, in rows of at least so many entries; a name is opened."""
+    """Return the rank that an expression computes, in rows of at least `least` entries, or None."""
     terms = [term for term in ir.split_sum(expr) if not ops.is_number(term)]
     numbers = [term for term in ir.split_sum(expr) if ops.is_number(term)]
     form = None
@@ -64,7 +64,7 @@ def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
             form = next(read_guarded(reduce, context), None)
     if form is None or form.factors:
         return None
-    sides = [side for guard in form.guards for side in find_sides(guard, index, context, least)]
+    sides = [side for guard in form.guards for side in match_sides(guard, index, context, least)]
     if len(sides) != 1:
         return None
     (side,) = sides
@@ -77,7 +77,7 @@ def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
 
 
 def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:
-    """The truth values of a rank below a number, or not; None of other relations."""
+    """Lower a comparison of a rank with a number by an order relation, or return None."""
     if ops.is_number(left):
         left, right, relation = right, left, ir.MIRRORED[relation]
     is_size = not any(isinstance(part, (ir.Scalar, ir.Index, ir.Access)) for part in walk(right))
@@ -92,8 +92,8 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
     limit += Polynomial.of(int(relation in {"<=", ">"}))
     if side.tied and side.is_equal:
         limit -= Polynomial.of(1)
-    key, bound = lower_keys(replace(side, is_turned=False), context)
-    sign = (">" if side.is_turned else "<") + "=" * (side.is_equal and not side.tied)
+    key, bound = lower_keys(replace(side, is_descending=False), context)
+    sign = (">" if side.is_descending else "<") + "=" * (side.is_equal and not side.tied)
     guard = write_guard(sign, key, bound, side.tied[:1], side.ends)
     number, axes = lower_number(limit.to_expr()), ops.axes_of(bound)
     whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
@@ -104,7 +104,7 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
 
 
 def lower_ranked(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
-    """The operation for a sum over entries whose rank is a place; None where it is none."""
+    """Lower a sum over entries whose rank is a position, or return None."""
     if reduce.kind != "sum" or wanted.counted:
         return None
     for form in read_guarded(reduce, wanted.context):
@@ -119,12 +119,12 @@ def lower_ranked(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
 
 
 def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -> ops.Op | None:
-    """The product at the place of each rank, read where the guard says."""
+    """Lower the product of factors in the order of ranks, read at `place`, or return None."""
     context, rank = wanted.context, read_rank(left, wanted.context, 1)
     if rank is None or rank.side.is_equal or rank.added.terms:
         return None
     side, index = rank.side, rank.side.ends[1]
-    (guards, factors), _ = form.part((index,))
+    (guards, factors), _ = form.partition((index,))
     is_read = isinstance(place, ir.Index) and place not in form.bound
     if index not in form.bound or len(guards) > 1 or not factors:
         return None
@@ -133,33 +133,33 @@ def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -
     body = ir.product_of(factors)
     row = ir.Index(place.name, index.extent) if isinstance(place, ir.Index) else index
     if body is side.bound:
-        made: ir.Expr = name_value(_sort(side, row, context), context)
+        made: ir.Expr = name_operation(_sort_ranked_keys(side, row, context), context)
         keys = made
     else:
         order = read_source(sort_keys(side, context).order, context)
         at: dict[ir.Expr, ir.Expr] = {index: substitute(order, {order.places[-1]: row})}
         made, keys = substitute(body, at), substitute(side.bound, at)
     if not side.tied:
-        made = name_value(_add_ties(made, keys, row, wanted), context)
+        made = name_operation(_add_ties(made, keys, row, wanted), context)
     return finish(form, substitute(made, {row: place}), None, (index,), wanted)
 
 
-def _sort(side: Side, row: ir.Index, context: Context) -> ops.Op:
-    """The keys in their order."""
+def _sort_ranked_keys(side: Side, row: ir.Index, context: Context) -> ops.Op:
+    """Return the sorted keys."""
     index, own = side.ends
-    key, bound = lower_keys(replace(side, is_turned=False), context)
-    axes, sign = ops.axes_of(bound), ">" if side.is_turned else "<"
+    key, bound = lower_keys(replace(side, is_descending=False), context)
+    axes, sign = ops.axes_of(bound), ">" if side.is_descending else "<"
     ranks = count_mask(write_guard(sign, key, bound, side.tied or "<", side.ends), index)
     whole = take_where(ranks, row, bound, own, (*axes, row))
-    told = (("stable", bool(side.tied)), ("descending", side.is_turned))
-    options = (("dim", -1), *(pair for pair in told if pair[1]))
+    flags = (("stable", bool(side.tied)), ("descending", side.is_descending))
+    options = (("dim", -1), *(pair for pair in flags if pair[1]))
     call = ops.Pick(ops.TorchCall(".sort", (ops.Given(0),), options), (0,))
-    volume = (*axes, count_each(SORTED))
+    volume = (*axes, cost_index(SORTED))
     return ops.Cell(call, (bound,), whole, (*axes[:-1], row), volume=volume, scratch=(axes,))
 
 
 def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> ops.Op:
-    """Values in the order of their keys, those of equal keys added up at the first of them."""
+    """Return values in the order of their keys, with those of equal keys added at the first."""
     x, key = (wanted.context.lower(part, (*wanted.order, row)) for part in (values, keys))
     key = ops.arrange(key, (*(i for i in ops.axes_of(key) if i is not row), row))
     own, batch = ops.axes_of(x), ops.axes_of(key)[:-1]

@@ -1,15 +1,14 @@
-"""Reductions over segments: over all m whose number seg_m is n, as over the edges into a node.
+"""Segment reductions: over all m with segment number seg_m = n, such as the edges into a node.
 
     sum_m [seg_m = n] x_md, max_{m: seg_m = n} x_md, logsumexp_{m: seg_m = n} x_md
 
-They are torch's index_add and scatter_reduce, and no mask over m and n exists. A sum is added up
-one by one, in float32 at least. What is read at seg_k, sum_m [seg_m = seg_k] x_m, is computed for
-every segment, and taken there. Beside a guard seg_m = n another factor's n is seg_m.
+They become torch's index_add and scatter_reduce, without a mask over m and n. Sums are accumulated
+entry by entry, in float32 at least. For a read at seg_k, sum_m [seg_m = seg_k] x_m, all segments
+are computed and then gathered. Under a guard seg_m = n, other factors use seg_m in place of n.
 
-Numbers that are computed, of one index or of several, say where in the result an entry is added, if
-it is anywhere there: floor(x_n m) counts in bins, z*l + k adds rows that overlap, and those of two
-indices, [seg_ek = i] [seg_el = j], assemble a matrix. The other way, sum_m [floor(x_n k) = m] c_m
-takes an entry at such a number.
+Segment numbers may be computed, over one index or several, and may be out of range, where entries
+are dropped: floor(x_n m) is a histogram, z*l + k adds overlapping rows, and two numbers per entry,
+[seg_ek = i] [seg_el = j], assemble a matrix. Conversely, sum_m [floor(x_n k) = m] c_m is a gather.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ from derive.plan.lower.guarded import (
     choose,
     find_row,
     finish,
-    finish_made,
+    finish_operation,
     is_real,
     lower_masked,
-    name_value,
+    name_operation,
     read_guarded,
     take_where,
 )
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
 PLACES, ADDED = "_sum_places", "_add_places"
-PICK, AVERAGE = "_take_places", "_average_segments"  # others
+PICK, AVERAGE = "_take_places", "_average_segments"
 TORCH = {"max": "amax", "min": "amin", "prod": "prod"}  # torch's words in scatter_reduce
-FEW = 8  # segments below which a product with the mask is as fast
+FEW = 8  # number of segments below which a product with the mask is as fast
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A guard that says by numbers which place of an index an entry belongs to.
+    """A guard that assigns entries to segments by their numbers.
 
-    Where numbers are compared with others, `reader`, the index is a new one, which is read there.
-    They are `inside` if all of them are places of the index.
+    Numbers that are compared with other numbers, `reader`, get a new index of segments, which is
+    read at `reader`. `is_inside`: no number is out of range.
     """
 
     guard: ir.Expr
@@ -60,30 +59,30 @@ class Label:
 
 
 def lower_segments(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
-    """The operation for a reduction over segments; None where it is none."""
+    """Lower a reduction over segments, or return None."""
     for form in read_guarded(reduce, wanted.context):
         soft = find_row(form, form.bound)
         inner = () if soft is None else ir.split_and(soft.condition)
         labels = [
             label
             for guard in dict.fromkeys((*form.guards, *inner))
-            if (label := _find_label(guard, form.bound, wanted.context)) is not None
+            if (label := _match_label(guard, form.bound, wanted.context)) is not None
         ]
         if not labels:
             continue
         if form.kind == "sum" and any(label.segment in form.bound for label in labels):
-            found = _pick(form, labels, wanted)
+            found = _take_at_numbers(form, labels, wanted)
         elif soft is not None:
-            found = _average(form, soft, labels, wanted)
+            found = _average_segments(form, soft, labels, wanted)
         else:
-            found = _eliminate(form, labels, wanted)
+            found = _reduce_by_labels(form, labels, wanted)
         if found is not None:
             return found
     return None
 
 
-def _find_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) -> Label | None:
-    """The numbers in a guard, if they are whole and those of an index, or of others."""
+def _match_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) -> Label | None:
+    """Return a guard `numbers == index`, or `numbers == other numbers`, as a label, or None."""
     if not isinstance(guard, ir.Compare) or guard.relation != "==":
         return None
     for numbers, place in ((guard.left, guard.right), (guard.right, guard.left)):
@@ -99,7 +98,11 @@ def _find_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) -
             continue
         own = {*find_free(numbers)}
         is_apart = bool(own & {*bound}) is not (segment in bound)
-        if not is_apart or segment in own or not _is_whole(numbers, context.system.equations):
+        if (
+            not is_apart
+            or segment in own
+            or not _is_integer_valued(numbers, context.system.equations)
+        ):
             continue
         if context.extent(segment) < FEW:
             continue
@@ -109,14 +112,14 @@ def _find_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) -
 
 
 def _is_reader(place: ir.Expr, below: ir.Expr | None, bound: tuple[ir.Index, ...]) -> bool:
-    """Is it an integer without a bound index, with the bound of the numbers?"""
+    """Whether an expression reads integers over free indices with the bound `below`."""
     if not isinstance(place, ir.Access) or below is None or place.tensor.below is None:
         return False
     return is_same_extent(below, place.tensor.below) and not {*find_free(place)} & {*bound}
 
 
-def _is_whole(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bool:
-    """Are its values whole numbers, and not the places of one index as they stand?"""
+def _is_integer_valued(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bool:
+    """Whether an expression has integer values and is not an index."""
     match numbers:
         case ir.Index():
             return False
@@ -125,56 +128,56 @@ def _is_whole(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bool:
         case ir.Access(tensor) if tensor.kind == "real":
             names = [equation.target.tensor.name for equation in equations]
             at = names.index(tensor.name) if tensor.name in names else -1
-            return at >= 0 and _is_whole(equations[at].value, equations[:at])
+            return at >= 0 and _is_integer_valued(equations[at].value, equations[:at])
         case ir.Add(parts) | ir.Mul(parts):
             rest = [part for part in parts if not (ops.is_number(part) and is_whole(part))]
-            return all(_is_whole(part, equations) or ops.is_integer(part) for part in rest)
+            return all(_is_integer_valued(part, equations) or ops.is_integer(part) for part in rest)
     return ops.is_integer(numbers)
 
 
-def _eliminate(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
-    """The reduction over all indices that the numbers have, and over those beside them."""
+def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
+    """Lower the reduction by the numbers of the labels, or return None."""
     segments = {label.segment: label for label in labels}
     reader = next((label.reader for label in labels if label.reader is not None), None)
     if len(segments) < len(labels) or (reader is not None and len(labels) > 1):
         return None
-    told = dict.fromkeys(i for label in labels for i in find_free(label.numbers))
-    (guards, factors), _ = form.part(form.bound)
+    own_indices = dict.fromkeys(i for label in labels for i in find_free(label.numbers))
+    (guards, factors), _ = form.partition(form.bound)
     opened = _read_segments(
         [*(g for g in guards if all(g is not label.guard for label in labels)), *factors], segments
     )
-    if opened is None or not {*form.bound} & {*told}:
+    if opened is None or not {*form.bound} & {*own_indices}:
         return None
     count = len(opened) - len(factors)
     masks, factors = opened[:count], opened[count:]
-    rest = tuple(i for i in form.bound if i not in told)
+    rest = tuple(i for i in form.bound if i not in own_indices)
     if rest and {*rest} & {i for mask in masks for i in find_free(mask)}:
         return None
     body = ir.product_of(factors)
     if rest:
         body = ir.Reduce(form.kind, rest, ir.TRUE, body)
-    inner = (*told, *wanted.order)
+    inner = (*own_indices, *wanted.order)
     condition = ir.all_of(*masks)
     if form.kind == "sum":
         condition, body = push_into_exponential(condition, body, wanted.context)
     body = wanted.context.protect(body, condition)
     masks = [mask for mask in ir.split_and(condition) if mask is not ir.TRUE]
     value = lower_masked(form.kind, (body, masks), inner, wanted)
-    made = _write(form, labels, value, wanted)
+    made = _write_call(form, labels, value, wanted)
     if made is None:
         return None
-    own = tuple(i for i in form.bound if i in told)
+    own = tuple(i for i in form.bound if i in own_indices)
     total = ir.Reduce("sum", own, ir.all_of(*guards), ir.ONE)
     if reader is not None:
-        read = substitute(name_value(made, wanted.context), {labels[0].segment: reader})
+        read = substitute(name_operation(made, wanted.context), {labels[0].segment: reader})
         return finish(form, read, total, form.bound, wanted)
-    return finish_made(form, made, total, form.bound, wanted)
+    return finish_operation(form, made, total, form.bound, wanted)
 
 
 def _read_segments(
     parts: Sequence[ir.Expr], segments: dict[ir.Index, Label]
 ) -> list[ir.Expr] | None:
-    """The parts with numbers in place of the indices that they are the places of."""
+    """Replace the indices of segments in the parts by the entries' numbers, or return None."""
     found = []
     for part in parts:
         met = [i for i in find_free(part) if i in segments]
@@ -182,29 +185,29 @@ def _read_segments(
             return None
         try:
             found.append(substitute(part, {i: segments[i].numbers for i in met}))
-        except ValueError:  # a row along the index
+        except ValueError:  # a function along the index
             return None
     return found
 
 
-def _write(
+def _write_call(
     form: Guarded, labels: Sequence[Label], value: ops.Op | None, wanted: Wanted
 ) -> ops.Op | None:
-    """The call for values, each in its segments; without values it is the number of entries."""
+    """Return the call for values by segment, or for the number of entries without values."""
     kind = form.kind
     numbers, counted = [_lower_numbers(label, wanted.context) for label in labels], wanted.counted
-    told = tuple(dict.fromkeys(i for op in numbers for i in ops.axes_of(op)))
-    is_plain = len(labels) == 1 == len(told) and labels[0].is_inside
+    own_indices = tuple(dict.fromkeys(i for op in numbers for i in ops.axes_of(op)))
+    is_plain = len(labels) == 1 == len(own_indices) and labels[0].is_inside
     if value is None and kind == "sum" and is_plain:
-        return _count(labels[0], numbers[0])
+        return _count_entries(labels[0], numbers[0])
     if value is None:
-        value = ops.Expand(ops.NumTensor(ir.ONE), told)
+        value = ops.Expand(ops.NumTensor(ir.ONE), own_indices)
         value = ops.Cast(value, "int") if counted else value
     elif ops.is_integral(value) is not counted:
         return None
-    if not {*told} <= {*ops.axes_of(value)}:
+    if not {*own_indices} <= {*ops.axes_of(value)}:
         value = ops.Expand(
-            value, ops.sort_axes((*ops.axes_of(value), *told), (*told, *wanted.order))
+            value, ops.sort_axes((*ops.axes_of(value), *own_indices), (*own_indices, *wanted.order))
         )
     if any(label.segment in ops.axes_of(value) for label in labels):
         return None
@@ -214,7 +217,7 @@ def _write(
 
 
 def _lower_numbers(label: Label, context: Context) -> ops.Op:
-    """The numbers of a label as they were before they went to float64."""
+    """Lower the numbers of a label, without a cast to float64."""
     op, _ = lower_sides(label.numbers, label.segment, context, ())
     return op.arg if isinstance(op, ops.Cast) and op.kind == "wide" else op
 
@@ -224,8 +227,8 @@ def _write_mask(label: Label, numbers: ops.Op, rest: Sequence[ir.Index] = ()) ->
     return ops.combine("==", (numbers, ops.Iota(label.segment)), wide)
 
 
-def _count(label: Label, numbers: ops.Op) -> ops.Op:
-    """How many entries each segment has, in integers, whatever the formula's dtype holds."""
+def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
+    """Return the number of entries of each segment, in integers."""
     ones = ops.TorchCall("torch.ones_like", (ops.Given(0),))
     empty = ops.TorchCall(".new_zeros", (ops.Given(0), ops.Given(1)))
     call = ops.TorchCall(".index_add", (empty, 0, ops.Given(0), ones))
@@ -235,7 +238,7 @@ def _count(label: Label, numbers: ops.Op) -> ops.Op:
 
 
 def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) -> ops.Op:
-    """The call where a tensor of one index has the numbers."""
+    """Return the call for numbers over a single index."""
     (index,), axes = ops.axes_of(numbers), ops.axes_of(value)
     options: tuple[ops.Operand, ...] = ()
     if kind != "sum":
@@ -262,21 +265,22 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
 def _add_places(
     labels: Sequence[Label], numbers: Sequence[ops.Op], value: ops.Op, bound: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """The call where numbers say the places of several indices, or may say none.
+    """Return the call for numbers over several indices, several numbers, or numbers out of range.
 
-    An index that numbers have and the result keeps is a place of its own.
+    An index of the numbers that the result keeps becomes a further number, its own position.
     """
     pairs = [*zip(labels, numbers, strict=True)]
-    told = tuple(dict.fromkeys(i for _, op in pairs for i in ops.axes_of(op)))
-    rest = tuple(i for i in ops.axes_of(value) if i not in told)
-    batch = tuple(i for i in told if i not in bound)
-    is_row = len(labels) == 1 and not rest and len(told) == len(batch) + 1
-    told = (*batch, *(i for i in told if i in bound)) if is_row else told  # as torch wants them
+    own_indices = tuple(dict.fromkeys(i for _, op in pairs for i in ops.axes_of(op)))
+    rest = tuple(i for i in ops.axes_of(value) if i not in own_indices)
+    batch = tuple(i for i in own_indices if i not in bound)
+    is_row = len(labels) == 1 and not rest and len(own_indices) == len(batch) + 1
+    if is_row:  # torch requires the batch first
+        own_indices = (*batch, *(i for i in own_indices if i in bound))
     segments = tuple(label.segment for label, _ in pairs)
     axes = (*batch, *segments, *rest)
     each = [ops.Iota(i) for i in batch]
-    places = [ops.arrange(op, told) for op in (*each, *(op for _, op in pairs))]
-    value = ops.arrange(value, (*told, *rest))
+    places = [ops.arrange(op, own_indices) for op in (*each, *(op for _, op in pairs))]
+    value = ops.arrange(value, (*own_indices, *rest))
     extents = [i.extent for i in (*batch, *segments)]
     kind = "int" if ops.is_integral(value) else "real"
     shown = [ops.Cast(_write_mask(label, op), kind) for label, op in pairs]
@@ -295,14 +299,14 @@ def _add_places(
     return ops.Cell(call, args, whole, axes, volume=ops.axes_of(value))
 
 
-def _average(
+def _average_segments(
     form: Guarded, soft: ir.Along, labels: Sequence[Label], wanted: Wanted
 ) -> ops.Op | None:
-    """A mean by a softmax that runs over each segment for itself."""
+    """Return the call that averages by a softmax over each segment, or None."""
     label, index, context = labels[0], soft.index, wanted.context
     if wanted.counted or len(labels) > 1 or label.reader is not None or not label.is_inside:
         return None
-    (guards, factors), _ = form.part(form.bound)
+    (guards, factors), _ = form.partition(form.bound)
     rows = [part for part in ir.split_and(soft.condition) if part is not label.guard]
     masks = [guard for guard in guards if guard is not label.guard]
     averaged = ir.product_of([factor for factor in factors if factor is not soft])
@@ -333,25 +337,25 @@ def _average(
     cell = ops.Cell(
         call, args, ops.Einsum((row, x), made), made, volume=inner, scratch=(inner, made)
     )
-    return finish_made(form, cell, None, form.bound, wanted)
+    return finish_operation(form, cell, None, form.bound, wanted)
 
 
-def _pick(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
-    """A sum over all places of which a computed number leaves one, or none."""
+def _take_at_numbers(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
+    """Lower a sum whose only entry is selected by a computed number as a gather, or return None."""
     label = labels[0]
     index = label.segment
-    (guards, factors), _ = form.part((index,))
+    (guards, factors), _ = form.partition((index,))
     if wanted.counted or label.reader is not None or len(guards) > 1 or not factors:
         return None
     table = wanted.context.lower(ir.product_of(factors), (index, *wanted.order))
-    told, own = find_free(label.numbers), ops.axes_of(table)
-    if {*told} & {*own} or index not in own or not is_real(table):
+    own_indices, own = find_free(label.numbers), ops.axes_of(table)
+    if {*own_indices} & {*own} or index not in own or not is_real(table):
         return None
     kept = tuple(i for i in own if i is not index)
     table, numbers = ops.arrange(table, (index, *kept)), _lower_numbers(label, wanted.context)
-    told = ops.axes_of(numbers)
-    made = (*told, *kept)
-    whole = take_where(numbers, index, table, index, (*told, index, *kept))
+    own_indices = ops.axes_of(numbers)
+    made = (*own_indices, *kept)
+    whole = take_where(numbers, index, table, index, (*own_indices, index, *kept))
     call = ops.TorchCall(PICK, (ops.Given(0), ops.Given(1)))
     cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(ops.axes_of(table),))
-    return finish_made(form, cell, None, (index,), wanted)
+    return finish_operation(form, cell, None, (index,), wanted)

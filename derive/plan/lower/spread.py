@@ -1,10 +1,10 @@
-"""Sums that put one tensor down at places of another: torch's transposed convolutions.
+"""Transposed convolutions: sums that add a kernel at strided positions of the result.
 
     y[n,o,l] = sum[c, t, k](x[n,c,t] * w[c,o,k] * [l == z*t + q*k - p])
 
-in one, two or three places l: stride z, dilation q, and what is cut off at the front. A kernel that
-is read at l - z*t, and a tensor that is read at (l - q*k)//z where that leaves nothing, are the
-same: the place they are read at is an index that is summed.
+in one, two or three dimensions l, with stride z, dilation q and padding p. A kernel read at
+l - z*t, or a tensor read at (l - q*k)//z where the division is exact, is prepared in this form: the
+position that is read becomes a summed index.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.places import cut_run
 from derive.rewrite.rules.sums import find_factors
 
-MOST = 3  # places that torch's functions have windows in
+MOST = 3  # most dimensions of torch's convolutions
 FUNCTIONAL = "torch.nn.functional."
-Part = tuple[ir.Index, Polynomial]  # an index that is summed, and how far apart its places are
+Part = tuple[ir.Index, Polynomial]  # a summed index and its step
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A place as the sum of two others: place = first*step + second*step - cut."""
+    """A guard place == first*step + second*step - cut."""
 
     place: ir.Index
     parts: tuple[Part, Part]
@@ -39,19 +39,19 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A sum of a product: the ties, the factors of both sides, and those outside of the sum."""
+class TransposedSum:
+    """A sum of products with ties as its guards."""
 
     bound: tuple[ir.Index, ...]
     ties: tuple[Tie, ...]
     factors: tuple[ir.Expr, ...]
 
 
-def find_spread(
+def find_transposed_sum(
     bound: Sequence[ir.Index], condition: ir.Expr, factors: Sequence[ir.Expr]
-) -> Spread | None:
-    """The parts of such a sum, if each part of its condition ties a place."""
-    found = Spread(tuple(bound), (), tuple(factors))
+) -> TransposedSum | None:
+    """Return the sum with its ties if every part of the condition is one, else None."""
+    found = TransposedSum(tuple(bound), (), tuple(factors))
     for part in ir.split_and(condition):
         tie = _read_tie(part, found.bound)
         if tie is None:
@@ -95,33 +95,33 @@ def _read_tie(condition: ir.Expr, bound: Sequence[ir.Index]) -> Tie | None:
     return Tie(places[0], (one, other), value * lead)
 
 
-def lower_spread(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
-    """The call of torch for such a sum; None where it is none, or a factor is of both sides."""
+def lower_transposed_sum(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
+    """Lower a sum to a transposed convolution, or return None."""
     context, order = wanted.context, wanted.order
     guards, factors = split_guards(find_factors(reduce.body))
     condition = ir.all_of(reduce.condition, *guards)
     if reduce.kind != "sum" or wanted.counted or not all(map(context.is_finite, factors)):
         return None
-    spread = find_spread(reduce.bound, condition, factors)
-    if spread is None:
+    transposed = find_transposed_sum(reduce.bound, condition, factors)
+    if transposed is None:
         return None
-    inner = {*spread.bound}
-    outside = [f for f in spread.factors if not inner & {*find_free(f)}]
-    inside = [f for f in spread.factors if f not in outside]
-    sides = _split_factors(spread.ties, inside)
+    inner = {*transposed.bound}
+    outside = [f for f in transposed.factors if not inner & {*find_free(f)}]
+    inside = [f for f in transposed.factors if f not in outside]
+    sides = _split_factors(transposed.ties, inside)
     if sides is None:
         return None
-    axes = (*(i for i in order if i not in inner), *spread.bound)
+    axes = (*(i for i in order if i not in inner), *transposed.bound)
     one, other = (_multiply(side, axes, context) for side in sides)
     is_real = not any(ops.is_integral(op) or ops.is_complex(op) for op in (one, other))
     if not is_real:
         return None
-    tied = {index for tie in spread.ties for index in dict(tie.parts)}
+    tied = {index for tie in transposed.ties for index in dict(tie.parts)}
     spans = [context.count(i for i in ops.axes_of(op) if i in tied) for op in (one, other)]
     if spans[0] < spans[1]:
         one, other = other, one
-    result = _write_call(spread, one, other, context)
-    for tie in spread.ties:
+    result = _write_call(transposed, one, other, context)
+    for tie in transposed.ties:
         axes = ops.axes_of(result)
         if tie.place not in axes:
             at = [axis.name for axis in axes].index(f"{tie.place.name}'")
@@ -134,15 +134,15 @@ def lower_spread(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
 def _split_factors(
     ties: Sequence[Tie], factors: Sequence[ir.Expr]
 ) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
-    """The factors with one index of each tie, and those with the other."""
+    """Split the factors by the indices of the ties: those with one, those with the other."""
     for choice in product((0, 1), repeat=len(ties)):
-        mine = {tie.parts[k][0] for tie, k in zip(ties, choice, strict=True)}
-        its = {tie.parts[1 - k][0] for tie, k in zip(ties, choice, strict=True)}
-        one = [f for f in factors if mine & {*find_free(f)}]
-        other = [f for f in factors if its & {*find_free(f)}]
+        first_indices = {tie.parts[k][0] for tie, k in zip(ties, choice, strict=True)}
+        other_axes = {tie.parts[1 - k][0] for tie, k in zip(ties, choice, strict=True)}
+        one = [f for f in factors if first_indices & {*find_free(f)}]
+        other = [f for f in factors if other_axes & {*find_free(f)}]
         free = [{i for f in side for i in find_free(f)} for side in (one, other)]
         rest = [f for f in factors if f not in one and f not in other]
-        if mine <= free[0] and its <= free[1] and not any(f in other for f in one):
+        if first_indices <= free[0] and other_axes <= free[1] and not any(f in other for f in one):
             for factor in rest:
                 (one if {*find_free(factor)} <= free[0] else other).append(factor)
             return one, other
@@ -154,32 +154,34 @@ def _multiply(factors: Sequence[ir.Expr], axes: tuple[ir.Index, ...], context: C
     return reduce(lambda one, other: ops.combine("*", (one, other), axes), parts)
 
 
-def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) -> ops.Op:
-    """The call; a place that it does not cut as it is cut is there in its whole length."""
-    data, kernel = _sum_alone(data, kernel, spread), _sum_alone(kernel, data, spread)
+def _write_call(
+    transposed: TransposedSum, data: ops.Op, kernel: ops.Op, context: Context
+) -> ops.Op:
+    """Return the call; the result has the full extent of axes that the call cannot cut."""
+    data, kernel = _sum_alone(data, kernel, transposed), _sum_alone(kernel, data, transposed)
     straight = kernel
-    own, its = ops.axes_of(data), ops.axes_of(kernel)
-    pairs = [sorted(tie.parts, key=lambda part: part[0] in its) for tie in spread.ties]
+    own, other_axes = ops.axes_of(data), ops.axes_of(kernel)
+    pairs = [sorted(tie.parts, key=lambda part: part[0] in other_axes) for tie in transposed.ties]
     places, taps = ([pair[k][0] for pair in pairs] for k in (0, 1))
-    shared = [i for i in own if i in its]
-    groups, channels = ([i for i in shared if (i in spread.bound) is b] for b in (False, True))
-    batch = [i for i in own if i not in its and i not in places]
-    made = [i for i in its if i not in own and i not in taps]
-    cuts = [_find_cut(tie, pair[0][1]) for tie, pair in zip(spread.ties, pairs, strict=True)]
+    shared = [i for i in own if i in other_axes]
+    groups, channels = ([i for i in shared if (i in transposed.bound) is b] for b in (False, True))
+    batch = [i for i in own if i not in other_axes and i not in places]
+    made = [i for i in other_axes if i not in own and i not in taps]
+    cuts = [_find_cut(tie, pair[0][1]) for tie, pair in zip(transposed.ties, pairs, strict=True)]
     ends = [cut.place for cut in cuts]
     name, sides = "conv_transpose", ([*groups, *channels], made)
     fronts = [cut.front for cut in cuts]
     reaches = [step * (Polynomial.of(index.extent) - ONE) for _, (index, step) in pairs]
     pads = [reach - Polynomial.of(cut.front) for reach, cut in zip(reaches, cuts, strict=True)]
     if all(pair[0][1] == ONE for pair in pairs) and all(map(is_never_negative, pads)):
-        name, sides = "conv", ([*groups, *made], channels)  # from the other end, which is faster
+        name, sides = "conv", ([*groups, *made], channels)  # with the flipped kernel: faster
         fronts = [pad.to_expr() for pad in pads]
         for index in taps:
             turned = ir.Index(f"{index.name}-", index.extent)
             kernel = ops.rename_indices(kernel, {index: turned})
             kernel = ops.Flip(kernel, ops.axes_of(kernel).index(turned), index)
-    given, first = _give(0, data, (batch, [*groups, *channels]), places)
-    weight, second = _give(1, kernel, sides, taps)
+    given, first = _pad_leading_axes(0, data, (batch, [*groups, *channels]), places)
+    weight, second = _pad_leading_axes(1, kernel, sides, taps)
     args: list[ops.Op] = [given, weight]
     keywords = write_arguments(
         args,
@@ -191,7 +193,7 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
     )
     call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(ends)}d", (first, second), keywords)
     whole = data
-    for tie, cut in zip(spread.ties, cuts, strict=True):
+    for tie, cut in zip(transposed.ties, cuts, strict=True):
         total = reduce(Polynomial.__add__, (step * Polynomial.of(i) for i, step in tie.parts))
         there = ir.Add((cut.place, cut.front))
         mask = lower_condition(ir.Compare("==", there, total.to_expr()), context, (cut.place, *own))
@@ -200,7 +202,7 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
     whole = ops.Einsum((whole, straight), (*batch, *groups, *made, *ends))
     whole = _merge(whole, (batch, [*groups, *made]), ends)
     strides = (ir.Index(to_text(e), e) for e in (pair[0][1].to_expr() for pair in pairs))
-    filled = (*groups, *channels, *made, *places, *taps, *strides)  # of 0 torch takes none
+    filled = (*groups, *channels, *made, *places, *taps, *strides)  # torch rejects extents of 0
     volume = (*own, *made, *taps)
     axes = ops.axes_of(whole)
     op: ops.Op = ops.Cell(call, tuple(args), whole, axes, volume=volume, filled=filled)
@@ -214,7 +216,7 @@ def _write_call(spread: Spread, data: ops.Op, kernel: ops.Op, context: Context) 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The place of a call's result, what the call cuts off in front of it, and leaves behind it."""
+    """An axis of a call's result, the call's padding and its output_padding."""
 
     place: ir.Index
     front: ir.Expr
@@ -222,7 +224,7 @@ class Cut:
 
 
 def _find_cut(tie: Tie, stride: Polynomial) -> Cut:
-    """What torch cuts off alike on both sides, and its output_padding; else nothing is cut off."""
+    """Return the padding and output_padding that cut a result to the extent, else no cut."""
     spans = (step * (Polynomial.of(index.extent) - ONE) for index, step in tie.parts)
     full = reduce(Polynomial.__add__, spans, ONE)
     more = tie.cut + tie.cut + Polynomial.of(tie.place.extent) - full
@@ -231,28 +233,30 @@ def _find_cut(tie: Tie, stride: Polynomial) -> Cut:
     return Cut(ir.Index(f"{tie.place.name}'", full.to_expr()), ir.ZERO, ir.ZERO)
 
 
-def _sum_alone(op: ops.Op, other: ops.Op, spread: Spread) -> ops.Op:
-    """One side summed over what it alone has, and nothing ties."""
-    tied = {index for tie in spread.ties for index in dict(tie.parts)}
+def _sum_alone(op: ops.Op, other: ops.Op, transposed: TransposedSum) -> ops.Op:
+    """Sum one side over the bound indices that neither the other side nor a tie has."""
+    tied = {index for tie in transposed.ties for index in dict(tie.parts)}
     alone = tuple(
-        i for i in ops.axes_of(op) if i in spread.bound and i not in {*ops.axes_of(other), *tied}
+        i
+        for i in ops.axes_of(op)
+        if i in transposed.bound and i not in {*ops.axes_of(other), *tied}
     )
     return ops.Reduction("sum", op, alone) if alone else op
 
 
 def _merge(op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.Index]) -> ops.Op:
-    """The operation with the indices of each group in one axis, of one position for none."""
-    lone = [ir.Index(f"#{k}", ir.ONE) for k in range(len(groups))]
-    parts = [[*group] or [lone[k]] for k, group in enumerate(groups)]
+    """Flatten the indices of each group to one axis, of size 1 for an empty group."""
+    unit_axes = [ir.Index(f"#{k}", ir.ONE) for k in range(len(groups))]
+    parts = [[*group] or [unit_axes[k]] for k, group in enumerate(groups)]
     axes = (*(i for part in parts for i in part), *rest)
     op = ops.arrange(op, axes) if {*axes} == {*ops.axes_of(op)} else ops.Arrange(op, axes)
     return ops.merge(op, [*map(tuple, parts), *((i,) for i in rest)])
 
 
-def _give(
+def _pad_leading_axes(
     place: int, op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.Index]
 ) -> tuple[ops.Op, ops.Operand]:
-    """An argument, and how it is given: with an axis of one position for each group of none."""
+    """Return an argument and its text, which inserts an axis of size 1 for leading empty groups."""
     lacking = next((k for k, group in enumerate(groups) if group), len(groups))
     op = _merge(op, groups[lacking:], rest)
     none = (None,) * lacking
@@ -262,16 +266,16 @@ def _give(
 def write_arguments(
     args: list[ops.Op], **values: Sequence[ir.Expr]
 ) -> tuple[tuple[str, ops.Operand], ...]:
-    """The keywords of a call that are not as torch has them by itself, their numbers in `args`."""
+    """Return the keywords that differ from torch's defaults; append their values to `args`."""
     usual: dict[str, ir.Expr] = dict.fromkeys(("stride", "dilation", "groups"), ir.ONE)
     usual |= dict.fromkeys(("padding", "output_padding"), ir.ZERO)
     keywords: list[tuple[str, ops.Operand]] = []
     for name, each in values.items():
         if name in usual and all(value is usual[name] for value in each):
             continue
-        told: list[ops.Operand] = []
+        numbers: list[ops.Operand] = []
         for value in each:
-            told.append(ops.Given(len(args)))
+            numbers.append(ops.Given(len(args)))
             args.append(ops.Num(value))
-        keywords.append((name, told[0] if len({*each}) == 1 else tuple(told)))
+        keywords.append((name, numbers[0] if len({*each}) == 1 else tuple(numbers)))
     return tuple(keywords)

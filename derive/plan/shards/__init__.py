@@ -99,9 +99,7 @@ class Sharding:
     shares: Mapping[str, tuple[ir.Expr, str]]  # size of a shard -> (whole extent, dimension)
     positions: Mapping[str, tuple[str, str]]  # tensor of positions -> (size of a shard, dimension)
     returned: tuple[str, ...]
-    whole: tuple[
-        tuple[str, str], ...
-    ]  # pairs (tensor with a cut index that is computed whole, reason)
+    whole: tuple[tuple[str, str], ...]  # pairs (unsharded tensor with a cut index, reason)
     forward: tuple[Transfer, ...] = ()  # set by `count_transfers`
     backward: tuple[Transfer, ...] = ()
 
