@@ -300,9 +300,9 @@ def _refuse_conflicts(options: Options) -> None:
 
 def to_request(options: Options) -> search.Request:
     """The planner's part of the options."""
-    machine, memory = options.machine or DEFAULT, options.memory or None
+    machine = options.machine or DEFAULT
     machine = read_machine(machine) if isinstance(machine, Path) else machine
-    elements = None if memory is None else parse_memory(memory) // WIDTH
+    elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
     exact, fast_math, cells = options.exact, options.fast_math, options.cells
     return search.Request(machine, elements, exact, fast_math, cells, not options.einsum)
 

@@ -433,3 +433,12 @@ def test_the_gradient_of_a_band_is_as_large_as_the_matrix() -> None:
     with Sizes():
         built.function(s, W=40).sum().backward()
     assert max(made) <= 2 * 300 * (300 + 40)
+
+
+@pytest.mark.parametrize("value", ("x[i,d]/h", "x[i,d]*sqrt(h)", "x[i,d]*log(h)/h**2"), ids=str)
+def test_a_scalar_is_harmless_where_the_condition_excludes_it(value: str) -> None:
+    function = build(f"x[N,D]; scalar h; y[i] = sum[d, h > 0]({value})").function
+    x, h = torch.rand(3, 4, requires_grad=True), torch.zeros((), requires_grad=True)
+    found = function(x, h=h)
+    assert torch.equal(found, torch.zeros(3))
+    assert all(torch.equal(g, 0 * g) for g in torch.autograd.grad(found.sum(), (x, h)))

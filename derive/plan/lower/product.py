@@ -163,6 +163,18 @@ class Product:
         return ir.product_of(others)
 
 
+def _guard_numbers(product: Product, context: Context) -> None:
+    """Treat a number like 1/h as a divisor of tensors where the condition excludes h = 0."""
+    numbers, product.numbers = product.numbers, []
+    for number in numbers:
+        if context.protect(number, product.condition) is number:
+            product.numbers.append(number)
+        elif isinstance(number, ir.Pow) and number.exponent is ir.MINUS_ONE:
+            product.under.append(number.base)
+        else:
+            product.over.append(number)
+
+
 def lower_product(
     bound: tuple[ir.Index, ...],
     condition: ir.Expr,
@@ -174,6 +186,7 @@ def lower_product(
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
+    _guard_numbers(product, context)
     if not bound and product.condition is ir.TRUE:
         scaled = push_number(product, context)
         if scaled:
