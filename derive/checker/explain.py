@@ -30,9 +30,9 @@ from derive.checker.edits.search import (
     BaseEvaluator,
     Budget,
     Correction,
+    CorrectionSearch,
     EditSearch,
     Judge,
-    Mender,
     find_names,
 )
 from derive.checker.judge import judge_at, judge_gradients
@@ -196,7 +196,7 @@ class _Inquiry:
         )
 
     @cached_property
-    def code_search(self) -> Mender | None:
+    def code_search(self) -> CorrectionSearch | None:
         """The search for an edit of the code; None where no edit can help."""
         case, code = self.case, self.case.program.code
         unread = find_unread(case.system, case.program.find_read())
@@ -215,7 +215,7 @@ class _Inquiry:
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # scripts recompile
         stock = code_operators.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
-        return Mender(
+        return CorrectionSearch(
             case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
         )
 
@@ -273,7 +273,7 @@ class _Inquiry:
         """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
         lines, judge, search = self.lines, self.judge, self.search
         self.case.tell("edits of the formula")
-        with self.budget.part(part) as own:
+        with self.budget.split(part) as own:
             begun, search.most = judge.steps, judge.steps + own.left
             edit = search.find()
             own.left -= judge.steps - begun
@@ -302,7 +302,7 @@ class _Inquiry:
             """The cost of an edit on a line."""
             return 0.0 if line in suspects else more
 
-        with self.budget.part(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
+        with self.budget.split(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
             return mender.find(weigh, own)
 
     def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
@@ -327,14 +327,14 @@ class _Inquiry:
         first_wrong = next((event.line for event in lines.told if event not in exact), 0)
         spread = mender.source.spread({first_wrong})
         before = lines.count_met(list(lines.prints.values()))
-        with self.budget.part(_FIRSTS) as own:
-            firsts = mender.find_firsts(
+        with self.budget.split(_FIRSTS) as own:
+            firsts = mender.find_gains(
                 spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
             )
         for first in firsts:
             program = replace(case.program, code=replace(case.program.code, source=first.source))
             with (
-                self.budget.part(_BEHIND) as own,
+                self.budget.split(_BEHIND) as own,
                 exchange(case.program.code, first.source, first.rewrite.line),
             ):
                 edited = replace(case, program=program)
@@ -355,7 +355,9 @@ class _Inquiry:
                 )
         return plain
 
-    def leave_out_lines(self, mender: Mender, changed: Mapping[int, str]) -> dict[int, str]:
+    def leave_out_lines(
+        self, mender: CorrectionSearch, changed: Mapping[int, str]
+    ) -> dict[int, str]:
         """The changed lines that are needed: the others are left as they were."""
         rows, kept = self.case.source.split("\n"), dict(changed)
         for line in sorted(changed, reverse=True):

@@ -215,17 +215,20 @@ class Program:
         return {**self.constructor, **self.arguments}
 
     def run(
-        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How | None = None
+        self,
+        values: Mapping[str, Any],
+        sizes: Mapping[str, Any],
+        how: runs.RunOptions | None = None,
     ) -> runs.Answer:
         """The answer of one run on copies of the formula's inputs."""
-        how = replace(how or runs.How(), names=self.names, compiled=self.is_compiled)
+        how = replace(how or runs.RunOptions(), names=self.names, compiled=self.is_compiled)
         given = self.find_own(values, sizes)
         found = runs.run_target(self.code.target, given, how, self.code.path)
         check_answer(found)
         return found
 
     def differentiate(
-        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.How
+        self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.RunOptions
     ) -> tuple[runs.Answer, dict[str, Any]]:
         """The answer of a run, and the gradients of the results' weighted sum by each value."""
         given = self.find_given(values, sizes)

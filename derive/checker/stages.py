@@ -29,7 +29,7 @@ from derive.checker.pick import Choice, pick_program, show_default
 from derive.checker.processes import CannotRunError, find_kind, log_error
 from derive.checker.program import Program, lift_program
 from derive.checker.reading import say_line
-from derive.checker.runs import Answer, How, has_dropout, is_same, modes
+from derive.checker.runs import Answer, RunOptions, has_dropout, is_same, modes
 from derive.checker.samples import Sample
 from derive.checker.slots import Slot, find_constructor_slots, find_slots
 from derive.checker.verdict import Job, Progress, Verdict
@@ -413,8 +413,12 @@ class Stages:
         program, agreed = self.program, list[Sample]()
         own_sizes = [each.sizes for each in self.choice.samples]
 
-        def plan(sample: Sample) -> tuple[Sample, How, str]:
-            return sample, How(most_elements=0 if sample.sizes in own_sizes else MOST_MADE), ""
+        def plan(sample: Sample) -> tuple[Sample, RunOptions, str]:
+            return (
+                sample,
+                RunOptions(most_elements=0 if sample.sizes in own_sizes else MOST_MADE),
+                "",
+            )
 
         usual: set[modes.Lowering] | None = None
         left = iter(samples)
@@ -454,7 +458,7 @@ class Stages:
         finds.
         """
         program, first = self.program, self.choice.samples[0]
-        how = How(is_watched=True, most_lines=MOST_LINES, most_elements=MOST_MADE)
+        how = RunOptions(is_watched=True, most_lines=MOST_LINES, most_elements=MOST_MADE)
         near = program.run(first.make_inputs(), first.sizes, how)
         plan = draws.pass_limits(first, has_loops=load.has_loops(program.code))
         reached = {name: first.sizes[name] for name in plan}

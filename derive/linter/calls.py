@@ -1,4 +1,4 @@
-"""Every einsum of a module as a `Call`: library, string, operands, as far as the text tells.
+"""Every einsum of a module as a `Call`: library, string, operands, as far as the text shows.
 
     library.einsum("ij,jk->ik", A, B)           the string first; torch takes [A, B] as well
     einops.einsum(A, B, "i j, j k -> i k")      the string last
@@ -6,7 +6,7 @@
     rearrange(x, "b (h d) -> b h d", h=8)       a pattern of einops, see below
     partial(library.einsum, "ij,jk->ik")        the operands come later
 
-A call whose string is not known is no `Call`; nor is one that a test expects to fail.
+A call with an unknown string is left out, and so is a call that a test expects to fail.
 
     pattern = side "->" side
     side    = (name | "1" | number | "..." | "(" name* ")")*
@@ -15,8 +15,8 @@ A call whose string is not known is no `Call`; nor is one that a test expects to
     reduce      the right side has no new names; what it lacks is reduced
     repeat      the left side's names are all on the right; new ones have a size, h=8 or a number
 
-A bracket on the left of a pattern may have one name whose size is not given. Last stands what may
-surprise in a string, and the plainer call that it may be the same as.
+A bracket on the left of a pattern may have one name whose size is not given. The last functions
+find surprises in a string, and an equivalent plainer call.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ _EINSUMS = {
     "einops.einops.einsum": "einops",
 }
 _PATTERNS = ("rearrange", "reduce", "repeat")
-_ANY_INDEX = ("opt_einsum", "jax")  # libraries that take every alphabet
-_TAKES_LISTS = ("torch", "paddle", "")  # all operands may come in one argument
-_EQUATION = ("torch", "tensorflow")  # libraries whose string may be given as `equation`
+_ANY_INDEX = ("opt_einsum", "jax")  # libraries with indices of any alphabet
+_TAKES_LISTS = ("torch", "paddle", "")  # libraries that accept all operands in one list
+_EQUATION = ("torch", "tensorflow")  # libraries with a keyword `equation`
 _LONGEST_NAME = 24
 _TOKEN = re.compile(r"[()]|->|(?:(?!->)[^\s()])+")
-_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are no size
+_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are not sizes
 _FORM = 'write it like "b (h d) -> b h d"'
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One einsum in a file; `spec` or `fault`, whichever the string gives, neither for a pattern.
+    """One einsum in a file; `spec` or `fault` is its string, if it is not a pattern.
 
-    `operands` is None where it is not known which they are; `library` is empty where the called
-    name may be of several.
+    `operands` is None if they are unknown; `library` is empty if the called name may belong to
+    several libraries.
     """
 
     node: ast.Call
@@ -95,17 +95,17 @@ class Call:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A name for each operand: as it is written, where that is short, else its number."""
+        """A short name for each operand as written, else its number."""
         count = len(self.spec.operands) if self.spec else 0
         given = self.operands or ()
         if len(given) != count:
             return tuple(f"operand {k}" for k in range(1, count + 1))
-        return tuple(_name(expr, k) for k, expr in enumerate(given, 1))
+        return tuple(_name_operand(expr, k) for k, expr in enumerate(given, 1))
 
-    def reads(
+    def with_string(
         self, text: Text | None, operands: tuple[ast.expr, ...] | None, found: Spec | Fault | None
     ) -> Call:
-        """The same with its string, its operands, and what was read in the string."""
+        """The call with a string, its operands, and the result of reading the string."""
         spec = found if isinstance(found, Spec) else None
         fault = found if isinstance(found, Fault) else None
         written = self.written if text is None else text.value
@@ -116,13 +116,13 @@ def read_calls(tree: ast.Module) -> Iterator[Call]:
     """The einsums of a module, in the order of their places."""
     for seen in find_calls(tree):
         if not seen.is_expected_to_fail and (seen.node.args or seen.node.keywords):
-            yield from _read(seen)
+            yield from _read_einsum(seen)
 
 
-def _read(seen: Seen) -> Iterator[Call]:
+def _read_einsum(seen: Seen) -> Iterator[Call]:
     targets = find_dotted(seen.node.func, seen.scope)
     arguments = list(seen.node.args)
-    is_whole = True  # all arguments are here
+    is_whole = True  # False for functools.partial
     if targets & {"functools.partial"} and arguments:
         targets, is_whole = find_dotted(arguments[0], seen.scope), False
         arguments = arguments[1:]
@@ -147,7 +147,7 @@ def _read(seen: Seen) -> Iterator[Call]:
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
-    """The library and the function of a dotted name, if it is one of ours."""
+    """The library and the function of a dotted name, if it is an einsum."""
     for start in ("tensorflow.compat.v1.", "tensorflow.compat.v2."):
         target = target.replace(start, "tensorflow.", 1)
     home, _, last = target.rpartition(".")
@@ -163,7 +163,7 @@ def _find_function(target: str) -> tuple[str, str] | None:
 def _read_strings(
     call: Call, arguments: list[ast.expr], is_whole: bool, *, has_words: bool
 ) -> Iterator[Call]:
-    """An einsum, whose string is a keyword, the last argument of einops, or else the first one."""
+    """Yield a call for each possible string: a keyword, or the last (einops) or first argument."""
     keyword = "pattern" if has_words else "equation" if call.library in _EQUATION else ""
     string, rest = call.keywords.get(keyword), list(arguments)
     is_named = string is not None
@@ -174,11 +174,11 @@ def _read_strings(
     for text in texts:
         any_index = not has_words and (call.library in _ANY_INDEX or not call.library)
         found = read_einsum(text.value, has_words=has_words, any_index=any_index)
-        yield call.reads(text, _find_operands(call, rest, is_whole, found), found)
+        yield call.with_string(text, _find_operands(call, rest, is_whole, found), found)
     if not texts and has_words and not is_named:
         for text in find_texts(arguments[0], call.scope):
             says, advice = "einops takes the string last", "put it behind the tensors"
-            yield call.reads(text, None, Fault("form", says, 0, len(text.value), advice))
+            yield call.with_string(text, None, Fault("form", says, 0, len(text.value), advice))
     elif not texts and not has_words and is_whole:
         yield from _read_sublists(call, arguments)
 
@@ -186,10 +186,10 @@ def _read_strings(
 def _find_operands(
     call: Call, rest: list[ast.expr], is_whole: bool, found: Spec | Fault
 ) -> tuple[ast.expr, ...] | None:
-    """The operands one by one; None where they come later, or in something that holds them."""
+    """The operands; None if they come later or in a variable list."""
     if not is_whole or call.function == "contract_expression":
         return None
-    if len(rest) == 1 and call.library in _TAKES_LISTS:  # it may be the list of all
+    if len(rest) == 1 and call.library in _TAKES_LISTS:  # perhaps the list of all operands
         (only,) = rest
         several = isinstance(found, Spec) and len(found.operands) > 1
         if isinstance(only, ast.List | ast.Tuple):
@@ -211,17 +211,17 @@ def _read_pattern(
     operands = None if place == 0 else (given[0],) if given else None
     has_more = call.has_more_keywords or not is_whole
     sizes = dict(call.keywords)
-    if is_layer:  # those of flax take their sizes in one argument
+    if is_layer:  # layers of flax take all sizes in one argument
         count = 2 if call.function == "reduce" else 1
         has_more = has_more or len(given) > count or sizes.pop("sizes", None) is not None
     for text in find_texts(string, call.scope):
-        yield call.reads(
+        yield call.with_string(
             text, operands, find_fault(text.value, call.function, tuple(sizes), has_more)
         )
 
 
 def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
-    """Operands and sublists by turns, perhaps an output behind them."""
+    """Yield the call with alternating operands and sublists, and perhaps an output."""
     has_output = len(given) % 2 == 1
     terms = [_read_sublist(each) for each in given[1::2] + ([given[-1]] if has_output else [])]
     known = [term for term in terms if term is not None]
@@ -231,7 +231,7 @@ def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
         return
     written = write_sublists(known, has_output=has_output)
     operands = tuple(given[0 : len(given) - has_output : 2])
-    yield replace(call, written=written).reads(None, operands, read_einsum(written))
+    yield replace(call, written=written).with_string(None, operands, read_einsum(written))
 
 
 def _read_sublist(node: ast.expr) -> list[int | None] | None:
@@ -252,7 +252,7 @@ def _read_sublist(node: ast.expr) -> list[int | None] | None:
     return found
 
 
-def _name(expr: ast.expr, number: int) -> str:
+def _name_operand(expr: ast.expr, number: int) -> str:
     if not isinstance(expr, ast.Name | ast.Attribute | ast.Subscript):
         return f"operand {number}"
     text = ast.unparse(expr)
@@ -262,7 +262,7 @@ def _name(expr: ast.expr, number: int) -> str:
 def find_fault(
     pattern: str, function: str, keywords: Sequence[str], has_more: bool
 ) -> Fault | None:
-    """The first mistake in a pattern, `has_more` where further sizes may be given."""
+    """The first mistake in a pattern; with `has_more`, sizes may be given elsewhere."""
     if pattern.count("->") != 1:
         says = "there is more than one ->" if "->" in pattern else "the pattern has no ->"
         return Fault("form", says, help=_FORM)
@@ -315,7 +315,7 @@ def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
 def _find_side_faults(
     left: Sequence[Token], right: Sequence[Token], function: str
 ) -> Iterator[Fault]:
-    """Dots in a bracket on the left or on one side alone, and names on one side alone."""
+    """Faults of ellipses, and names on one side only."""
     is_inside = False
     for token in left:
         is_inside = token.name == "(" or (is_inside and token.name != ")")
@@ -345,7 +345,7 @@ def _find_side_faults(
 def _find_size_faults(
     left: Sequence[Token], right: Sequence[Token], sizes: Sequence[str], has_more: bool
 ) -> Iterator[Fault]:
-    """Sizes of what is not there; brackets, and new names, without the sizes that they need."""
+    """Sizes without a name in the pattern; unknown sizes in brackets and of new names."""
     known = {token.name for token in (*left, *right)}
     for name in sizes:
         if name not in known:
@@ -373,14 +373,14 @@ def _find_size_faults(
 
 
 def find_remarks(spec: Spec, names: Sequence[str]) -> Iterator[str]:
-    """What a reader of a string without an ellipsis may not expect, one sentence each."""
+    """Remarks on a string without an ellipsis, one sentence each."""
     output = spec.output_names
     if not spec.has_arrow:
         yield (
             "without -> the result has the letters that occur once, in alphabetical order:"
             f" ->{spec.write(spec.output)}"
         )
-    for find in (find_diagonals, find_lone, find_outer):
+    for find in (find_diagonals, find_lone_letters, find_outer):
         yield from (each[-1] for each in find(spec, names))
     for k, (name, operand) in enumerate(zip(names, spec.names, strict=True)):
         others = {index for m, each in enumerate(spec.names) if m != k for index in each}
@@ -395,7 +395,7 @@ def find_remarks(spec: Spec, names: Sequence[str]) -> Iterator[str]:
 
 
 def find_diagonals(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, str]]:
-    """The indices that an operand has once more, and what that means."""
+    """The repeated indices of each operand, with the effect in words."""
     for name, operand in zip(names, spec.operands, strict=True):
         for place, token in enumerate(operand):
             if sum(before.name == token.name for before in operand[:place]) == 1:
@@ -403,8 +403,8 @@ def find_diagonals(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, st
                 yield token, f"{says} {spec.write(operand)}"
 
 
-def find_lone(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, str, str]]:
-    """The indices that are summed in one operand alone, its name, and what that means."""
+def find_lone_letters(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, str, str]]:
+    """The indices that are summed in one operand only, with its name and the effect in words."""
     for k, (name, operand) in enumerate(zip(names, spec.operands, strict=True)):
         others = {n for m, each in enumerate(spec.names) if m != k for n in each}
         where = f"in {name} alone and " if len(names) > 1 else ""
@@ -415,7 +415,7 @@ def find_lone(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, str, st
 
 
 def find_outer(spec: Spec, names: Sequence[str]) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """The operands that share no index with the others, and what that means."""
+    """The operands that share no index with the others, with the effect in words."""
     own = [{token.name for token in operand} for operand in spec.operands]
     for k, (name, operand) in enumerate(zip(names, spec.operands, strict=True)):
         others = set().union(*own[:k], *own[k + 1 :])
@@ -424,9 +424,9 @@ def find_outer(spec: Spec, names: Sequence[str]) -> Iterator[tuple[tuple[Token, 
 
 
 def find_plain(spec: Spec, names: Sequence[str]) -> str:
-    """A call without einsum that gives the same; nothing where there is no simple one.
+    """An equivalent call without einsum; "" if there is no simple one.
 
-    An ellipsis counts as one index, which stands first.
+    An ellipsis counts as one index, the first.
     """
     operands, output = ["".join(o) for o in spec.names], "".join(spec.output_names)
     if spec.has_dots:
@@ -445,7 +445,7 @@ def _has_twice(operand: str) -> bool:
 
 
 def _find_single(operand: str, output: str, name: str) -> str:
-    """One operand: itself, a diagonal, a trace, a sum, a transposition."""
+    """A call for one operand: itself, a diagonal, a trace, a sum, a transposition."""
     if len(operand) == 2 and len(set(operand)) == 1:
         return f"torch.diagonal({name})" if output else f"torch.trace({name})"
     if _has_twice(operand):
@@ -459,7 +459,7 @@ def _find_single(operand: str, output: str, name: str) -> str:
 
 
 def _find_product(first: str, second: str, output: str, one: str, other: str) -> str:
-    """Two operands side by side: elementwise, perhaps added up; or an outer product."""
+    """A call for two operands: an elementwise product, perhaps summed, or an outer product."""
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     if long.endswith(short):
         kept = "".join(index for index in long if index in output)
@@ -472,7 +472,7 @@ def _find_product(first: str, second: str, output: str, one: str, other: str) ->
 
 
 def _find_matmul(first: str, second: str, output: str, one: str, other: str) -> str:
-    """A matrix product over one index, with the same indices in front of all three, or without."""
+    """A matrix product over one index, perhaps with batch indices in front."""
     summed = [index for index in first if index in second and index not in output]
     if len(summed) != 1 or set(first + second) != {*output, *summed}:
         return ""
@@ -498,7 +498,7 @@ def _find_matmul(first: str, second: str, output: str, one: str, other: str) -> 
 
 
 def _sum(name: str, indices: str, kept: str) -> str:
-    """The call that adds up all indices but the kept ones."""
+    """The call that sums all indices except the kept ones."""
     places = [str(k) for k, index in enumerate(indices) if index not in kept]
     if not places:
         return name

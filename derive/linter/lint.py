@@ -1,8 +1,8 @@
-"""Lint: the files of a source tree, the findings in each, and these as results of SARIF.
+"""Lint: the files of a source tree, the findings in each, and their SARIF results.
 
-A file's text is Python, or a notebook's code cells. A folder is searched without what is hidden,
-kept by tools (`__pycache__`, `node_modules`) or a virtual environment; a file or folder that is
-named is read whatever it is called.
+A file's text is Python, or a notebook's code cells. The search of a folder skips hidden files,
+folders of tools (`__pycache__`, `node_modules`) and virtual environments. A named file or folder is
+always read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SUFFIXES = (".py", ".ipynb")
 
 
 class UnreadableError(Exception):
-    """A file that is no text, or no notebook."""
+    """A file that is neither text nor a notebook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Source:
 
     @staticmethod
     def of(path: str, data: bytes) -> Source:
-        """The source of a file's bytes; UnreadableError says why there is none."""
+        """The source of a file's bytes; raises UnreadableError."""
         if path.endswith(".ipynb"):
             try:
                 cells = read_cells(data)
             except ValueError as error:
                 raise UnreadableError(str(error)) from error
             return Source(path, cells.text, tuple(cells.text.split("\n")), cells)
-        try:  # as Python reads it: by its mark or its coding line, UTF-8 without
+        try:  # Python's rules: the byte order mark or the coding line, else UTF-8
             encoding, _ = detect_encoding(BytesIO(data).readline)
             text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
         except (SyntaxError, UnicodeDecodeError, LookupError) as error:
@@ -73,17 +73,17 @@ class Source:
         return Source(path, text, tuple(text.split("\n")))
 
     def parse(self) -> ast.Module:
-        """The syntax tree; the errors are those of `ast.parse`."""
+        """The syntax tree; raises the errors of `ast.parse`."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes such as "\d" are no concern here
+            warnings.simplefilter("ignore")  # invalid escapes such as "\d"
             return ast.parse(self.text)
 
 
 def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
     """The files below the paths, each once, in order.
 
-    A folder that cannot be listed is among them, so that reading it tells why. DeriveError where a
-    path is not there.
+    A folder that cannot be listed is included, so that reading it reports the reason. Raises
+    DeriveError for a missing path.
     """
     for path in paths:
         if not os.path.lexists(path):
@@ -91,15 +91,15 @@ def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
             raise refuse("path-missing", says, help="correct the path, or leave it out")
     found: dict[str, str] = {}
     for path in paths:
-        for name in _walk(path) if os.path.isdir(path) else [path]:
+        for name in _list_sources(path) if os.path.isdir(path) else [path]:
             shown = PurePath(os.path.normpath(name)).as_posix()
             if not _is_excluded(shown, exclude):
                 found[os.path.abspath(name)] = shown
     yield from sorted(found.values())
 
 
-def read(path: str) -> bytes:
-    """The bytes of a file; UnreadableError where there are none."""
+def read_bytes(path: str) -> bytes:
+    """The bytes of a file; raises UnreadableError."""
     try:
         if not os.path.isdir(path) and not os.path.isfile(path) and not os.path.islink(path):
             raise UnreadableError("it is no regular file")
@@ -108,7 +108,7 @@ def read(path: str) -> bytes:
         raise UnreadableError(getattr(error, "strerror", None) or str(error)) from error
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _list_sources(folder: str) -> Iterator[str]:
     refused: list[str] = []
     for here, folders, files in os.walk(folder, onerror=lambda e: refused.append(str(e.filename))):
         folders[:] = sorted(
@@ -119,7 +119,7 @@ def _walk(folder: str) -> Iterator[str]:
         )
         for name in sorted(files):
             path = os.path.join(here, name)
-            # sockets and pipes are no sources; a broken link is told of
+            # no sockets and pipes; broken links are reported
             is_file = os.path.isfile(path) or os.path.islink(path)
             if name.endswith(_SUFFIXES) and not name.startswith(".") and is_file:
                 yield path
@@ -127,7 +127,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
-    """Whether a pattern fits the path, or the file's name, or a folder above it."""
+    """Whether a pattern matches the path, the file's name, or a folder above it."""
     parts = PurePath(shown).parts
     names = [*parts, *accumulate(parts, "{}/{}".format)]
     wanted = [pattern.rstrip("/").removeprefix("./") for pattern in exclude]
@@ -135,22 +135,22 @@ def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
 
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
-_WIDEST = 160  # columns of a source line that a mark shows
+_WIDEST = 160  # columns of a source line that are shown
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A stretch of a file; in a notebook the lines are those of the numbered cell."""
+    """A stretch of a file; in a notebook, lines count from the start of the cell."""
 
     path: str
-    cell: int  # 0 in a file that is no notebook
+    cell: int  # 0 outside notebooks
     line: int
     column: int
     end_line: int
     end_column: int
 
     def __str__(self) -> str:
-        """The place as editors read it."""
+        """The place in the notation of editors."""
         cell = f"cell {self.cell}:" if self.cell else ""
         return f"{self.path}:{cell}{self.line}:{self.column}"
 
@@ -169,8 +169,8 @@ class Finding:
     mark: Mark | None = None
 
     @property
-    def order(self) -> tuple[Place, str, str]:
-        """Findings are told in the order of their places."""
+    def sort_key(self) -> tuple[Place, str, str]:
+        """The sort key: place, code, message."""
         return self.place, self.code, self.says
 
     @property
@@ -192,7 +192,7 @@ class Finding:
         return f"{self.head}\n{self.body}" if self.body else self.head
 
     def to_data(self) -> dict[str, Any]:
-        """The finding as JSON takes it."""
+        """The finding as a JSON object."""
         place = asdict(self.place)
         return {
             **place,
@@ -208,7 +208,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings in order, how many files were read, and how many calls were judged."""
+    """All findings in order, and the numbers of files and of calls."""
 
     findings: tuple[Finding, ...]
     files: int
@@ -216,16 +216,16 @@ class Report:
 
 
 def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
-    """The findings of all files below the paths; DeriveError where a path is not there."""
+    """The findings of all files below the paths; raises DeriveError for a missing path."""
     reports = [lint_bytes(path) for path in find_files(paths, exclude)]
-    findings = sorted((f for each in reports for f in each.findings), key=lambda f: f.order)
+    findings = sorted((f for each in reports for f in each.findings), key=lambda f: f.sort_key)
     return Report(tuple(findings), len(reports), sum(each.calls for each in reports))
 
 
 def lint_bytes(path: str, data: bytes | None = None) -> Report:
-    """The findings of one file, read unless `data` has its bytes; the path tells a notebook."""
+    """The findings of one file, or of `data` under its path; the path shows a notebook."""
     try:
-        source = Source.of(path, read(path) if data is None else data)
+        source = Source.of(path, read_bytes(path) if data is None else data)
     except UnreadableError as error:
         return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
     says, line, column = "it is nested too deeply", 0, 0
@@ -242,26 +242,28 @@ def lint_bytes(path: str, data: bytes | None = None) -> Report:
 
 
 def _lint_tree(tree: ast.Module, source: Source) -> Report:
-    shown = source.cells.shown if source.cells is not None else ()  # by a notebook: that is a use
+    shown = (
+        source.cells.shown if source.cells is not None else ()
+    )  # the notebook shows the value of a last line
     calls = [
         replace(call, is_bare=False) if call.node.lineno in shown else call
         for call in read_calls(tree)
     ]
     ignores = read_ignores(source.text)
     # both strings of a conditional may have the same finding
-    found = dict.fromkeys(f for call in calls for f in _judge(call, source, ignores))
+    found = dict.fromkeys(f for call in calls for f in _lint_call(call, source, ignores))
     unused = [f for ignore in ignores for f in _judge_ignore(ignore, source)]
-    findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.order)
+    findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.sort_key)
     places = {(call.node.lineno, call.node.col_offset) for call in calls}
     return Report(tuple(findings), 1, len(places))
 
 
-def _judge(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Finding]:
+def _lint_call(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Finding]:
     first, last = call.node.lineno, call.node.end_lineno or call.node.lineno
     near = [ignore for ignore in ignores if first <= ignore.line <= last]
     for rule in CALL_RULES:
         for remark in rule.find_remarks(call):
-            # each comment is asked, so that each knows that it is of use
+            # all comments are asked, so that each records its use
             silent = [ignore.covers(rule.code, rule.name) for ignore in near]
             if not any(silent):
                 yield _to_finding(rule, remark, call, source)
@@ -274,7 +276,7 @@ def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Findi
     if characters and 0 <= remark.start < remark.end <= len(characters):
         (line, start), (last, end) = characters[remark.start], characters[remark.end - 1]
         if line == last:
-            return _build(rule, remark, source, (line, start, line, end + 1), facts)
+            return _make_finding(rule, remark, source, (line, start, line, end + 1), facts)
     node = call.node if text is None else text.node
     if remark.start < 0:
         node = call.node
@@ -286,10 +288,10 @@ def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Findi
     end_line = node.end_lineno or node.lineno
     start = to_column(lines[node.lineno - 1], node.col_offset)
     end = to_column(lines[end_line - 1], node.end_col_offset or 0)
-    return _build(rule, remark, source, (node.lineno, start, end_line, end), facts)
+    return _make_finding(rule, remark, source, (node.lineno, start, end_line, end), facts)
 
 
-def _build(
+def _make_finding(
     rule: Rule,
     remark: Remark,
     source: Source,
@@ -309,7 +311,7 @@ def _build(
 
 
 def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
-    """The line without its indentation, or what of it is near the stretch."""
+    """The line without its indentation; of a long line, the part near the stretch."""
     stop = len(line.rstrip()) if end is None else end
     lead = len(line) - len(line.lstrip())
     if stop - lead > _WIDEST:
@@ -328,19 +330,21 @@ def _judge_syntax(source: Source, says: str, line: int, column: int) -> Finding:
     if not 1 <= line <= len(source.lines):
         return _judge_file(SYNTAX, source.path, says)
     start = max(0, min(column - 1, len(source.lines[line - 1])))
-    return _build(SYNTAX, Remark(says), source, (line, start, line, start + 1))
+    return _make_finding(SYNTAX, Remark(says), source, (line, start, line, start + 1))
 
 
 def _judge_cells(source: Source) -> list[Finding]:
     broken = source.cells.broken if source.cells else ()
-    return [_build(SYNTAX, Remark(says), source, (line, 0, line, 1)) for line, says in broken]
+    return [
+        _make_finding(SYNTAX, Remark(says), source, (line, 0, line, 1)) for line, says in broken
+    ]
 
 
 _KNOWN = {rule.code for rule in RULES} | {rule.name for rule in RULES}
 
 
 def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
-    """What a comment names that is no rule, or that it does not silence."""
+    """Findings on a comment: unknown rules, and rules that it does not silence."""
     strange = [c for c in ignore.codes or () if c.upper() not in _KNOWN and c not in _KNOWN]
     remarks = []
     if not ignore.used and len(ignore.codes or ()) < 2:
@@ -353,12 +357,12 @@ def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
             says = f"{code} silences nothing here" if is_known else f"there is no rule {code}"
             remarks.append(Remark(says, f"take {code} out"))
     span = (ignore.line, ignore.start, ignore.line, ignore.end)
-    return (_build(UNUSED_IGNORE, remark, source, span) for remark in remarks)
+    return (_make_finding(UNUSED_IGNORE, remark, source, span) for remark in remarks)
 
 
 @dataclass(slots=True)
 class Ignore:
-    """One comment: its line and columns, the codes it names, and those it silenced."""
+    """One comment: its line and columns, its codes, and the codes that it silenced."""
 
     line: int
     start: int
@@ -367,7 +371,7 @@ class Ignore:
     used: set[str] = field(default_factory=set)
 
     def covers(self, code: str, name: str) -> bool:
-        """Whether the comment silences a rule; if it does, that is noted."""
+        """Whether the comment silences a rule, which it then records."""
         if self.codes is None:
             self.used.add(code)
             return True
@@ -378,7 +382,7 @@ class Ignore:
 
 
 def read_ignores(text: str) -> list[Ignore]:
-    """The comments of a file in order; what can be parsed and not tokenized has none for us."""
+    """The comments of a file in order; none if tokenizing fails."""
     ignores: list[Ignore] = []
     if "derive:" not in text:
         return ignores
@@ -400,7 +404,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 
 def find_results(findings: Iterable[Finding]) -> tuple[list[sarif.Rule], list[sarif.Result]]:
-    """All rules, and the findings, as a SARIF log has them."""
+    """All rules, and the findings, in the classes of a SARIF log."""
     rules = [
         sarif.Rule(
             rule.code,

@@ -1,9 +1,9 @@
-"""The rules of the linter, each with its chapter: what it finds, why, an example, and a right one.
+"""The rules of the linter, each with a chapter: the finding, the reason, a bad and a good example.
 
-DE0 the call cannot run, DE1 it may not mean what was meant, DE2 it could be said better, DE9 the
-file itself. A person chooses among them by words parted by commas: a code, the start of codes
-(`DE1`), or a name. A rule looks at one call with a valid string, or tells faults of strings. One
-parametrised test lints both examples of each, behind PRELUDE.
+DE0 the call cannot run, DE1 it is probably not intended, DE2 it could be written better, DE9 the
+file itself. Words separated by commas select rules: a code, the start of codes (`DE1`), or a name.
+A rule checks one call with a valid string, or reports faults of strings. One parametrised test
+lints both examples of each rule, behind PRELUDE.
 """
 
 import ast
@@ -16,9 +16,9 @@ from itertools import combinations, islice
 from derive.errors import refuse, suggest
 from derive.frontend.from_einsum import DOTS, Spec, Token
 from derive.linter import scopes
-from derive.linter.calls import Call, find_diagonals, find_lone, find_outer, find_plain
+from derive.linter.calls import Call, find_diagonals, find_lone_letters, find_outer, find_plain
 
-# What the examples take for granted.
+# imports behind which the examples run
 PRELUDE = """\
 import torch
 import numpy as np
@@ -26,16 +26,18 @@ import jax.numpy as jnp
 import opt_einsum as oe
 from einops import einsum, rearrange, reduce, repeat
 """
-_PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # whose plain calls are told
-_PLACES = re.compile(r"\d|\.T\b|\.sum\(\)|torch\.")  # what a stack of matrices does not stand
-_HEAVY = re.compile(r" \* .*\.sum\(|\)\.mT$")  # a product that is stored before it is added up
+_PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # libraries whose plain calls are named
+_PLACES = re.compile(
+    r"\d|\.T\b|\.sum\(\)|torch\."
+)  # calls that do not apply to a stack of matrices
+_HEAVY = re.compile(r" \* .*\.sum\(|\)\.mT$")  # a product that is stored before its sum
 _NO_SPEC = Spec((), (), has_arrow=True)
 _LONGEST = 40
 _MOST = 5  # operands for which all orders are tried
 
 
 class Severity(StrEnum):
-    """How much a finding matters: an info alone leaves the code clean."""
+    """The weight of a finding: code with infos only is clean."""
 
     INFO = "info"
     WARNING = "warning"
@@ -43,7 +45,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The severities in order, the gravest highest."""
+        """The position in order of severity."""
         return list(Severity).index(self)
 
 
@@ -52,7 +54,7 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a rule says of one call; columns are those of the einsum string, -1 for all of it."""
+    """A message about one call; columns are those of the einsum string, -1 for all of it."""
 
     says: str
     help: str = ""
@@ -63,7 +65,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing to look for; `find` is None where faults are told, or a file is judged."""
+    """A rule; `find` is None for faults of strings and for findings about a file."""
 
     code: str
     name: str
@@ -73,11 +75,11 @@ class Rule:
     hurts: str
     fine: str
     find: Callable[[Call], Iterable[Remark]] | None = None
-    faults: tuple[str, ...] = ()  # kinds of faults of a string that it tells
-    is_rare: bool = False  # where it fires the code is mostly meant so: shown when asked for
+    faults: tuple[str, ...] = ()  # kinds of faults of a string that the rule reports
+    is_rare: bool = False  # mostly intended in code: off by default
 
     def find_remarks(self, call: Call) -> Iterable[Remark]:
-        """What it says of a call, and of what is wrong in its string."""
+        """The remarks on a call and on the fault of its string."""
         fault = call.fault
         if fault is None or fault.kind not in self.faults:
             return self.find(call) if self.find else ()
@@ -89,7 +91,7 @@ class Rule:
 
 
 def _read_chapter(text: str) -> tuple[str, str, str, str]:
-    """Title, reason, what hurts and what is fine; an example's lines are parted by semicolons."""
+    """Title, reason, bad and good example; a semicolon separates lines of an example."""
     title, *why, hurts, fine = (line.strip() for line in text.strip().splitlines())
     one, other = (each.partition(": ")[2].replace("; ", "\n") for each in (hurts, fine))
     return title, " ".join(why).strip(), one, other
@@ -103,28 +105,28 @@ def rule(
     is_rare: bool = False,
     is_for_patterns: bool = False,
 ) -> Callable[[Callable[[Call, Spec], Iterator[Remark]]], Rule]:
-    """A function on a call and its string as a Rule, whose chapter is its docstring."""
+    """Make a function on a call and its string a rule, with its docstring as the chapter."""
 
     def wrap(find: Callable[[Call, Spec], Iterator[Remark]]) -> Rule:
-        def ask(call: Call) -> Iterable[Remark]:
+        def check_call(call: Call) -> Iterable[Remark]:
             spec = call.spec or (_NO_SPEC if is_for_patterns else None)
             return find(call, spec) if spec is not None else ()
 
         chapter = _read_chapter(find.__doc__ or "")
-        return Rule(code, name, severity, *chapter, ask, is_rare=is_rare)
+        return Rule(code, name, severity, *chapter, check_call, is_rare=is_rare)
 
     return wrap
 
 
-def _tell(head: str, chapter: str) -> Rule:
-    """A rule without a function: `CODE name severity`, and the kinds of faults that it tells."""
+def _make_fault_rule(head: str, chapter: str) -> Rule:
+    """A rule without a function: `CODE name severity`, and the kinds of faults that it reports."""
     code, name, severity, *faults = head.split()
     return Rule(code, name, Severity(severity), *_read_chapter(chapter), faults=tuple(faults))
 
 
-# What the reader of strings and patterns refuses, by the kinds of its faults, and what is wrong in
-# a file; with each its severity.
-_TOLD = """
+# Rules for faults of strings and patterns, by kind, and for files, with
+# their severities.
+_FAULT_CHAPTERS = """
 DE001 invalid-string error form character output
     The string is no einsum string.
     Letters, commas, one ->, and nothing else; a pattern of einops has names and brackets.
@@ -171,8 +173,11 @@ DE903 unused-ignore warning
     hurts: x = torch.einsum("bij,bkl->bijkl", A, B)  # derive: ignore[DE101]
     fine: x = torch.einsum("dd,bxcd->bxcd", W, x)  # derive: ignore[DE101]
 """
-TOLD = [_tell(*part.split("\n", 1)) for part in re.split(r"\n(?=DE)", _TOLD.strip())]
-SYNTAX, UNREADABLE, UNUSED_IGNORE = TOLD[-3:]
+FAULT_RULES = [
+    _make_fault_rule(*part.split("\n", 1))
+    for part in re.split(r"\n(?=DE)", _FAULT_CHAPTERS.strip())
+]
+SYNTAX, UNREADABLE, UNUSED_IGNORE = FAULT_RULES[-3:]
 
 
 @rule("DE005", "operand-count", ERROR)
@@ -224,7 +229,7 @@ def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
             continue
         for index, extent in zip(operand, shape, strict=True):
             if extent is None or extent == 1:
-                continue  # an extent of 1 is stretched, in all libraries
+                continue  # all libraries broadcast an extent of 1
             before, where = known.setdefault(index.name, (extent, name))
             if before != extent:
                 says = f"{index.name} has extent {before} in {where} and {extent} in {name}"
@@ -233,7 +238,7 @@ def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
 
 
 def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
-    """The operands whose shape is known, with their terms."""
+    """The operands of known shape, with their terms."""
     given = call.operands
     if given is None or len(given) != len(spec.operands):
         return
@@ -254,9 +259,11 @@ def find_repeated_indices(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts: torch.einsum("dd,bxcd->bxcd", W, x)
     fine: torch.einsum("dk,bxck->bxcd", W, x)
     """
-    if len(spec.operands) > 1:  # alone in the call, a diagonal or a trace is what the call is for
+    if len(spec.operands) > 1:  # alone in the call, a diagonal or a trace is intended
         for token, says in find_diagonals(spec, call.names):
-            yield _at(token, says, "give the two indices two letters, unless the diagonal is meant")
+            yield _remark_at(
+                token, says, "give the two indices two letters, unless the diagonal is meant"
+            )
 
 
 @rule("DE102", "lone-letter", WARNING, is_rare=True)
@@ -269,10 +276,10 @@ def find_lone_indices(call: Call, spec: Spec) -> Iterator[Remark]:
     fine: torch.einsum("bij,bj->bi", A, x)
     """
     if len(spec.operands) < 2 or not spec.output_names:
-        return  # where the result is a number, everything is summed on purpose
-    for token, name, says in find_lone(spec, call.names):
+        return  # a full sum is intended
+    for token, name, says in find_lone_letters(spec, call.names):
         advice = f"put {token.name} into the result, or sum {name} over it before"
-        yield _at(token, says, advice)
+        yield _remark_at(token, says, advice)
 
 
 @rule("DE103", "same-tensor-twice", WARNING, is_rare=True)
@@ -287,11 +294,11 @@ def find_same_tensors(call: Call, spec: Spec) -> Iterator[Remark]:
     """
     given = call.operands
     if given is None or not len(given) == len(spec.operands) == 2:
-        return  # among more operands, a tensor on both sides is a quadratic form
+        return  # among more operands, a repeated tensor is a quadratic form
     one, other = spec.names
-    # over another index than the last it is a covariance, or the square of a matrix
+    # summed over another index, it is a covariance or the square of a matrix
     is_summed = one[-1:] == other[-1:] and not set(one[-1:]) <= set(spec.output_names)
-    text = ast.dump(given[0])  # a call may give another tensor every time
+    text = ast.dump(given[0])  # a call may return another tensor each time
     is_same = isinstance(given[0], ast.Name | ast.Attribute | ast.Subscript) and "Call(" not in text
     if one != other and is_summed and is_same and text == ast.dump(given[1]):
         first, second = spec.operands
@@ -332,7 +339,7 @@ def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
         if name.islower() and twin in spec.indices:
             index = next(c for o in spec.operands for c in o if c.name == twin)
             says = f"{name} and {twin} are different indices"
-            yield _at(index, says, f"name one of them by another letter than {name}")
+            yield _remark_at(index, says, f"name one of them by another letter than {name}")
 
 
 @rule("DE105", "lost-ellipsis", WARNING)
@@ -347,13 +354,13 @@ def find_lost_ellipses(call: Call, spec: Spec) -> Iterator[Remark]:
     if not spec.has_arrow or any(c.name == DOTS for c in spec.output):
         return
     indices = [c for o in spec.operands for c in o if c.name == DOTS]
-    # an ellipsis that all operands share, or that stands alone in the call, is summed on purpose
+    # an ellipsis in all operands, or in the only operand, is summed on purpose
     is_lone = len(indices) == 1 < len(spec.operands)
     if indices and (is_lone or call.library == "numpy"):
         index = indices[0]
         does = "numpy raises" if call.library == "numpy" else "they are summed"
         says = f"the output has no ellipsis: if it stands for indices, {does}"
-        yield _at(index, says, "write ... into the output too")
+        yield _remark_at(index, says, "write ... into the output too")
 
 
 @rule("DE203", "permuted-output", INFO)
@@ -386,13 +393,15 @@ def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts: torch.einsum("bi,cj->bicj", x, y)
     fine: torch.einsum("bi,bj->bij", x, y)
     """
-    if any(len(operand) > 1 for operand in spec.operands):  # of vectors it is what the call is for
+    if any(
+        len(operand) > 1 for operand in spec.operands
+    ):  # an outer product of vectors is intended
         for operand, says in islice(find_outer(spec, call.names), 1):
             advice = "nothing to do if that is meant"
             yield Remark(says, advice, operand[0].start, operand[-1].end)
 
 
-def _at(index: Token, says: str, help: str) -> Remark:
+def _remark_at(index: Token, says: str, help: str) -> Remark:
     return Remark(says, help, index.start, index.end)
 
 
@@ -446,11 +455,13 @@ def find_plain_calls(call: Call, spec: Spec) -> Iterator[Remark]:
         return
     if call.operands is None or not len(call.operands) == len(spec.operands) < 3:
         return
-    names = [_write(expr, k) for k, expr in enumerate(call.operands)]
-    marks = ("\0", "\1")[: len(names)]  # in place of the names, which may hold anything
+    names = [_write_operand(expr, k) for k, expr in enumerate(call.operands)]
+    marks = ("\0", "\1")[: len(names)]  # in place of the names, which may hold any text
     plain = find_plain(spec, marks)
     is_stack = all(len(t) > 2 and t[0].name == DOTS for t in (*spec.operands, spec.output))
-    is_stack = is_stack and len(names) == 2 and not _PLACES.search(plain)  # which dots count
+    is_stack = (
+        is_stack and len(names) == 2 and not _PLACES.search(plain)
+    )  # batches of matrix products
     if not plain or _HEAVY.search(plain) or (spec.has_dots and not is_stack):
         return
     plain = plain.replace("torch.", f"{_PREFIX[call.library]}.")
@@ -481,7 +492,7 @@ def find_paths_each_call(call: Call, spec: Spec) -> Iterator[Remark]:
 
 
 def find_widest(terms: Sequence[frozenset[str]], output: frozenset[str]) -> int:
-    """The indices of the widest step, in the order of pairs that keeps it narrowest."""
+    """The number of indices of the widest step, in the order of pairs with the narrowest one."""
     if len(terms) < 2:
         return max((len(term) for term in terms), default=0)
     pairs = list(combinations(range(len(terms)), 2))
@@ -494,8 +505,8 @@ def find_widest(terms: Sequence[frozenset[str]], output: frozenset[str]) -> int:
     return min(widths)
 
 
-def _write(expr: ast.expr, place: int) -> str:
-    """The operand as it is written, in brackets where it must be; a word where it is long."""
+def _write_operand(expr: ast.expr, place: int) -> str:
+    """The operand as written, in brackets if needed; an ordinal for a long one."""
     text = ast.unparse(expr)
     if len(text) > _LONGEST or "\n" in text:
         return ("first", "second", "third")[min(place, 2)]
@@ -503,13 +514,13 @@ def _write(expr: ast.expr, place: int) -> str:
     return text if binds else f"({text})"
 
 
-_BY_CODE = {each.code: each for each in (*TOLD, *vars().values()) if isinstance(each, Rule)}
+_BY_CODE = {each.code: each for each in (*FAULT_RULES, *vars().values()) if isinstance(each, Rule)}
 RULES: tuple[Rule, ...] = tuple(_BY_CODE[code] for code in sorted(_BY_CODE))
 CALL_RULES = tuple(rule for rule in RULES if rule.code < "DE9")
 
 
 def find_rule(word: str) -> Rule:
-    """The rule of a code or a name; DeriveError where there is none."""
+    """The rule of a code or a name; raises DeriveError for an unknown one."""
     found = next((r for r in RULES if word.upper() == r.code or word == r.name), None)
     if found is None:
         raise _refuse(word)
@@ -517,7 +528,7 @@ def find_rule(word: str) -> Rule:
 
 
 def choose(words: Iterable[str]) -> frozenset[str]:
-    """The codes that the words choose; DeriveError for a word that chooses none."""
+    """The codes that some words select; raises DeriveError for a word without a rule."""
     codes: frozenset[str] = frozenset()
     for word in (w.strip() for text in words for w in text.split(",")):
         if not word:
@@ -530,7 +541,7 @@ def choose(words: Iterable[str]) -> frozenset[str]:
 
 
 def _refuse(word: str) -> Exception:
-    # a code near to another is another rule; a name near to another is a slip
+    # only names are compared: similar codes are different rules
     advice = (
         suggest(word, [rule.name for rule in RULES])
         or "derive lint --list shows all codes and names"

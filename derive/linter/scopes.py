@@ -1,12 +1,12 @@
-"""What a name or a text stands for, as far as a file tells: which scope binds it, and to what.
+"""Values of names and texts, as far as a file shows them: the scope of a name, and its bindings.
 
-A name is looked up as Python does it: in its own scope, then outwards, past classes. What is bound
-by an import is known by its dotted name; what is assigned is known by the expression; of anything
-else (arguments, loops, unpacking, `del`) it is known only that it is bound.
+Names resolve as in Python: in their own scope, then outwards, past classes. An imported name has a
+dotted name, and an assigned name an expression. Other bindings (arguments, loops, unpacking, `del`)
+are unknown values.
 
-A text is read from a literal, literals side by side, literals joined by +, both branches of a
-conditional, and a name that is assigned such a text once. An f-string is not read. A shape is read
-from what makes a tensor, `x = torch.zeros(2, n)`, where x is nothing else.
+A text is a literal, adjacent literals, literals joined by +, both branches of a conditional, or a
+name with one assignment of such a text. An f-string is unknown. The shape of a tensor is known from
+its constructor, `x = torch.zeros(2, n)`, if x has no other binding.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 
-Shape = tuple[int | None, ...]  # None for a number that is not known
+Shape = tuple[int | None, ...]  # None for an unknown extent
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-# Most nodes of a tree bind nothing and call nothing; these lists halve the time of the walk.
+# Most nodes of a tree neither bind names nor call; these lists halve the time of the walk.
 _LEAVES = frozenset(
     (ast.Constant, ast.Load, ast.Pass, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Eq, ast.Is, ast.Not)
 )
@@ -29,7 +29,7 @@ _OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Subscript, a
 _BLOCKS = (ast.If, ast.For, ast.While, ast.Return)
 _PLAIN = frozenset((*_OPERATIONS, *_BLOCKS, ast.Tuple, ast.List, ast.Dict, ast.keyword))
 _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
-_DEEPEST = 8  # names that stand for names that stand for names
+_DEEPEST = 8  # longest chain of names bound to names
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class Scope:
     stars: list[str] = field(default_factory=list)  # modules of `from MODULE import *`
 
     def bind(self, name: str, value: str | ast.expr | None) -> None:
-        """Note what a name is bound to: an imported thing, an expression, or something."""
+        """Add a binding of a name: a dotted import, an expression, or None for anything else."""
         self.bound.setdefault(name, []).append(value)
 
     def find_home(self, name: str) -> Scope | None:
@@ -64,7 +64,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A call, the scope it stands in, and how it stands there."""
+    """A call with its scope and context."""
 
     node: ast.Call
     scope: Scope
@@ -75,12 +75,12 @@ class Seen:
 def find_calls(tree: ast.Module) -> list[Seen]:
     """All calls of a module in the order of their places, with their scopes."""
     walk = _Walk()
-    walk.run(tree)
+    walk.walk_tree(tree)
     return sorted(walk.seen, key=lambda seen: (seen.node.lineno, seen.node.col_offset))
 
 
 def find_values(name: str, scope: Scope) -> list[tuple[str | ast.expr | None, Scope]]:
-    """All that a name may stand for, each with the scope to read it in; nothing if it is free."""
+    """All bindings of a name, each with its scope; empty for a free name."""
     home = scope.find_home(name)
     if home is not None:
         return [(value, home) for value in home.bound[name]]
@@ -89,7 +89,7 @@ def find_values(name: str, scope: Scope) -> list[tuple[str | ast.expr | None, Sc
 
 
 def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
-    """The expression that a name stands for, where it is bound once."""
+    """The bound expression of a name with a single binding, and its scope."""
     match find_values(name, scope):
         case [(ast.expr() as value, home)]:
             return value, home
@@ -97,7 +97,7 @@ def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
 
 
 def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
-    """The dotted names of imported things that an expression may be; "" for something else."""
+    """The dotted names of imports that an expression may be; "" for anything else."""
     unknown = frozenset({""})
     match expr:
         case ast.Attribute(value=value, attr=attribute):
@@ -112,14 +112,14 @@ def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
                 elif bound is None:
                     found |= unknown
                 elif not (isinstance(bound, ast.Constant) and bound.value is None):
-                    # `einsum = None` where an import failed: such a name is not called
+                    # a failed import binds None, and such a name is not called
                     found |= find_dotted(bound, home, depth + 1)
             return found or unknown
     return unknown
 
 
 class _Walk:
-    """One pass over a tree with a stack of our own, since Python's is too short for some files."""
+    """One pass over a tree with an explicit stack: some files nest deeper than Python's stack."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -127,26 +127,26 @@ class _Walk:
         self._bare: set[ast.AST] = set()
         self._tried: set[ast.AST] = set()
 
-    def run(self, tree: ast.Module) -> None:
+    def walk_tree(self, tree: ast.Module) -> None:
         top = Scope()
-        self._push(tree.body, top, False)
+        self._push_nodes(tree.body, top, False)
         while self._stack:
             node, scope, fails = self._stack.pop()
             if type(node) in _PLAIN:
-                self._push(_find_children(node), scope, fails)
+                self._push_nodes(_find_children(node), scope, fails)
             else:
-                self._visit(node, scope, fails)
+                self._visit_node(node, scope, fails)
 
-    def _push(self, nodes: Sequence[ast.AST], scope: Scope, fails: bool) -> None:
+    def _push_nodes(self, nodes: Sequence[ast.AST], scope: Scope, fails: bool) -> None:
         self._stack.extend((node, scope, fails) for node in reversed(nodes))
 
-    def _visit(self, node: ast.AST, scope: Scope, fails: bool) -> None:
+    def _visit_node(self, node: ast.AST, scope: Scope, fails: bool) -> None:
         match node:
             case ast.Expr(value=value):
                 if value not in self._tried:
                     self._bare.add(value)
             case ast.Try(body=body, handlers=[_, *_]):
-                # a call that is only tried has done its work when it did not raise
+                # a call inside `try` may only test whether it raises
                 self._tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
             case ast.Call():
                 self.seen.append(Seen(node, scope, node in self._bare and not fails, fails))
@@ -158,7 +158,7 @@ class _Walk:
                 | ast.NamedExpr(target=ast.Name(id=name), value=value)
             ):
                 scope.bind(name, value)
-                self._push([value], scope, fails)
+                self._push_nodes([value], scope, fails)
                 return
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 self._enter_function(node, scope, fails)
@@ -166,8 +166,8 @@ class _Walk:
             case ast.ClassDef(name=name):
                 scope.bind(name, None)
                 inner = Scope(scope, is_class=True)
-                self._push([*node.decorator_list, *node.bases, *node.keywords], scope, fails)
-                self._push(node.body, inner, fails)
+                self._push_nodes([*node.decorator_list, *node.bases, *node.keywords], scope, fails)
+                self._push_nodes(node.body, inner, fails)
                 return
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 scope = Scope(scope)
@@ -175,7 +175,7 @@ class _Walk:
                 for bound, imported in _find_bindings(node):
                     scope.bind(bound, imported)
                 _note_declared(node, scope)
-        self._push(_find_children(node), scope, fails)
+        self._push_nodes(_find_children(node), scope, fails)
 
     def _enter_function(self, node: _FUNCTION, scope: Scope, fails: bool) -> None:
         inner = Scope(scope)
@@ -186,12 +186,12 @@ class _Walk:
                 inner.bind(argument.arg, None)
         outside: list[ast.AST] = [*given.defaults, *(d for d in given.kw_defaults if d)]
         if isinstance(node, ast.Lambda):
-            self._push(outside, scope, fails)
-            self._push([node.body], inner, fails)
+            self._push_nodes(outside, scope, fails)
+            self._push_nodes([node.body], inner, fails)
             return
         scope.bind(node.name, None)
-        self._push([*node.decorator_list, *outside], scope, fails)
-        self._push(node.body, inner, fails)
+        self._push_nodes([*node.decorator_list, *outside], scope, fails)
+        self._push_nodes(node.body, inner, fails)
 
 
 def _find_children(node: ast.AST) -> list[ast.AST]:
@@ -207,7 +207,7 @@ def _find_children(node: ast.AST) -> list[ast.AST]:
 
 
 def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """Names that a node binds by itself, other than by a plain assignment."""
+    """Names that a node binds other than by a plain assignment."""
     match node:
         case ast.Import(names=aliases):
             for alias in aliases:
@@ -225,13 +225,13 @@ def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
         case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
             yield name, None
         case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=context):
-            # x.unsqueeze_(0) or x.shape = .. makes another tensor of x
+            # x.unsqueeze_(0) and x.shape = .. change x
             if attribute.endswith("_") or not isinstance(context, ast.Load):
                 yield f"{name}.", None
 
 
 def _note_declared(node: ast.AST, scope: Scope) -> None:
-    """Take in `import *`, and names that are assigned from inside another scope."""
+    """Record `import *`, and names that are assigned from another scope."""
     match node:
         case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
             scope.find_top().stars.append(module)
@@ -257,7 +257,7 @@ def _is_raises(item: ast.withitem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, the literals that make it up, and the expression that gives it to the call."""
+    """A string, the literals that form it, and the argument of the call."""
 
     value: str
     pieces: tuple[ast.Constant, ...]
@@ -265,7 +265,7 @@ class Text:
 
     @property
     def is_at_call(self) -> bool:
-        """Whether the literals stand in the call itself."""
+        """Whether the literals are inside the call."""
         first, last = self.pieces[0], self.pieces[-1]
         start = (self.node.lineno, self.node.col_offset)
         end = (self.node.end_lineno or 0, self.node.end_col_offset or 0)
@@ -276,7 +276,7 @@ class Text:
 
 
 def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
-    """All texts that an expression may be; none where that is not known."""
+    """All strings that an expression may be; empty if unknown."""
     match node:
         case ast.Constant(value=str(value)):
             return [Text(value, (node,), node)]
@@ -296,7 +296,7 @@ def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
 
 
 def find_characters(text: Text, lines: Sequence[str]) -> list[tuple[int, int]]:
-    """The line (from 1) and column (from 0) of each character; nothing where escapes hide it."""
+    """The line (from 1) and column (from 0) of each character; empty if the literal has escapes."""
     places: list[tuple[int, int]] = []
     for piece in text.pieces:
         first, last = piece.lineno, piece.end_lineno or piece.lineno
@@ -305,7 +305,7 @@ def find_characters(text: Text, lines: Sequence[str]) -> list[tuple[int, int]]:
         lead = to_column(rows[0], piece.col_offset)
         rows[0] = rows[0][lead:]
         try:
-            # the bracket lets literals stand on several lines
+            # brackets allow literals on several lines
             whole = StringIO("(" + "\n".join(rows) + ")")
             tokens = list(tokenize.generate_tokens(whole.readline))
         except (tokenize.TokenError, SyntaxError):
@@ -334,7 +334,7 @@ def to_column(line: str, offset: int) -> int:
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
 
 
-# What makes a tensor of a shape: all arguments are extents, or the first alone is the shape.
+# Constructors of tensors: with extents as arguments, or with the shape as the first one.
 _BY_ARGUMENTS = {f"torch.{name}" for name in ("zeros", "ones", "rand", "randn", "empty")} | {
     "numpy.random.rand",
     "numpy.random.randn",
@@ -349,11 +349,11 @@ _MATRICES = {f"{home}.eye" for home in ("torch", "numpy", "jax.numpy")} | {"nump
 
 
 def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
-    """The shape of a tensor, where the text says it: `torch.zeros(2, n)`."""
+    """The shape of a tensor, if the text shows it: `torch.zeros(2, n)`."""
     match expr:
         case ast.Name(id=name) if (only := find_only(name, scope)) and only[1] is scope:
             value, home = only
-            # `x.` is bound where something is done to x in place
+            # a binding of `x.` marks a change in place
             return find_shape(value, home) if f"{name}." not in home.bound else None
         case ast.Call(func=func, args=arguments) if arguments:
             if any(isinstance(argument, ast.Starred) for argument in arguments):
@@ -366,13 +366,13 @@ def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
 
 
 def _find_made(target: str, made: ast.Call, scope: Scope) -> Shape | None:
-    """The shape of what a call makes, from its arguments."""
+    """The shape of a constructor's result, from its arguments."""
     arguments, first = made.args, made.args[0]
     if target in _VECTORS:
         return (None,)
     if target in _MATRICES:
         rows = _find_extent(first, scope)
-        # a second argument is the number of columns, by name or by place
+        # the second argument is the number of columns
         is_square = len(arguments) == 1 and all(k.arg == "dtype" for k in made.keywords)
         return (rows, rows) if is_square else (rows, None)
     if target in _BY_ARGUMENTS and len(arguments) > 1:

@@ -198,5 +198,5 @@ def test_what_an_empty_tensor_holds_is_no_number_of_the_code():
 
     for call, reaches in ((empty_like, False), (mul, True)):
         recorder = modes.Recorder(__file__, is_asked=False)
-        recorder.meet(call, (torch.full((2,), 2.0, dtype=torch.float64),), {})
+        recorder.record_call(call, (torch.full((2,), 2.0, dtype=torch.float64),), {})
         assert (recorder.reach.get("float64", (0, 0))[1] > 1) is reaches

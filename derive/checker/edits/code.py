@@ -1,7 +1,7 @@
-"""Where code can be edited, what an edit of its text is, and how the edited code is run.
+"""Sites and edits of a text, and runs of the edited code.
 
-Only what runs inside of functions can be exchanged; the file itself is not run again. All of it is
-done where the code lives.
+Only code inside functions can be exchanged; the file itself is not run again. The exchange happens
+in the process that loaded the code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from derive.libraries import torch
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Another text for a stretch of the source."""
+    """A replacement of a stretch of the source."""
 
     start: int
     end: int
@@ -32,18 +32,18 @@ class Rewrite:
     words: str
     cost: float
     line: int = 0
-    tells: str = ""  # what it is about, which its words tell better than those of the formula
-    others: tuple[Rewrite, ...] = ()  # of the same kind, further on
+    tells: str = ""  # the subject, if it is clearer than that of the formula's edit
+    others: tuple[Rewrite, ...] = ()  # further edits of the same kind
 
     def apply(self, source: str) -> str:
-        """The source with it, in brackets wherever it might need them."""
+        """The edited source, with brackets wherever they may be needed."""
         for each in reversed((self, *self.others)):
             source = source[: each.start] + each.bracketed + source[each.end :]
         return source
 
     @property
     def bracketed(self) -> str:
-        """Its text in brackets, where it is an expression that can stand in them."""
+        """The text in brackets, if it is an expression that can need them."""
         try:
             node = ast.parse(self.text, mode="eval").body
         except SyntaxError:
@@ -52,15 +52,15 @@ class Rewrite:
         return self.text if isinstance(node, atoms) else f"({self.text})"
 
     def apply_tidily(self, source: str) -> str:
-        """The source with it, in no brackets that it does not need."""
+        """The edited source, without redundant brackets."""
         for each in reversed((self, *self.others)):
             rest, text = len(source) - each.end, each.bracketed
             source = source[: each.start] + text + source[each.end :]
-            meant = _dump(source)
+            meant = _dump_tree(source)
             start = each.start
             while start < len(source) - rest:
                 less = _leave_out_brackets(source, start) if source[start] == "(" else source
-                if less == source or _dump(less) != meant:
+                if less == source or _dump_tree(less) != meant:
                     start += 1
                 else:
                     source = less
@@ -68,14 +68,14 @@ class Rewrite:
 
 
 def _leave_out_brackets(source: str, start: int) -> str:
-    """A text without the bracket that opens there and the one that closes it."""
+    """A text without the bracket at a position and its closing bracket."""
     depths = accumulate((c in "([{") - (c in ")]}") for c in source[start:])
     end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
     return source[:start] + source[start + 1 : end] + source[end + 1 :]
 
 
-def _dump(source: str) -> str:
-    """What a text means to Python; nothing where it is no Python."""
+def _dump_tree(source: str) -> str:
+    """The syntax tree of a text as text; "" for invalid Python."""
     try:
         return ast.dump(ast.parse(source))
     except SyntaxError:
@@ -83,7 +83,7 @@ def _dump(source: str) -> str:
 
 
 def repeat_rewrites(rewrites: Sequence[Rewrite], more: float, source: str) -> Iterator[Rewrite]:
-    """The same slip mended wherever it was made, or in lines that read alike, at a higher cost."""
+    """Yield edits of several places at once: equal edits, and edits of lines equal up to names."""
     groups: dict[tuple[object, ...], list[Rewrite]] = {}
     for rewrite in rewrites:
         for key in ((rewrite.words,), _find_likeness(rewrite, source)):
@@ -103,7 +103,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def _find_likeness(rewrite: Rewrite, source: str) -> tuple[object, ...]:
-    """What edits have in common that are made alike in lines that differ in names alone."""
+    """A key that is equal for equal edits of lines that differ in names only."""
     begin = source.rfind("\n", 0, rewrite.start) + 1
     line = source[begin:].partition("\n")[0]
     numbers = _number_names(line)
@@ -113,7 +113,7 @@ def _find_likeness(rewrite: Rewrite, source: str) -> tuple[object, ...]:
 
 @lru_cache(maxsize=1 << 10)
 def _number_names(line: str) -> dict[str, str]:
-    """A number for each name of a line, in the order in which they stand there."""
+    """A number for each name of a line, in order of appearance."""
     return {name: f"<{n}>" for n, name in enumerate(dict.fromkeys(_NAME.findall(line)))}
 
 
@@ -121,7 +121,7 @@ _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
 
 
 class SourceText:
-    """A text, and where its nodes stand in it, in characters."""
+    """A text, and the positions of its nodes in characters."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -131,13 +131,13 @@ class SourceText:
 
     @cached_property
     def statements(self) -> list[Any]:
-        """The statements that may be edited, each before those inside of it."""
+        """The statements that may be edited, outer ones first."""
         found: list[Any] = []
 
         def descend(node: ast.AST) -> None:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.While):
-                    continue  # an edit might never end
+                    continue  # edited loops might not end
                 is_holder = isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))
                 if isinstance(child, ast.stmt) and not is_holder:
                     found.append(child)
@@ -165,7 +165,7 @@ class SourceText:
         return lines.union(*(span for span in spans if span & lines))
 
     def find_plain(self, lines: set[int], told: set[int]) -> set[int]:
-        """The lines where names that are read on some lines are given what is no tensor."""
+        """The lines that assign names read on some lines, and are not among lines with tensors."""
         nodes = (node for each in self.statements for node in ast.walk(each))
         names = (node for node in nodes if isinstance(node, ast.Name))
         read = {name.id for name in names if name.lineno in lines}
@@ -177,15 +177,17 @@ class SourceText:
         }
 
     def span(self, node: Any) -> tuple[int, int]:
-        """Where a node begins and ends."""
+        """The start and the end of a node."""
 
-        def find(line: int, column: int) -> int:
+        def find_offset(line: int, column: int) -> int:
             row = self._rows[line - 1] if line <= len(self._rows) else ""
             return self._starts[line - 1] + len(row.encode()[:column].decode())
 
-        return find(node.lineno, node.col_offset), find(node.end_lineno, node.end_col_offset)
+        return find_offset(node.lineno, node.col_offset), find_offset(
+            node.end_lineno, node.end_col_offset
+        )
 
-    def get(self, node: Any) -> str:
+    def text_of(self, node: Any) -> str:
         """The text of a node."""
         start, end = self.span(node)
         return self.text[start:end]
@@ -193,27 +195,27 @@ class SourceText:
 
 @dataclass(frozen=True)
 class Site:
-    """One expression of the code that ran."""
+    """An expression of the executed code."""
 
     source: SourceText
     node: ast.expr
-    parents: tuple[ast.AST, ...]  # the statement and what is inside of it, the nearest last
-    names: Mapping[str, Any]  # and their values when the line was reached
+    parents: tuple[ast.AST, ...]  # from the statement to the enclosing node
+    names: Mapping[str, Any]  # with their values at the first run of the line
     line: int
 
     @property
     def parent(self) -> ast.AST:
-        """What it is directly part of."""
+        """The enclosing node."""
         return self.parents[-1]
 
     @property
     def text(self) -> str:
-        """How it is written."""
-        return self.source.get(self.node)
+        """The source of the node."""
+        return self.source.text_of(self.node)
 
     @property
     def is_open(self) -> bool:
-        """Does it need no brackets, whatever it is: a whole value or an argument?"""
+        """Whether any expression can replace the node without brackets."""
         kinds = (
             *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.keyword),
             *(ast.GeneratorExp, ast.ListComp, ast.Tuple, ast.List),
@@ -223,16 +225,16 @@ class Site:
 
     @property
     def is_value(self) -> bool:
-        """Is it a value that is computed with: a whole one, an argument, an operand?"""
+        """Whether the node is a whole value, an argument or an operand."""
         if isinstance(self.parent, (ast.BinOp, ast.UnaryOp)):
             return True
-        if isinstance(self.parent, ast.Attribute):  # what a method is called on
+        if isinstance(self.parent, ast.Attribute):  # the receiver of a method call
             return len(self.parents) > 1 and isinstance(self.parents[-2], ast.Call)
         return self.is_open
 
     @property
     def is_place(self) -> bool:
-        """Is it a value that something may be put around, and no bare number or string?"""
+        """Whether the node is a value to which something can be applied, other than a literal."""
         node = self.node
         if not self.is_value or isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
             return False
@@ -242,7 +244,7 @@ class Site:
 
     @property
     def may_be_tensor(self) -> bool:
-        """Is it such a value that is not made of plain numbers alone?"""
+        """Whether the node is such a value, and not made of plain numbers only."""
         names = [n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)]
         is_tensor = any(hasattr(self.names.get(name), "shape") for name in names)
         is_call = not isinstance(self.node, (ast.Name, ast.BinOp, ast.Subscript))
@@ -259,12 +261,12 @@ class Site:
         return text[begin:a] + left + text[b:c] + right + text[d:end]
 
     def replace(self, text: str, words: str, cost: float) -> Rewrite:
-        """Another text in its place."""
+        """The replacement of the node by another text."""
         return Rewrite(*self.source.span(self.node), text, words, cost, self.line)
 
 
 def read_number(node: ast.expr | None) -> Any:
-    """The number that an expression is, its sign included; None for another."""
+    """The number of a literal with its sign; None for another expression."""
     match node:
         case ast.Constant(int() | float() as value) if is_number(value):
             return value
@@ -274,7 +276,7 @@ def read_number(node: ast.expr | None) -> Any:
 
 
 def find_name(call: ast.AST) -> str:
-    """The last name of what is called."""
+    """The last name of the called function; "" without a call."""
     match call:
         case ast.Call(ast.Attribute(attr=name) | ast.Name(id=name)):
             return name
@@ -284,7 +286,7 @@ def find_name(call: ast.AST) -> str:
 
 
 def find_receiver(call: ast.expr) -> ast.expr | None:
-    """The tensor that a call is of: what the method is called on, or the first argument."""
+    """The receiver of a method call, or the first argument of a function call."""
 
     def is_library(node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
@@ -300,7 +302,7 @@ def find_receiver(call: ast.expr) -> ast.expr | None:
 
 
 def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
-    """The sizes as the code can spell them: a name, else an axis of a tensor."""
+    """The sizes as the code can write them: a name, else an axis of a tensor."""
     met: set[int] = set()
     for name, value in site.names.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 1:
@@ -315,7 +317,7 @@ def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
 
 
 def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
-    """The expressions of the statements that ran, outer ones first."""
+    """The expressions of the executed statements, outer ones first."""
 
     def descend(
         node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
@@ -324,7 +326,7 @@ def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> It
         if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
             stored and not isinstance(node, ast.Tuple)
         ):
-            return  # what is assigned to stays, though names of a tuple may change places
+            return  # targets of assignments stay; elements of a tuple may be exchanged
         yield Site(source, node, parents, names, node.lineno)
         inner = (*parents, node)
         for child in ast.iter_child_nodes(node):
@@ -345,7 +347,7 @@ def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> It
 
 
 def is_like(one: Any, other: Any) -> bool:
-    """Could one value stand where the other does: numbers, modules or tensors of a kind?"""
+    """Whether one value can replace another: numbers, modules or tensors of a kind."""
     if hasattr(one, "dtype") and hasattr(other, "dtype"):
         kinds = [(e.is_floating_point(), str(e.dtype) == "torch.bool") for e in (one, other)]
         return kinds[0] == kinds[1]
@@ -353,17 +355,17 @@ def is_like(one: Any, other: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Is it a plain number?"""
+    """Whether a value is a plain number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 Found = TypeVar("Found")
-Names = Mapping[str, Any]  # tensors without their values, numbers, and members of modules by name
-Lines = dict[int, Names]  # the lines that ran, and what has a name there
+Names = Mapping[str, Any]  # numbers, tensors without values, members of modules by name
+Lines = dict[int, Names]  # the executed lines with the names at each
 
 
 class Texts:
-    """The functions of a file, which are given the code of edited texts."""
+    """The functions of a file, whose code can be exchanged for that of an edited text."""
 
     def __init__(self, code: load.Code) -> None:
         found = _find_functions(code.target, set())
@@ -371,8 +373,8 @@ class Texts:
         self.functions = [each for each in found if each.__code__.co_filename == code.path]
         self.before = [each.__code__ for each in self.functions]
 
-    def put(self, edited: str, line: int) -> None:
-        """Let the functions around a line run as a text says, and all others as they did."""
+    def put_code(self, edited: str, line: int) -> None:
+        """Give the functions around a line the code of an edited text, and others their own."""
         code = self.code
         if code.script is not None:
             made = load.compile_script(code, edited)
@@ -392,21 +394,21 @@ class Texts:
         for function, before in zip(self.functions, self.before, strict=True):
             function.__code__ = new.get((before.co_qualname, before.co_firstlineno), before)
 
-    def undo(self) -> None:
-        """Let all functions run as they did."""
+    def restore_code(self) -> None:
+        """Restore the original code of all functions."""
         for function, before in zip(self.functions, self.before, strict=True):
             function.__code__ = before
 
 
 @processes.where_it_lives
 def put_text(code: load.Code, edited: str, line: int) -> None:
-    """Let functions run as a text says that is edited around a line of the code's."""
-    Texts(code).put(edited, line)
+    """Give the functions around a line the code of an edited text."""
+    Texts(code).put_code(edited, line)
 
 
 @contextmanager
 def exchange(code: load.Code, edited: str, line: int) -> Iterator[None]:
-    """In here the code runs as a text says that is edited around a line."""
+    """Run the code with a text edited around a line, within the context."""
     put_text(code, edited, line)
     try:
         yield
@@ -416,7 +418,7 @@ def exchange(code: load.Code, edited: str, line: int) -> Iterator[None]:
 
 @processes.where_it_lives
 def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) -> tuple[int, ...]:
-    """The numbers of the edits with which a program gives the results of a trial."""
+    """The numbers of the edits with which the program gives the results of a trial."""
     passed = _run_edited(program, rewrites, trial, lambda run: are_close(run(), trial.results))
     return tuple(number for number, is_right in enumerate(passed) if is_right)
 
@@ -425,35 +427,35 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
 def find_prints(
     program: Program, rewrites: Sequence[Rewrite], trial: Example
 ) -> tuple[tuple[Print, ...], ...]:
-    """The fingerprints of what a program computes on its way, with each of the edits."""
+    """The fingerprints of the values that the program computes, for each edit."""
 
-    def look(run: Callable[[], Any]) -> tuple[Print, ...]:
+    def collect_prints(run: Callable[[], Any]) -> tuple[Print, ...]:
         trace = record(run, program.code.path)
         found = () if trace.error else (find_print(event.value) for event in trace.events)
         return tuple(each for each in found if each is not None)
 
-    return tuple(each or () for each in _run_edited(program, rewrites, trial, look))
+    return tuple(each or () for each in _run_edited(program, rewrites, trial, collect_prints))
 
 
 def _run_edited(
     program: Program,
     rewrites: Sequence[Rewrite],
     trial: Example,
-    look: Callable[[Callable[[], Any]], Found],
+    observe: Callable[[Callable[[], Any]], Found],
 ) -> Iterator[Found | None]:
-    """What is seen of the runs of a program with each of the edits; None where it cannot run."""
-    code, texts, how = program.code, Texts(program.code), runs.How()
-    with suppress(Exception):  # where it asks for no shorter float, none has to be made longer
+    """Yield the observation of a run with each edit; None if it cannot run."""
+    code, texts, how = program.code, Texts(program.code), runs.RunOptions()
+    with suppress(Exception):  # without requests for shorter floats, no mode has to replace them
         if not program.run(trial.values, trial.sizes).shorter:
-            how = runs.How(double=False, asked=True)
+            how = runs.RunOptions(double=False, asked=True)
     with runs.prepare(how):
         constructor = program.find_given(trial.values, trial.sizes).constructor
-        target, making = code.target, set[int]()  # lines of how a module is made, which is so once
+        target, making = (code.target, set[int]())  # the lines of the constructor
         if processes.find_kind(target) == "class":
             made = partial(runs.make_module, code.target, constructor)
             making, target = {*watch(code.path, made)[0]}, made()
 
-        def run(rewrite: Rewrite) -> tuple[Any, ...]:
+        def run_edited(rewrite: Rewrite) -> tuple[Any, ...]:
             given = program.find_own(trial.values, trial.sizes)
             is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
             of = code.target if is_made_again else target
@@ -462,16 +464,16 @@ def _run_edited(
 
         for rewrite in rewrites:
             try:
-                texts.put(rewrite.apply(code.source), rewrite.line)
-                yield look(partial(run, rewrite))
+                texts.put_code(rewrite.apply(code.source), rewrite.line)
+                yield observe(partial(run_edited, rewrite))
             except (Exception, SystemExit, KeyboardInterrupt):  # whatever edited code raises
                 yield None
             finally:
-                texts.undo()
+                texts.restore_code()
 
 
 def find_block(source: str, line: int) -> tuple[int, int]:
-    """The first and the last line of the statement at the outermost level that has a line."""
+    """The first and the last line of the top-level statement around a line."""
     for first, last in load.find_blocks(source):
         if first <= line <= last:
             return first, last
@@ -479,14 +481,14 @@ def find_block(source: str, line: int) -> tuple[int, int]:
 
 
 def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
-    """The functions that a value is, wraps, closes over, has as methods, or sees by name."""
+    """The functions that a value wraps, closes over, has as methods, or reads as globals."""
     if value in seen:
         return
     seen.add(value)
     inner: list[Any] = []
     if isinstance(value, FunctionType):
         yield value
-        is_torchs = (value.__module__ or "").startswith("torch")  # which sees all of torch
+        is_torchs = (value.__module__ or "").startswith("torch")  # its globals are all of torch
         seen_by_name = [] if is_torchs else value.__globals__.values()
         inner = [getattr(value, "__wrapped__", None), *seen_by_name]
         for cell in value.__closure__ or ():
@@ -509,17 +511,17 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
 
 @processes.where_it_lives
 def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
-    """The lines that one run of a program goes through, and those that it runs more than once."""
+    """The lines that one run of a program executes, and those that it repeats."""
     return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))
 
 
 def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
-    """The lines of a file that run, with what has a name there, and those that run repeatedly."""
+    """The executed lines of a file with the values of names, and the repeated lines."""
     lines: Lines = {}
     repeated: set[int] = set()
     seen: set[tuple[int, CodeType]] = set()
 
-    def note(frame: Any, event: str) -> None:
+    def note_line(frame: Any, event: str) -> None:
         place = (frame.f_lineno, frame.f_code)
         if event == "line" and place in seen:
             repeated.add(frame.f_lineno)
@@ -527,13 +529,13 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
             seen.add(place)
             found = ((name, _describe(value)) for name, value in frame.f_locals.items())
             names = {name: each for name, each in found if each is not None}
-            for name in frame.f_code.co_names:  # numbers of the file, which functions share
+            for name in frame.f_code.co_names:  # constants of the file
                 number = frame.f_globals.get(name)
                 if is_number(number):
                     names.setdefault(name, number)
             lines[frame.f_lineno] = {**lines.get(frame.f_lineno, {}), **names}
 
-    with runs.trace_lines(path, note), suppress(Exception):  # what ran before it stopped is of use
+    with runs.trace_lines(path, note_line), suppress(Exception):  # the lines before a failure count
         run()
     return lines, tuple(sorted(repeated))
 

@@ -1,13 +1,12 @@
-"""The operators of edits at one place of the code.
+"""Operators of edits at one site of the code.
 
 exchange    another number, name, operator, function, keyword, slice; two parts for each other
 leave out   an operand, a function, a keyword, an axis
 move        an operand out of a function, into it, to one term alone
 insert      a factor, a term, a function, a keyword; an order of the axes
 
-What is put in comes from the code around it and from the formula: its numbers, its functions, the
-sizes as the code can spell them. The costs follow the rule by which edits of the formula are
-ranked.
+Inserted parts come from the surrounding code and from the formula: its numbers, its functions, its
+sizes as the code can write them. Costs follow the rule in `sites`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
 from derive.libraries import torch
 
-INSERTED = SEVERAL  # what is put in stands nowhere there
+INSERTED = SEVERAL  # the inserted part is new to the code
 
-# Functions that are taken for one another, but for the activations, which their rows tell; the
-# formula's own are tried in place of all that are of one entry, and of the first two lines.
+# Functions that are mistaken for one another; their rows name the activations. The formula's own
+# functions are tried for all functions of one argument, and for those of the first two rows.
 _ALIKE = (
     "softmax log_softmax sigmoid",
     "mean sum amax amin logsumexp prod",
@@ -50,7 +49,7 @@ _ALIKE = (
     "softmin softmax",
 )
 _UNWRITTEN = {"tril", "triu", "any", "all"}  # the notation has no such functions
-# Functions that reduce along an axis or, where none is told, all; whose whole number is an axis.
+# functions that reduce along an axis, or along all axes by default
 _REDUCE = (
     *("mean", "sum", "amax", "amin", "logsumexp", "prod", "var", "std", "norm", "max", "min"),
     *("argmax", "argmin", "any", "all"),
@@ -59,7 +58,7 @@ _AXES = (
     *(*_REDUCE, "softmax", "log_softmax", "softmin", "cumsum", "cumprod", "unsqueeze", "squeeze"),
     *("gather", "select", "cat", "stack", "chunk", "size"),
 )
-# The signs between two operands, and those that are taken for each.
+# the operators between two operands, and the operators that are tried for each
 _SIGNS = {
     **{"+": "- * /", "-": "+ * /", "*": "/ + -", "/": "* - +", "//": "%", "%": "//", "@": ""},
     **{"&": "|", "|": "&", "<": "<= > >=", "<=": "< >= >", ">": ">= < <=", ">=": "> <= <"},
@@ -76,7 +75,7 @@ _FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like", "fill_",
 _ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
 _ALONG = {"softmax", "log_softmax", "logsumexp", "sum", "mean", "max", "min", "cumsum"}
-# What functions may be told that say no number; of numbers torch's signatures tell.
+# keyword arguments that are not numbers; the signatures of torch have the numbers
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "var": ("correction=0", "correction=1"),
     "std": ("correction=0", "correction=1"),
@@ -93,7 +92,7 @@ _KEYWORDS |= {  # approximations
 
 @dataclass(frozen=True)
 class Stock:
-    """What the formula has to put in."""
+    """The functions, numbers and sizes of the formula."""
 
     functions: tuple[str, ...]
     numbers: tuple[Fraction, ...]
@@ -129,12 +128,12 @@ class Stock:
 
 
 def show_number(number: Fraction) -> str:
-    """A number as code has it."""
+    """The number in Python."""
     return str(number) if number.denominator == 1 else repr(float(number))
 
 
 def spell_free(name: str) -> str:
-    """A function of torch's as the code can call it."""
+    """The full name of a function of torch."""
     name = {"max": "amax", "min": "amin"}.get(name, name)
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
 
@@ -144,7 +143,7 @@ def _show_op(op: ast.operator | ast.cmpop) -> str:
 
 
 def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """Another number: of the formula, another axis, one more or less, the contrary; a name."""
+    """Another number or name: of the formula, the next ones, the negative, another axis."""
     old, call = code.read_number(site.node), site.parent
     if old is None or isinstance(call, ast.UnaryOp):
         return
@@ -153,7 +152,7 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     if isinstance(call, ast.keyword):
         is_axis = call.arg in {"dim", "axis", "dim0", "dim1", "dims", "diagonal"}
 
-    def say(new: str) -> str:
+    def describe_change(new: str) -> str:
         if is_axis and outer in _AXES:
             return f"{outer.upper()} over axis {new}, not {old!r}"
         return f"the constant {new}, not {old!r}{outer and f', in {outer}'}"
@@ -168,7 +167,7 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         yield site.replace(filled, f"FILL with {filled}, not {site.text}", EXCHANGED + 0.1)
     if is_axis and isinstance(call, (ast.keyword, ast.Call)):
         for axes in ("(0, 1)", "(1, 2)", "(2, 3)", "(-2, -1)", "(0, 2)", "(1, 3)"):
-            yield site.replace(axes, say(axes), SEVERAL)
+            yield site.replace(axes, describe_change(axes), SEVERAL)
     near: list[tuple[Any, float]] = [(old + 1, 0.2), (old - 1, 0.2)] if isinstance(old, int) else []
     near += [(n, 0.0 if is_axis else 0.6) for n in (-1, -2, -3, -4, 0, 1, 2, 3, 4) if near]
     near += [(int(n) if n.denominator == 1 else float(n), 0.1) for n in stock.numbers]
@@ -180,13 +179,15 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     beside = {old, *map(code.read_number, getattr(call, "args", ()))}
     beside.add(idle.get(type(getattr(call, "op", None))))
     for number, extra in tries.items():
-        if number not in beside:  # axes are counted from the same end
+        if number not in beside:  # axes are mostly counted from the same end
             other_end = 0.02 * (is_axis and (number < 0) != (old < 0))
-            yield site.replace(repr(number), say(repr(number)), EXCHANGED + extra + other_end)
+            yield site.replace(
+                repr(number), describe_change(repr(number)), EXCHANGED + extra + other_end
+            )
 
 
 def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """Another name of a like value."""
+    """Another name whose value is of the same kind."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
             others, prefix = site.names, ""
@@ -208,7 +209,7 @@ def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     """Two arguments, elements, operands or names in each other's place."""
-    get, node = site.source.get, site.node
+    get, node = site.source.text_of, site.node
     parts: Sequence[ast.expr] = ()
     match node:
         case ast.Call(args=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
@@ -239,7 +240,7 @@ def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 def _find_operands(node: ast.expr) -> Iterator[ast.expr]:
-    """What is multiplied in a sum of products, and what is a term by itself."""
+    """The factors of the products in a sum, and its single terms."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
         for side in (node.left, node.right):
             inner = isinstance(side, ast.BinOp) and (
@@ -260,7 +261,7 @@ def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     old = _show_op(op)
     gap = site.source.span(left)[1], site.source.span(right)[0]
     begin, end = site.source.span(site.node)
-    one, two, text = site.source.get(left), site.source.get(right), site.source.text
+    one, two, text = site.source.text_of(left), site.source.text_of(right), site.source.text
     for new in _SIGNS.get(old, "").split():
         words = f"{new}, not {old}, between {one} and {two}"
         whole, cost = f"({one}) {new} ({two})", SEVERAL
@@ -271,8 +272,8 @@ def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 def exchange_bounds(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """A number added that should be the least value, and the reverse."""
-    get = site.source.get
+    """An addition instead of a clamp, and a clamp instead of an addition."""
+    get = site.source.text_of
 
     def is_number(node: ast.expr) -> bool:
         named = isinstance(node, ast.Name) and code.is_number(site.names.get(node.id))
@@ -295,7 +296,7 @@ def exchange_bounds(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """Another function of the same arguments, or of the first alone."""
+    """Another function of the same arguments, or of the first one only."""
     if not isinstance(site.node, ast.Call):
         return
     old, groups = code.find_name(site.node), [each.split() for each in _ALIKE]
@@ -308,7 +309,7 @@ def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     known = old in FUNCTIONS or old in {*groups[0], *groups[1]}
     plain = {_NAMES.get(name, name) for name in stock.functions}
     end, inside = site.source.span(site.node.func)[1], site.source.span(site.node)[1]
-    owner = site.source.get(site.node.func).removesuffix(old)
+    owner = site.source.text_of(site.node.func).removesuffix(old)
     given = code.find_receiver(site.node)
     for name in dict.fromkeys((*alike, *activations, *(stock.functions if known else ()))):
         if name == old:
@@ -317,12 +318,12 @@ def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         words = f"{name}, not {old}"
         yield site.replace(owner + name + site.source.text[end:inside], words, cost)
         for axis in ("", ", dim=-1", ", dim=-2", ", dim=0", ", dim=1") if given else ():
-            inner = site.source.get(given)
+            inner = site.source.text_of(given)
             yield site.replace(f"{spell_free(name)}({inner}{axis})", words, cost + 0.1)
 
 
 def exchange_keywords(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """The contrary truth value; a keyword that has another default."""
+    """The negated truth value; a keyword with another value than its default."""
     match site.node:
         case ast.Constant(value=bool() as value):
             word = f"{site.parent.arg}=" if isinstance(site.parent, ast.keyword) else ""
@@ -404,7 +405,7 @@ def exchange_indices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """The other end of a slice; one place before or behind; another block of its length."""
+    """The other end of a slice, a slice shifted by one, or another block of its length."""
     if not isinstance(site.node, ast.Subscript):
         return
     whole = site.node.slice
@@ -414,24 +415,24 @@ def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     for at, each in enumerate(parts):
         if not isinstance(each, ast.Slice) or each.step is not None:
             continue
-        old, (start, end) = site.source.get(each), site.source.span(each)
+        old, (start, end) = site.source.text_of(each), site.source.span(each)
         for beside in parts if (each.lower, each.upper) == (None, None) else ():
             kind = str(getattr(site.names.get(getattr(beside, "id", "")), "dtype", ""))
-            if kind.startswith("torch.int"):  # each row its own entry, and not all of them
-                new = f"torch.arange(len({site.source.get(beside)}))"
+            if kind.startswith("torch.int"):  # one entry of each row, instead of all of them
+                new = f"torch.arange(len({site.source.text_of(beside)}))"
                 text = site.text[: start - begin] + new + site.text[end - begin :]
                 yield site.replace(text, f"READ [{new}], not [{old}]", EXCHANGED + 0.1)
         from_end = any(isinstance(p, ast.Constant) and p.value is ... for p in parts[:at])
         shape = getattr(owner, "shape", ())
         axis = at - len(parts) if from_end else at
         extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
-        for new, extra in _find_slices(site, each, old, extent):
+        for new, extra in _list_slices(site, each, old, extent):
             if new != old:
                 text = site.text[: start - begin] + new + site.text[end - begin :]
                 yield site.replace(text, f"READ [{new}], not [{old}]", LACKING + extra)
 
 
-def _find_slices(
+def _list_slices(
     site: code.Site, part: ast.Slice, old: str, extent: int
 ) -> Iterator[tuple[str, float]]:
     """Other slices of an axis of this extent, and how much less likely each is."""
@@ -457,8 +458,8 @@ def _find_slices(
 
 
 def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """A call without its function, an operation without an operand, no keyword."""
-    get = site.source.get
+    """A call without its function or a keyword, an operation without an operand."""
+    get = site.source.text_of
     match site.node:
         case ast.Call(keywords=keywords):
             given, name = code.find_receiver(site.node), code.find_name(site.node)
@@ -492,8 +493,8 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 
 def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """(a + b) / c as a / c + b or a + b / c, f(a + b) as f(a) + b or a + f(b); and back."""
-    get, text = site.source.get, site.source.text
+    """(a + b) / c as a / c + b or a + b / c, f(a + b) as f(a) + b or a + f(b); and the reverse."""
+    get, text = site.source.text_of, site.source.text
     match site.node:
         case ast.BinOp(left, op, right) if outer := _show_op(op):
             for part, rest, is_before in ((left, right, False), (right, left, True)):
@@ -522,12 +523,17 @@ def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 def _move_into(
     site: code.Site, part: ast.expr, rest: ast.expr, is_before: bool
 ) -> Iterator[code.Rewrite]:
-    """An operand moved into the part beside it: to one side of an operation, into a function."""
+    """An operand moved into the other operand: to one side of an operation, or into a function."""
     assert isinstance(site.node, ast.BinOp)
-    get, text, outer, by = site.source.get, site.source.text, site.node.op, site.source.get(rest)
+    get, text, outer, by = (
+        site.source.text_of,
+        site.source.text,
+        site.node.op,
+        site.source.text_of(rest),
+    )
     sign, is_scale = _show_op(outer), isinstance(outer, (ast.Mult, ast.Div))
 
-    def put(inner: str) -> str:
+    def apply_operand(inner: str) -> str:
         return f"(({by}) {sign} ({inner}))" if is_before else f"(({inner}) {sign} ({by}))"
 
     given = code.find_receiver(part)
@@ -536,8 +542,8 @@ def _move_into(
         is_sum = isinstance(part.op, (ast.Add, ast.Sub))
         cost = MISPLACED if is_sum and is_scale else MISPLACED + 0.1
         words = f"{sign} {by} concerns {{}} alone"
-        yield site.replace(f"{put(a)} {inner} ({b})", words.format(a), cost)
-        yield site.replace(f"({a}) {inner} {put(b)}", words.format(b), cost)
+        yield site.replace(f"{apply_operand(a)} {inner} ({b})", words.format(a), cost)
+        yield site.replace(f"({a}) {inner} {apply_operand(b)}", words.format(b), cost)
     elif given is not None and isinstance(part, ast.Call):
         (start, end), (begin, stop) = site.source.span(given), site.source.span(part)
         name = code.find_name(part)
@@ -545,11 +551,13 @@ def _move_into(
         if is_scale:
             factor = f"{'1/' * (sign == '/')}{by}"
             words = f"SCALE the argument of {name} by {factor}, not its value"
-        yield site.replace(text[begin:start] + put(get(given)) + text[end:stop], words, MISPLACED)
+        yield site.replace(
+            text[begin:start] + apply_operand(get(given)) + text[end:stop], words, MISPLACED
+        )
 
 
 def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """A factor or divisor: a size or its root, a number, a name; the contrary sign; a power."""
+    """A factor or divisor: a size or its root, a number, a name; the negative; a power."""
     if not site.is_place:
         return
     bare, text = site.text, f"({site.text})"
@@ -559,7 +567,7 @@ def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     yield site.replace(f"{text} ** 0.5", f"ROOT of {bare}", LACKING + 0.3)
     yield site.replace(f"1 / {text}", f"INVERT {bare}", INSERTED + 0.3)
     yield site.replace(f"1 - {text}", f"1 - {bare}, not {bare}", INSERTED + 0.3)
-    scaled: list[tuple[str, str, float]] = []  # what it is, by what, how much less likely
+    scaled: list[tuple[str, str, float]] = []  # expression, factor, extra cost
     for size, extent in code.find_spelt_sizes(site):
         extra = 0.0 if extent in stock.sizes.values() else 0.3
         scaled += [
@@ -580,7 +588,7 @@ def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
 
 def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """A tensor or a number added, taken away, multiplied by or divided by."""
+    """A tensor or a number added, subtracted, multiplied or divided by."""
     if not site.is_place:
         return
     bare, text = site.text, f"({site.text})"
@@ -612,7 +620,7 @@ def insert_terms(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
 
 def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """A function of the formula around a value, or one that stands unused; its contrary."""
+    """A function of the formula applied to a value, or an unused module; the negation of a mask."""
     if not site.may_be_tensor:
         return
     bare = site.text
@@ -651,8 +659,8 @@ OPERATORS = (
         insert_factors,
         insert_terms,
         insert_functions,
-        code_orders.turn,
+        code_orders.reorder_axes,
     ),
     *(exchange_indices, exchange_keywords, exchange_slices),
-    *(code_orders.interleave, code_orders.exchange_statements),
+    *(code_orders.interleave_tensors, code_orders.exchange_statements),
 )

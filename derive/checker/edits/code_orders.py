@@ -1,4 +1,4 @@
-"""Edits of a text that put things in another order: axes, ends of a sequence, parts, statements."""
+"""Edits that reorder parts of a text: axes, ends of a sequence, joined tensors, statements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from derive.checker.edits import code
 from derive.checker.edits.sites import LACKING, SEVERAL
 
 
-def turn(site: code.Site, _: object) -> Iterator[code.Rewrite]:
-    """Axes exchanged, after a view of exchanged lengths too; a sequence or an axis from its end."""
-    text, get = f"({site.text})", site.source.get
+def reorder_axes(site: code.Site, _: object) -> Iterator[code.Rewrite]:
+    """Axes exchanged, also after a view with exchanged lengths; a sequence or an axis reversed."""
+    text, get = f"({site.text})", site.source.text_of
     is_tensor = site.may_be_tensor
     match site.node:
         case ast.Call(func=ast.Name(id="range")) if code.find_name(site.parent) != "reversed":
@@ -47,7 +47,7 @@ def turn(site: code.Site, _: object) -> Iterator[code.Rewrite]:
         for at, to in permutations(range(len(axes)), 2):
             rest = [axis for axis in axes if axis != axes[at]]
             order = ", ".join(map(str, (*rest[:to], axes[at], *rest[to:])))
-            if abs(at - to) > 1:  # neighbours are exchanged as any two parts are
+            if abs(at - to) > 1:  # neighbours are exchanged by `exchange_parts`
                 words = f"PERMUTE by {order}, not {', '.join(map(str, axes))}"
                 yield site.replace(f"{get(given)}.permute({order})", words, SEVERAL)
     if code.find_name(site.node) == "repeat" and given is not None:
@@ -57,8 +57,8 @@ def turn(site: code.Site, _: object) -> Iterator[code.Rewrite]:
                 yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", LACKING)
 
 
-def interleave(site: code.Site, _: object) -> Iterator[code.Rewrite]:
-    """Tensors joined entry by entry, not one behind the other."""
+def interleave_tensors(site: code.Site, _: object) -> Iterator[code.Rewrite]:
+    """Tensors interleaved instead of concatenated."""
     match site.node:
         case ast.Call(ast.Attribute(library), [parts, *axes], words) if code.find_name(
             site.node
@@ -67,13 +67,13 @@ def interleave(site: code.Site, _: object) -> Iterator[code.Rewrite]:
             axis = code.read_number(told[0]) if told else 0
             if isinstance(axis, int):
                 at, first = (axis, axis - 1) if axis < 0 else (axis + 1, axis)
-                made = f"{site.source.get(library)}.stack({site.source.get(parts)}, {at})"
+                made = f"{site.source.text_of(library)}.stack({site.source.text_of(parts)}, {at})"
                 spelt = f"{made}.flatten({first}, {first + 1})"
                 yield site.replace(spelt, "INTERLEAVE, not one behind the other", LACKING)
 
 
 def exchange_statements(site: code.Site, _: object) -> Iterator[code.Rewrite]:
-    """What is made on a line made after the next one, where one of them reads the other's."""
+    """Two consecutive statements exchanged, of which one reads a name that the other assigns."""
     one, source = site.parents[0], site.source
     kinds = (ast.Assign, ast.AugAssign)
     if site.parent is not one or not isinstance(one, kinds):

@@ -1,11 +1,11 @@
-"""The nearest edit, of the formula so that it gives what the code gives, or of the code's text.
+"""Search for the edit that makes the formula equal to the code, or the code equal to the formula.
 
-An edit counts only if its results are right on every sample. The cheapest are tried first: how
-common the slip is, and how near its line is to where the values first part from the formula. A
-line of the code that has no meaning with an edit makes it dearer. What an edit of the formula
-leaves alone is not evaluated again: nodes are interned, so that a node which reads no changed
-tensor has the value it had. Edits of the text are tried many at once, on one sample; of those
-that are right on all and cost about the same, the one is taken whose lines fit the formula best.
+An edit counts only if its results are right on every sample. The cheapest edits are tried first.
+The cost of an edit is that of the slip, plus the distance of its line from the first wrong value.
+Each line of the code that equals no part of the edited formula adds to the cost. Nodes are
+interned, so a node that reads no changed tensor keeps its value. Edits of the text are tried in
+batches on one sample. Among right edits of about the same cost, the one wins whose lines equal the
+most parts of the formula.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from derive.ir import nodes as ir
 from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator, Grid
 
-NODES = 20  # that are evaluated in about a millisecond
-LARGE = 20_000  # elements, whose arithmetic takes as long as all else of an evaluation
+NODES = 20  # nodes that are evaluated in about a millisecond
+LARGE = 20_000  # elements whose arithmetic takes as long as the rest of an evaluation
 
 
 class BaseEvaluator(Evaluator):
-    """An evaluator of the formula itself; what it has found is there for others."""
+    """An evaluator of the formula itself, which keeps the values of its nodes."""
 
     def __init__(
         self, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
@@ -46,22 +46,22 @@ class BaseEvaluator(Evaluator):
             self.define(equation)
 
     def evaluate_node(self, expr: ir.Expr) -> Grid:
-        """The value of a node, kept."""
+        """The value of a node, kept for evaluators of edited formulas."""
         grid = self.found[expr] = super().evaluate_node(expr)
         return grid
 
 
 class EditEvaluator(Evaluator):
-    """An evaluator of an edited formula: `changed` are the tensors that have other values now."""
+    """An evaluator of an edited formula; `changed` names the tensors with new values."""
 
     def __init__(self, base: BaseEvaluator, system: ir.System) -> None:
         super().__init__(base.values, base.sizes, system.empty_row)
         self._base = base
         self.changed: set[str] = set()
-        self.count = 0  # of the nodes that are evaluated
+        self.count = 0  # evaluated nodes
 
     def evaluate_node(self, expr: ir.Expr) -> Grid:
-        """The value of a node: what it was, if nothing changed in it."""
+        """The value of a node, reused if it reads no changed tensor."""
         known = self._base.found.get(expr)
         if known is not None and not find_names(expr) & self.changed:
             return known
@@ -69,7 +69,7 @@ class EditEvaluator(Evaluator):
         return super().evaluate_node(expr)
 
     def extent(self, extent: ir.Expr) -> int:
-        """The number that an extent is, as the base has kept it."""
+        """The number of an extent, from the base evaluator."""
         return self._base.extent(extent)
 
 
@@ -81,11 +81,11 @@ def find_names(expr: ir.Expr) -> frozenset[str]:
 
 
 class Judge:
-    """The formula, and what the code gave for some samples of its inputs."""
+    """The formula, and the code's results for some samples of its inputs."""
 
     def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
-        self.steps = 0  # of evaluations: as many milliseconds, about
+        self.steps = 0  # cost of the evaluations, about a millisecond each
 
     @cached_property
     def bases(self) -> tuple[BaseEvaluator, ...]:
@@ -93,7 +93,7 @@ class Judge:
         return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
 
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
-        """The values of an edited formula."""
+        """The evaluator of an edited formula at a sample."""
         found = EditEvaluator(self.bases[sample], edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Judge:
         return found
 
     def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
-        """Does the edited formula give the code's results for one sample?"""
+        """Whether the edited formula reproduces the code's results for one sample."""
         try:
             found = self.evaluate(edited, sample)
             results = [found.values[tensor.name] for tensor in edited.results]
@@ -127,28 +127,25 @@ class Judge:
             return False
 
 
-_UNEXPLAINED = 0.25  # what a line without a meaning costs an edit
+_UNEXPLAINED = 0.25  # cost of each line of the code that equals no part of the edited formula
 _MOST_HITS = 12
 
 
 @dataclass
 class EditSearch:
-    """One search: judged by what, over which equations, until the judge has taken so many steps.
-
-    It can be gone on with from where it stopped.
-    """
+    """A search for an edit of the formula, which stops at a number of steps and can be resumed."""
 
     judge: Judge
-    weigh: Callable[[ir.System], float]  # how much of the code an edited formula leaves unexplained
+    weigh: Callable[[ir.System], float]  # unexplained share of the code
     confirm: Callable[[ir.System], bool]
-    groups: Sequence[Sequence[int]]  # of the equations, the likeliest first
+    groups: Sequence[Sequence[int]]  # numbers of equations, the likeliest first
     formula: sites.SizedFormula
-    may_be: Callable[[ir.System], bool]  # can code compute the edited formula of what it is given
+    may_be: Callable[[ir.System], bool]  # whether code can compute the formula
     most: int = 0
 
     @cached_property
     def _changes(self) -> Iterator[tuple[int, sites.Change]]:
-        """All changes, each with the number of its group of equations; cheap ones first."""
+        """All changes, cheap ones first, each with the number of its group of equations."""
         for at, group in enumerate(self.groups):
             seen: set[tuple[ir.Equation, ...] | ir.System] = {self.judge.system.equations}
             for change in sorted(self._find_changes(group), key=lambda change: change.cost):
@@ -162,13 +159,13 @@ class EditSearch:
     def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
         for operator in operators.OPERATORS:
             for site in (site for number in group for site in self.formula.sites[number]):
-                with suppress(*ERRORS):  # what an operator cannot be applied to, it leaves alone
+                with suppress(*ERRORS):  # operators pass over sites to which they cannot be applied
                     for change in operator.find(site):
                         cost = operator.cost + change.cost
                         yield replace(change, cost=cost, about=operator.about)
 
     def find(self) -> sites.Change | None:
-        """The best single change, in the first group that has one, with what it costs in all."""
+        """The cheapest right change, in the first group that has one, with its total cost."""
         best: sites.Change | None = None
         hits = found_at = 0
         while self.judge.steps <= self.most and hits < _MOST_HITS:
@@ -186,25 +183,25 @@ class EditSearch:
         return best
 
 
-MOST_COST = 2.5  # of an edit that is more than chance
-_BATCH = 96  # edits that one request tries
-_BRANCH = 1.0  # what it costs an edit that another branch is taken: it may hide what is wrong
-_AGAIN = 0.15  # what it costs an edit to be made in all places alike
-_LIKE = 0.2  # by how much the costs of edits differ that are as likely
-_MOST_RIGHT = 6  # edits of which the best is taken
-_MOST_AFTER = 3  # requests that are made after the first that had one
+MOST_COST = 2.5  # cost up to which an edit is more than chance
+_BATCH = 96  # edits per request
+_BRANCH = 1.0  # cost of an edit of a condition: it may only avoid the fault
+_AGAIN = 0.15  # cost of the repetition of an edit at other lines
+_LIKE = 0.2  # difference of costs within which edits are equally likely
+_MOST_RIGHT = 6  # right edits that are compared
+_MOST_AFTER = 3  # requests after the first one with a right edit
 
 
 @dataclass
 class Budget:
-    """How much may still be tried; a step takes about a millisecond."""
+    """The steps that are left, about a millisecond each."""
 
     left: int
-    edits: int = 0  # of the code, that were tried
+    edits: int = 0  # tried edits of the code
 
     @contextmanager
-    def part(self, part: float) -> Iterator[Budget]:
-        """A part of what is left; what is left of it in the end, and what it has tried, is ours."""
+    def split(self, part: float) -> Iterator[Budget]:
+        """A budget with a fraction of the steps; its unused steps return at the end."""
         own = Budget(int(self.left * part))
         self.left -= own.left
         yield own
@@ -217,38 +214,38 @@ class Correction:
     """An edit of the text that makes the code right."""
 
     rewrite: code.Rewrite
-    source: str  # all of it, corrected
+    source: str  # the whole corrected text
 
     def find_changed_lines(self, before: str) -> tuple[tuple[int, str], ...]:
-        """The lines that read otherwise than before, with their numbers."""
+        """The changed lines with their numbers."""
         pairs = zip(before.splitlines(), self.source.splitlines(), strict=False)
         return tuple((n, new) for n, (old, new) in enumerate(pairs, 1) if old != new)
 
 
 @dataclass
-class Mender:
-    """One search for corrections: the code, what its runs should give, and what a run costs."""
+class CorrectionSearch:
+    """A search for corrections of the code, with trials and the cost of a run."""
 
     program: Program
     stock: Stock
-    trials: Sequence[Example]  # inputs, and what the formula gives for them
-    confirm: Callable[[str], bool]  # is a text right beyond the trials
-    count_parts: Callable[[], tuple[int, int]]  # of the formula, that the lines are as they are now
-    weight: int  # steps that one run takes
-    tell: Callable[[str], None]  # which edits are tried
+    trials: Sequence[Example]  # inputs, and the formula's results for them
+    confirm: Callable[[str], bool]  # whether a text is right beyond the trials
+    count_parts: Callable[[], tuple[int, int]]  # parts of the formula that the lines equal
+    weight: int  # steps per run
+    tell: Callable[[str], None]  # receives the progress in words
 
     @cached_property
     def source(self) -> code.SourceText:
-        """The text as it is."""
+        """The original text."""
         return code.SourceText(self.program.code.source)
 
     @cached_property
     def ran(self) -> tuple[code.Lines, tuple[int, ...]]:
-        """The lines that run, with what has a name there, and those that run repeatedly."""
+        """The executed lines with the values of names, and the repeated lines."""
         return code.watch_program(self.program, self.trials[0])
 
     def count_unused(self) -> int:
-        """How many tensors and modules have names that the text never reads."""
+        """The number of tensors and modules whose names the text never reads."""
         known = {name: each for names in self.ran[0].values() for name, each in names.items()}
         inner = [each for each in known.values() if isinstance(each, dict)]
         every = [*known.items(), *(item for members in inner for item in members.items())]
@@ -273,7 +270,7 @@ class Mender:
         ]
 
     def rank(self, weigh: Callable[[int], float]) -> list[code.Rewrite]:
-        """The edits by their cost and that of their line, the likeliest first."""
+        """The likely edits, sorted by their cost and that of their line."""
         costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.rewrites)}
         ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites)
         likely = [each for each in ranked if each.cost < MOST_COST]
@@ -291,7 +288,7 @@ class Mender:
                 if chosen is not None:
                     return chosen
                 right, after = [], 0
-            passing = self._try(code.find_passing, batch)
+            passing = self._observe(code.find_passing, batch)
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
@@ -302,43 +299,43 @@ class Mender:
         return self._choose(right)
 
     def _choose(self, right: list[Correction]) -> Correction | None:
-        """The best of edits that pass the trials which is right beyond them."""
+        """The best edit among those that pass the trials, if it is right beyond them."""
 
         def rate(correction: Correction) -> tuple[int, int, float]:
-            """How much an edit leaves without a meaning, and what it costs."""
-            with self._put(correction):
+            """The key of an edit: explained results, explained lines, cost."""
+            with self._run_corrected(correction):
                 ends, others = self.count_parts()
             return -ends, -others, correction.rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
-            with suppress(Exception), self._put(each):
+            with suppress(Exception), self._run_corrected(each):
                 if self.confirm(each.source):
                     return each
         return None
 
     def is_right_text(self, text: str, lines: set[int]) -> bool:
-        """Is the code right as a text says that has other lines, all in one statement?"""
+        """Whether a text with other lines, all in one statement, is right."""
         rewrite = code.Rewrite(0, 0, "", "", 0.0, min(lines))
         correction = Correction(rewrite, text)
         together = len({code.find_block(self.source.text, line) for line in lines}) == 1
         with suppress(Exception):
             if together and self.is_right(correction):
-                with self._put(correction):
+                with self._run_corrected(correction):
                     return self.confirm(text)
         return False
 
-    def _put(self, correction: Correction) -> AbstractContextManager[None]:
-        """In here the code runs as it is corrected."""
+    def _run_corrected(self, correction: Correction) -> AbstractContextManager[None]:
+        """Run the corrected code within the context."""
         return code.exchange(self.program.code, correction.source, correction.rewrite.line)
 
-    def _try(
+    def _observe(
         self,
-        look: Callable[[Program, Sequence[code.Rewrite], Example], code.Found],
+        observe: Callable[[Program, Sequence[code.Rewrite], Example], code.Found],
         batch: list[code.Rewrite],
     ) -> code.Found:
-        """What is seen of edits; what ends there is not the code as it was given."""
+        """The observations of a batch of edits; a crash names the edits as its cause."""
         try:
-            return look(self.program, batch, self.trials[0])
+            return observe(self.program, batch, self.trials[0])
         except EndedError as error:
             says = f"with one of the edits of the code that were tried, {error}"
             raise EndedError(says) from error
@@ -346,7 +343,7 @@ class Mender:
     def _take_batches(
         self, rewrites: Sequence[code.Rewrite], weight: int, budget: Budget
     ) -> Iterator[list[code.Rewrite]]:
-        """The edits, many at a time, as long as there are steps left."""
+        """Yield the edits in batches while the budget lasts."""
         for start in range(0, len(rewrites), _BATCH):
             batch = list(rewrites[start : start + max(0, min(_BATCH, budget.left // weight))])
             if not batch:
@@ -357,20 +354,17 @@ class Mender:
             budget.edits += len(batch)
             yield batch
 
-    def find_firsts(
+    def find_gains(
         self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
     ) -> list[Correction]:
-        """Edits with which the code computes more than before of what counts.
-
-        They are of some lines, or put in what the text never reads.
-        """
+        """Edits of these lines, or with unused names, with which the code counts for more."""
         unused = re.compile(rf"\b({'|'.join(sorted(self.source.unused)) or '(?!)'})\b")
         every = self.rank(lambda _: 0.0)
         mine = [each for each in every if each.line in lines or unused.search(each.text)]
         gains = [
             (count(prints), rewrite)
             for batch in self._take_batches(mine, 2 * self.weight, budget)
-            for rewrite, prints in zip(batch, self._try(code.find_prints, batch), strict=True)
+            for rewrite, prints in zip(batch, self._observe(code.find_prints, batch), strict=True)
         ]
         gains = sorted((each for each in gains if each[0] > 0), key=lambda each: -each[0])
         return [
@@ -379,13 +373,13 @@ class Mender:
         ]
 
     def is_right(self, correction: Correction) -> bool:
-        """Is the code right with an edit, on all samples?"""
-        with suppress(Exception), self._put(correction):
+        """Whether the code is right with an edit on all samples."""
+        with suppress(Exception), self._run_corrected(correction):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)
             if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):
                 return False
-            # To avoid a branch, or to go through a loop only once, is to hide what is wrong in it.
+            # an edit that avoids a branch, or runs a loop only once, hides the fault in it
             lines, repeated = self.ran
             lines_now, repeated_now = code.watch_program(self.program, self.trials[0])
             return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}

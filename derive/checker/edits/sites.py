@@ -1,11 +1,10 @@
-"""Where a formula can be edited, what an edit of it is, and what an operator of edits is.
+"""Sites of a formula, edits of it, and operators of edits.
 
-Edits of the formula and of the code are ranked by one rule. An edit costs what it takes to make
-the slip: to put one part in the place of another of its kind, to leave one out, to put one where
-it does not belong, to mistake several at once. What is put in costs a tenth more for each step
-that it is farther from what stands there.
+Edits of the formula and of the code are ranked by one rule. The cost depends on the slip: one part
+exchanged for another of its kind, one left out, one misplaced, several mistaken at once. Each step
+between the old part and the new one adds a tenth.
 
-A `Scale` is a product of powers of sizes and numbers: what a part of a formula is scaled by.
+A `Scale` is a product of powers of sizes and numbers, the factor of a part of a formula.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_children, find_free, map_children, rewrite_bottom_up, substitute
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
-LONGEST = 60  # indices of a node that words quote whole
-MOST_BLOCKS = 8  # of one tensor, that are taken for each other
+LONGEST = 60  # characters of a node that words quote whole
+MOST_BLOCKS = 8  # blocks of one tensor that are exchanged for each other
 
 
 @dataclass(frozen=True)
 class Change:
-    """A formula that differs in one respect, what to do to code that computes it, and its cost."""
+    """A formula with one difference, words for the edit of the code, and its cost."""
 
     system: ir.System
     words: str
     cost: float
-    about: str = ""  # what its operator is about
+    about: str = ""  # the subject of its operator
 
 
 @dataclass(frozen=True)
 class SizedFormula:
-    """A formula at given sizes, and questions that all operators ask of it."""
+    """A formula at given sizes."""
 
     system: ir.System
     sizes: Mapping[str, int]
@@ -58,13 +57,13 @@ class SizedFormula:
             scope = tuple(dict.fromkeys((*site.scope, *bound)))
             for at, child in enumerate(find_children(node)):
 
-                def put(new: ir.Expr, at: int = at) -> ir.Expr:
+                def put_node(new: ir.Expr, at: int = at) -> ir.Expr:
                     count = iter(range(len(find_children(node))))
-                    return site.put(
+                    return site.put_node(
                         map_children(node, lambda old: new if next(count) == at else old)
                     )
 
-                yield from descend(Site(self, number, child, scope, (*site.above, node), put))
+                yield from descend(Site(self, number, child, scope, (*site.above, node), put_node))
 
         equation = self.system.equations[number]
         yield from descend(
@@ -79,7 +78,7 @@ class SizedFormula:
         return found
 
     def is_alike(self, one: ir.Tensor, other: ir.Tensor) -> bool:
-        """Can one tensor stand where another does?"""
+        """Whether one tensor can replace another."""
         shapes = [[self.extent(ir.Index("_", n)) for n in each.shape] for each in (one, other)]
         return one is not other and one.kind == other.kind and shapes[0] == shapes[1]
 
@@ -91,7 +90,7 @@ class SizedFormula:
     def with_equations(
         self, equations: tuple[ir.Equation, ...], results: tuple[ir.Tensor, ...] | None = None
     ) -> ir.System:
-        """The formula of other equations, perhaps with other results."""
+        """The formula with other equations, and perhaps other results."""
         results = results or self.system.results
         return replace(self.system, equations=equations, results=results)
 
@@ -104,32 +103,32 @@ class Site:
     number: int  # the equation's
     node: ir.Expr
     scope: tuple[ir.Index, ...]  # the indices that may be read here
-    above: tuple[ir.Expr, ...]  # what it is part of, the whole value first
-    put: Callable[[ir.Expr], ir.Expr]  # the whole value with another node in this place
+    above: tuple[ir.Expr, ...]  # enclosing nodes, from the whole value inwards
+    put_node: Callable[[ir.Expr], ir.Expr]  # the whole value with another node at this site
 
     @property
     def parent(self) -> ir.Expr | None:
-        """What it is directly part of."""
+        """The enclosing node."""
         return self.above[-1] if self.above else None
 
     @property
     def equation(self) -> ir.Equation:
-        """The equation that it stands in."""
+        """The equation of this site."""
         return self.formula.system.equations[self.number]
 
     @property
     def name(self) -> str:
-        """The name of the tensor that its equation defines."""
+        """The name of the tensor that the equation defines."""
         return self.equation.target.tensor.name
 
     @cached_property
     def is_value(self) -> bool:
-        """Is it a number of the formula, no position and no part of a condition?"""
+        """Whether the node is a number of the formula, outside positions and conditions."""
         return not any(isinstance(n, ir.Access) for n in self.above) and not self.is_conditional
 
     @cached_property
     def is_conditional(self) -> bool:
-        """Does it stand in a condition?"""
+        """Whether the node is part of a condition."""
         chain = (*self.above, self.node)
         for outer, inner in pairwise(chain):
             match outer:
@@ -141,7 +140,7 @@ class Site:
 
     @cached_property
     def is_condition(self) -> bool:
-        """Is it a whole condition?"""
+        """Whether the node is a whole condition."""
         match self.parent:
             case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
                 return self.node is condition and condition not in {ir.TRUE, body}
@@ -151,7 +150,7 @@ class Site:
 
     @cached_property
     def is_clause(self) -> bool:
-        """Is it a condition, or one that such a one is made of?"""
+        """Whether the node is a condition, or an operand of and, or, not in one."""
         site = self
         while isinstance(site.parent, (ir.And, ir.Or, ir.Not)):
             site = replace(site, node=site.parent, above=site.above[:-1])
@@ -159,16 +158,16 @@ class Site:
 
     @cached_property
     def access(self) -> ir.Access | None:
-        """The access that it is, in a condition too, if it is not inside of a place."""
+        """The access at this site, unless it is inside a position."""
         inside = any(isinstance(node, ir.Access) for node in self.above)
         return self.node if isinstance(self.node, ir.Access) and not inside else None
 
     def change(
         self, new: ir.Expr | ir.Equation | ir.System, words: str, extra: float = 0.0
     ) -> Change:
-        """Another node here, or another equation or formula, and its cost beside the operator's."""
+        """The change to another node, equation or formula, with its extra cost."""
         if not isinstance(new, (ir.Equation, ir.System)):
-            new = ir.Equation(self.equation.target, self.put(new))
+            new = ir.Equation(self.equation.target, self.put_node(new))
         if isinstance(new, ir.Equation):
             old, at = self.formula.system.equations, self.number
             new = self.formula.with_equations((*old[:at], new, *old[at + 1 :]))
@@ -177,7 +176,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of edits: what a slip of it costs, and an example."""
+    """An operator of edits, with its cost and an example."""
 
     name: str
     cost: float
@@ -191,7 +190,7 @@ class Operator:
 def operator(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
 ) -> Callable[[Callable[[Site], Iterator[Change]]], Operator]:
-    """A function of one site as an operator, with its example."""
+    """Make a function of one site an operator, with its example."""
 
     def wrap(find: Callable[[Site], Iterator[Change]]) -> Operator:
         return Operator(find.__name__, cost, formula, code, words, about, find)
@@ -199,19 +198,19 @@ def operator(
     return wrap
 
 
-def join(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
-    """A sum, a product or the like of its parts; a single one by itself."""
+def join_parts(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
+    """The sum, product or the like of some parts; a single part itself."""
     return parts[0] if len(parts) == 1 else kind(parts)  # type: ignore[call-arg,arg-type]
 
 
 def leave_out(node: ir.Expr, at: int) -> ir.Expr:
     """A sum, a product or the like without one of its parts."""
     parts = find_children(node)
-    return join(type(node), (*parts[:at], *parts[at + 1 :]))
+    return join_parts(type(node), (*parts[:at], *parts[at + 1 :]))
 
 
 def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
-    """The expression with free nodes exchanged; itself where an index is in the way."""
+    """The expression with free nodes exchanged; unchanged if an index would be captured."""
     try:
         return substitute(expr, new)
     except ValueError:
@@ -219,19 +218,19 @@ def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
 
 
 def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Index, ir.Index, str]]:
-    """The pairs of indices of one extent in a node, with their names."""
+    """The pairs of indices of equal extent in a node, with their names."""
     for one, two in combinations(find_free(node), 2):
         if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
 
 
 def rewrite_value(equation: ir.Equation, act: Callable[[ir.Expr], ir.Expr]) -> ir.Equation:
-    """The equation with something done to each node of its value, inner ones first."""
+    """The equation with a function applied to each node of its value, bottom up."""
     return ir.Equation(equation.target, rewrite_bottom_up(equation.value, act))
 
 
-def tidy(place: ir.Expr) -> ir.Expr:
-    """The position multiplied out, its indices in the order they had."""
+def expand_position(place: ir.Expr) -> ir.Expr:
+    """The expanded position, with its indices in the original order."""
     order = find_free(place)
     found = Polynomial.of(place).to_expr()
     if not isinstance(found, ir.Add):
@@ -244,7 +243,7 @@ def tidy(place: ir.Expr) -> ir.Expr:
 
 
 def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
-    """A value without the conditions of its sums, and without its brackets but for one."""
+    """A value without the conditions of its sums, and with one of its brackets only."""
 
     def act(expr: ir.Expr) -> ir.Expr:
         match expr:
@@ -252,19 +251,19 @@ def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
                 return ir.Reduce(kind, bound, ir.TRUE, body)
             case ir.Mul(factors):
                 left = tuple(f for f in factors if not is_bracket(f) or f is kept)
-                return join(ir.Mul, left) if left else ir.ONE
+                return join_parts(ir.Mul, left) if left else ir.ONE
         return expr
 
     return rewrite_bottom_up(value, act)
 
 
 def is_bracket(factor: ir.Expr) -> bool:
-    """Is it 1 where a condition holds, else 0?"""
+    """Whether a factor is 1 where a condition holds, else 0."""
     return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
-def show(expr: ir.Expr | ir.Equation, name: str = "") -> str:
-    """The node as words quote it; one that is too long goes by a name, if it has one."""
+def show_node(expr: ir.Expr | ir.Equation, name: str = "") -> str:
+    """The node's text; a long node goes by its name, if it has one."""
     text = to_text(expr)
     return text if len(text) <= LONGEST or not name else name
 
@@ -295,7 +294,7 @@ class Scale:
         return Scale.of(*self.powers, *more, negative=self.negative != odd)
 
     def to_expr(self) -> ir.Expr:
-        """The scale as a person writes it: what has one power together, divisors behind."""
+        """The scale as an expression: equal powers grouped, divisors last."""
 
         def raise_to(atoms: list[ir.Expr], power: Fraction) -> ir.Expr:
             base = ir.product_of(atoms)
@@ -315,7 +314,7 @@ class Scale:
 
 
 def find_scale(expr: ir.Expr) -> Scale:
-    """The sizes and numbers that a product is multiplied by, inside of its sums too."""
+    """The sizes and numbers that multiply an expression, inside its sums too."""
     match expr:
         case ir.Number(value) if value not in {0, 1}:
             over, under = Fraction(abs(value).numerator), Fraction(value.denominator)
@@ -337,14 +336,14 @@ def find_scale(expr: ir.Expr) -> Scale:
 
 
 def is_number(expr: ir.Expr) -> bool:
-    """Is it made of sizes and numbers and scalars by products and powers alone?"""
+    """Whether an expression is a product of powers of sizes, numbers and scalars."""
     if isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
         return True
     return isinstance(expr, (ir.Mul, ir.Pow)) and all(map(is_number, find_children(expr)))
 
 
 def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, float]]:
-    """What code may multiply by besides, and how much less likely it is than the likeliest."""
+    """Extra factors that code may have, and how much less likely each is."""
     mine = [atom for atom, _ in own.powers]
     if mine:
         yield Scale().times(own, Fraction(-1)), 0.0
@@ -368,7 +367,7 @@ def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, 
 
 
 def say_scale(what: str, own: Scale, factor: Scale) -> str:
-    """What to do to something of this scale that the code multiplies by a factor besides."""
+    """Words for the correction of code that multiplies by an extra factor."""
     code, lacking = own.times(factor), Scale().times(factor, Fraction(-1))
     here, there = str(code), str(own)
     powers = dict(own.powers)

@@ -1,13 +1,13 @@
-"""Code against formula at a sample: float64 against the loops, and random towers of prime fields.
+"""Code against formula at a sample: in float64 against loops, and over random prime fields.
 
 Over fields every entry is compared exactly. Where float64 differs at a special sample, the element
 of the formula with many digits decides:
 
-    the code is right      the formula, evaluated as it is written, loses digits: a finding
-    the code loses digits  its error sets in gradually and has either sign nearby: a finding
-    the code overflows     an exponential or a product of it leaves the range: a finding
+    the code is right      the formula, evaluated as written, loses digits: a finding
+    the code loses digits  its error grows gradually and has both signs nearby: a finding
+    the code overflows     an exponential or a product leaves the range: a finding
     the formula has none   nan, or a pole, where the code has a number: a finding
-    else                   it is another function: different
+    else                   the code computes another function: different
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program, find_expected, find_names
-from derive.checker.runs import Answer, How, weigh_results
+from derive.checker.runs import Answer, RunOptions, weigh_results
 from derive.checker.samples import Sample, alter, evaluate_parts, find_magnitudes
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     Values = Mapping[str, Any]
     Truth = Callable[..., float | None]
 
-CLEAR = 1e-6  # a relative difference in float64 that no rounding at ordinary inputs explains
-MOST_APART = 6  # elements of a result that are looked at, where it differs
-MOST_CUTS = 3  # of a gradient that are told
-MOST_STEPS = 300_000  # of the direct loops at one sample, about a second
-MOST_ENTRIES = 64  # of each result that are computed by loops where all of them take longer
+CLEAR = 1e-6  # relative difference in float64 that rounding at ordinary inputs does not reach
+MOST_APART = 6  # differing elements of a result that are examined
+MOST_CUTS = 3  # cuts of a gradient that the message names
+MOST_STEPS = 300_000  # loop steps at one sample, about a second
+MOST_ENTRIES = 64  # entries of each result that loops compute, where all would take longer
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Apart:
 
 @dataclass
 class Outcome:
-    """What one judge found."""
+    """The result of one judge."""
 
     same: bool | None
     difference: str = ""
     off: float = 0.0  # the largest relative difference
     reasons: list[str] = field(default_factory=list)
-    apart: list[Apart] = field(default_factory=list)  # not yet judged with many digits
+    apart: list[Apart] = field(default_factory=list)  # elements not yet evaluated with many digits
     error: CannotRunError | None = None
     always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
     cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def is_clear(self) -> bool:
-        """Do shapes or finite values differ?"""
+        """Whether shapes or finite values differ."""
         finite = any(isfinite(each.found) and isfinite(each.wanted) for each in self.apart)
         return self.same is False and (finite or not self.apart)
 
@@ -91,10 +91,10 @@ class Outcome:
 def judge_floats(
     program: Program, formula: Formula, sample: Sample, *, empty_row: bool = False
 ) -> Outcome:
-    """float64 against the direct loops at one sample."""
+    """The outcome in float64 against direct loops at one sample."""
     values = sample.make_inputs(empty_row=empty_row)
     answer = program.run(values, sample.sizes)
-    wanted = _loop(formula, sample, values)
+    wanted = _evaluate_loops(formula, sample, values)
     always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
     given = [n for slot in answer.changed for n in find_names(program.sources[slot])]
     changed = [f"changes {name}" for name in dict.fromkeys(given) if name in values]
@@ -107,12 +107,12 @@ def judge_floats(
     return Outcome(not said, said, worst, changed, always_nan=always_nan)
 
 
-def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The formula's results by the loops; of long loops single entries, the others evaluated."""
+def _evaluate_loops(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The formula's results by loops, or by the evaluator with loops for some entries."""
     names = [tensor.name for tensor in sample.system.results]
     if count_steps(sample) <= MOST_STEPS:
         expected = loops.evaluate_loops(formula, values)
-        with by_default(torch.float64):  # of a formula without tensors they are lists and numbers
+        with by_default(torch.float64):  # without tensors the loops return lists and numbers
             found = map(torch.as_tensor, expected if len(names) > 1 else (expected,))
             return dict(zip(names, found, strict=True))
     wanted = {name: value.clone() for name, value in sample.evaluate(values).items()}
@@ -129,7 +129,7 @@ def _loop(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[s
 
 
 def count_steps(sample: Sample) -> int:
-    """How many steps the loops over all indices of each equation take."""
+    """The number of steps of the loops over all indices, summed over the equations."""
     total = 0
     for equation in sample.system.equations:
         nodes = (*walk(equation.value), *(i for p in equation.target.places for i in walk(p)))
@@ -144,11 +144,11 @@ def judge_at(
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
-    """Float64 against the evaluator at a special sample; `answer` is what the code gave there."""
+    """The outcome in float64 against the evaluator; `answer` is a run that was made before."""
     values = sample.make_inputs()
     try:
         wanted = sample.evaluate(values, is_regular=True)
-    except (RuntimeError, ArithmeticError):  # a matrix that has no inverse, say
+    except (RuntimeError, ArithmeticError):  # such as a singular matrix
         return Outcome(None)
     is_finite = all(bool(value.isfinite().all()) for value in wanted.values())
     if sample.is_defined and not is_finite:
@@ -182,9 +182,9 @@ def judge_at(
 
 
 def judge_gradients(program: Program, sample: Sample) -> Outcome:
-    """The gradients of the results, weighted at random, by every real tensor, in float64."""
+    """The outcome for the gradients of a random weighted sum of the results."""
     values = sample.make_inputs()
-    how = How(weights=sample.seed, most=len(sample.system.results))
+    how = RunOptions(weights=sample.seed, most=len(sample.system.results))
     try:
         answer, pairs = _pair_gradients(program, sample, how, values)
     except CannotRunError as error:  # whatever the user's backward raises
@@ -203,9 +203,9 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
 
 
 def _pair_gradients(
-    program: Program, sample: Sample, how: How, values: Mapping[str, Any]
+    program: Program, sample: Sample, how: RunOptions, values: Mapping[str, Any]
 ) -> tuple[Answer, list[tuple[str, Any, Any]]]:
-    """What the code gave, and its gradient and the formula's by each tensor that has one."""
+    """The run of the code, and its gradient and the formula's by each tensor that has one."""
     from derive.judge.fields import FieldTensor, draw_tower, to_field
 
     kind = torch.Tensor if how.tower is None else FieldTensor
@@ -230,7 +230,7 @@ def _pair_gradients(
         there = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
 
     def fill(one: Any, other: Any) -> Any:
-        """A gradient; zeros where the other side alone has one."""
+        """A gradient; zeros where only the other side has one."""
         zeros = torch.zeros((other if one is None else one).shape, dtype=torch.float64)
         nothing = zeros if tower is None else to_field(tower, zeros)
         return nothing if one is None else one
@@ -241,9 +241,13 @@ def _pair_gradients(
 
 
 def _differ_where_undefined(
-    sample: Sample, at: tuple[dict[str, Any], str], own: Any, right: Any, weigh: tuple[How, int]
+    sample: Sample,
+    at: tuple[dict[str, Any], str],
+    own: Any,
+    right: Any,
+    weigh: tuple[RunOptions, int],
 ) -> Any:
-    """The formula's gradient, by differences of its values where autograd gives nan."""
+    """The formula's gradient, by difference quotients where autograd returns nan."""
     values, name = at
     found = right.clone()
 
@@ -253,7 +257,7 @@ def _differ_where_undefined(
         results = [*sample.evaluate(moved).values()]
         return float(weigh_results(results[: weigh[1]], weigh[0]))
 
-    # Through a branch that is not taken autograd multiplies 0 by infinity.
+    # autograd multiplies 0 by infinity in the branch that where() does not take
     for row in right.isnan().nonzero()[:MOST_APART].tolist():
         place = tuple(row)
         slopes = [(step(place, h) - step(place, -h)) / (2 * h) for h in _STEPS]
@@ -264,28 +268,28 @@ def _differ_where_undefined(
     return found
 
 
-_STEPS = (1e-5, 2e-6)  # of an input, to either side
-_SLOPE = 1e-4  # differences that far from each other, of 1 and their size, are one slope
+_STEPS = (1e-5, 2e-6)  # steps of the difference quotient
+_SLOPE = 1e-4  # relative difference of quotients below which the slope counts as known
 
 _TOWERS = 2  # random towers at each sample
-_ORDERED_TOWERS = 8  # where a random order decides, each tower is but one trial
+_ORDERED_TOWERS = 8  # where orders are random, one tower proves little
 
 
 @dataclass
 class Exactness:
-    """What the judge over fields found: the same, another value, or that it cannot tell."""
+    """The outcome over fields; `same` is None where fields cannot decide."""
 
     same: bool | None = True
     difference: str = ""
     reason: str = ""
     opaque: dict[str, None] = field(default_factory=dict)
-    is_chancy: bool = False  # an order or the sign of a root was random: a difference says nothing
+    is_chancy: bool = False  # an order or a sign was random, so a difference proves nothing
     ordered: bool = False
     soft_mask: bool = False
-    has_numbers: bool = False  # was anything compared that is finite?
+    has_numbers: bool = False  # a finite number was compared
 
-    def take(self, usage: Usage) -> None:
-        """What one run rested on."""
+    def add_usage(self, usage: Usage) -> None:
+        """Add the record of one run."""
         self.opaque |= usage.opaque
         self.ordered |= usage.ordered
         self.soft_mask |= usage.soft_mask
@@ -295,7 +299,7 @@ class Exactness:
 def judge_fields(
     program: Program, samples: Sequence[Sample], *, backward: bool = False
 ) -> Exactness:
-    """The code and the formula over random towers at every sample."""
+    """The outcome of code and formula over random towers at every sample."""
     total = Exactness()
     for sample in samples:
         number = 0
@@ -313,16 +317,16 @@ def judge_fields(
 def _judge_tower(
     total: Exactness, program: Program, sample: Sample, seed: int, backward: bool
 ) -> None:
-    """One sample over one tower."""
+    """Judge one sample over one tower, and set the outcome."""
     from derive.judge import fields
 
     def judge(tower: Any, usage: Usage, how: tuple[int, int]) -> str:
-        run = How(tower=how, most=len(sample.system.results))
+        run = RunOptions(tower=how, most=len(sample.system.results))
         try:
             values = compare.draw_over(tower, sample.system, sample.make_inputs(), how[0])
             found = compare.evaluate_over(tower, sample.system, values, sample.sizes)
             answer = program.run(values, sample.sizes, run)
-            total.take(answer.usage or usage)
+            total.add_usage(answer.usage or usage)
             wanted = {tensor.name: found[tensor.name] for tensor in sample.system.results}
             said = "" if answer.results else "the code returns no tensor"
             every = (compare.find_difference(*each) for each in program.pair(answer, wanted))
@@ -334,7 +338,7 @@ def _judge_tower(
                 for name, here, there in gradients:
                     said = said or compare.find_difference(f"the gradient by {name}", here, there)
         finally:
-            total.take(usage)
+            total.add_usage(usage)
         return said
 
     try:
@@ -349,17 +353,17 @@ def _judge_tower(
         total.same, total.reason = not total.difference, ""
 
 
-_UNIT = 2.0**-53  # what one operation may be off
+_UNIT = 2.0**-53  # relative error of one operation
 _SMALL = (_UNIT ** (1 / 2), _UNIT ** (1 / 4))  # errors that leave half and a quarter of the digits
 _HALVINGS = 20
-_NEARBY, _NEAR = 12, 1e-2  # inputs beside one of these, and how far away
-_ALIKE = 30  # the largest error by the smallest that counts beside it
+_NEARBY, _NEAR = 12, 1e-2  # nearby inputs, and their relative distance
+_ALIKE = 30  # ratio of the largest error to the smallest one that counts
 _FEWEST = 2  # errors of either sign
 
 
 @dataclass(frozen=True)
 class Further:
-    """What a special sample or a run in shorter floats shows."""
+    """The outcome at a special sample or in shorter floats."""
 
     same: bool | None
     difference: str = ""
@@ -373,7 +377,7 @@ def judge_further(
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Further:
-    """Is the code the formula at a special sample, and what is to be said of it there?"""
+    """The outcome at a special sample, with findings."""
     outcome = judge_at(program, sample, least=least, answer=answer)
     if outcome.error is not None and outcome.error.is_beyond:
         return Further(None)
@@ -384,14 +388,14 @@ def judge_further(
     soft = None if sample.is_ordinary else _find_finite_mask(program, sample)
     if soft is not None:
         return Further(True, findings=(soft,))
-    findings: dict[str, Diagnostic] = {}  # by code, the first of each
+    findings: dict[str, Diagnostic] = {}  # the first of each code
     names = dict.fromkeys(each.name for each in outcome.apart)
     entries = {name: prepare_entry(formula, name) for name in names}
     values, largest = sample.make_inputs(), dict.fromkeys(entries, 0.0)
     for each in outcome.apart:
         if isfinite(each.wanted):
             largest[each.name] = max(largest[each.name], abs(each.wanted))
-    for each in outcome.apart:  # the first in which it is another function, else who loses digits
+    for each in outcome.apart:  # a real difference first, else the side that loses digits
         truth = partial(entries[each.name], place=_find_place(program, sample, each))
         element = _Element(program, sample, each, truth, least)
         said = element.judge(values, CLEAR * largest[each.name])
@@ -407,7 +411,7 @@ def judge_further(
 
 
 def break_ties(sample: Sample) -> Sample:
-    """The sample with the inputs that equal an earlier one of their tensor moved a little."""
+    """The sample with repeated values of a tensor moved apart a little."""
 
     def act(_: ir.Tensor, domain: Any, value: Any) -> Any:
         flat = value.flatten()
@@ -420,7 +424,7 @@ def break_ties(sample: Sample) -> Sample:
 
 
 def say_ties(program: Program, formula: Formula, sample: Sample, difference: str) -> str:
-    """The difference, and that it is one of ties alone where it is."""
+    """The difference, with a note if it vanishes where no two inputs are equal."""
     tensors = filter(torch.is_tensor, sample.make_inputs().values())
     is_tried = not sample.is_ordinary and all(value.numel() <= _FEW for value in tensors)
     if is_tried and judge_further(program, formula, break_ties(sample)).same:
@@ -429,7 +433,7 @@ def say_ties(program: Program, formula: Formula, sample: Sample, difference: str
 
 
 def is_at_poles(program: Program, formula: Formula, samples: Sequence[Sample]) -> bool:
-    """Whether they differ only where the formula has a number by rounding, and no value."""
+    """Whether all differences are at poles, where only rounding gives the formula a number."""
     every = [(judge_at(program, sample).apart, sample) for sample in samples]
     told = all(
         isfinite(each.wanted) and len(apart) < MOST_APART for apart, _ in every for each in apart
@@ -437,8 +441,8 @@ def is_at_poles(program: Program, formula: Formula, samples: Sequence[Sample]) -
     return told and all(judge_further(program, formula, s).same for apart, s in every if apart)
 
 
-_POLE = 1e200  # times what float64 gives: many digits make so much of a division by 0
-_FEW = 1000  # elements that are compared one by one
+_POLE = 1e200  # ratio of the exact value to float64's that shows a division by 0
+_FEW = 1000  # elements of an input up to which ties are examined
 FINITE_MASK = Diagnostic(
     "finite-mask",
     "a finite number stands for -inf in the mask",
@@ -448,13 +452,13 @@ FINITE_MASK = Diagnostic(
 
 
 def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
-    """The finding, where a finite number in a mask makes all the difference at this sample."""
+    """The finding for a mask with a finite number that explains the difference at this sample."""
     values = sample.make_inputs()
     usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
     try:
         ordinary = program.find_own({**values, **reals}, sample.sizes)
-        answer = program.run(values, sample.sizes, How(ordinary=ordinary))
+        answer = program.run(values, sample.sizes, RunOptions(ordinary=ordinary))
     except CannotRunError:
         return None
     if answer.masked is None or not judge_at(program, sample, answer=answer).same:
@@ -464,7 +468,7 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
 
 
 def _overflows(sample: Sample) -> bool:
-    """Is a part of the formula infinite there, or an exponential 0, at a plain number?"""
+    """Whether a part of the formula overflows at this sample, or an exponential underflows."""
     for part, evaluator in evaluate_parts(sample):
         if isinstance(part, ir.Call) and part.function in VANISHING:
             values = evaluator.evaluate_node(part).tensor
@@ -482,7 +486,7 @@ def _find_largest(values: Values) -> float:
 
 
 def _divides_by_zero(sample: Sample) -> bool:
-    """Does the formula divide by what its scalars make 0, where no condition asks for them?"""
+    """Whether the formula divides by scalars that are 0, without a condition on scalars."""
     found = False
     for part, evaluator in evaluate_parts(sample):
         inside = [*walk(part)]
@@ -501,7 +505,7 @@ _OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
 
 
 def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
-    """Different where the code stops, unless it says itself that it does."""
+    """The outcome for code that stops: different, except at limits and for its own refusals."""
     if sample.is_limit or error.refusal:
         says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
@@ -513,34 +517,34 @@ def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Fur
 
 
 def _find_place(program: Program, sample: Sample, apart: Apart) -> tuple[int, ...]:
-    """The place in the formula's result of an element of the code's."""
+    """The position in the formula's result of an element of the code's result."""
     if apart.name not in program.results:
         return apart.place
     tensor = next(t for t in sample.system.results if t.name == apart.name)
     shape = [evaluate_extent(extent, sample.sizes) for extent in tensor.shape]
     places = torch.arange(math.prod(shape)).reshape(shape)
-    ((_, laid),) = find_expected(program, {apart.name: places})
-    return tuple(int(k) for k in torch.unravel_index(laid[apart.place], shape))
+    ((_, positions),) = find_expected(program, {apart.name: places})
+    return tuple(int(k) for k in torch.unravel_index(positions[apart.place], shape))
 
 
 @dataclass(frozen=True)
 class _Element:
-    """An element of a result that differs, by the code and with many digits."""
+    """A differing element of a result, with its value to many digits."""
 
     program: Program
     sample: Sample
     apart: Apart
     truth: Truth
-    least: float = CLEAR  # of its size, by which it has to differ
+    least: float = CLEAR  # least relative difference
 
     def judge(self, values: Values, least: float) -> Diagnostic | str | None:
-        """A finding, the difference in words, or None where nothing can be said."""
+        """A finding, the difference in words, or None if neither is known."""
         found, wanted = self.apart.found, self.apart.wanted
         truth = self.truth(values)
         is_ordinary = self.sample.is_ordinary
         if truth is None:
             is_told = math.isfinite(found) and math.isfinite(wanted)
-            is_lost = self.sample.is_limit and not is_told  # either side may have left the range
+            is_lost = self.sample.is_limit and not is_told  # either side may have overflowed
             if is_ordinary and not (is_lost and self._leaves_range(values)):
                 return str(self.apart)
             if not is_told:
@@ -549,11 +553,11 @@ class _Element:
             return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
         if not math.isfinite(truth) or abs(truth) > _POLE * abs(wanted):
             says = f"the formula has no value at some inputs where the code has one: {truth}"
-            undefined = Diagnostic("undefined", says, facts=(self._show(truth),))
+            undefined = Diagnostic("undefined", says, facts=(self._show_element(truth),))
             return undefined if math.isfinite(found) else None
         if self.sample.is_limit and not math.isfinite(found) and _divides_by_zero(self.sample):
             says = "the formula divides by a number that is 0, and the code has no value there"
-            return Diagnostic("undefined", says, facts=(self._show(truth),))
+            return Diagnostic("undefined", says, facts=(self._show_element(truth),))
         unit = max(abs(truth), least, CLEAR**2)
         off = abs(found - truth)
         if off <= self.least * unit:
@@ -563,17 +567,17 @@ class _Element:
             return Diagnostic(
                 "out-of-range",
                 "the code leaves the range of float64 where the formula does not",
-                facts=(self._show(truth),),
+                facts=(self._show_element(truth),),
             )
         if off <= 2 * abs(wanted - truth) or off <= self._find_stable(values, truth):
             return self._say_digits("the code, as the formula does,", truth, found, unit)
-        if is_ordinary and off > CLEAR * unit:  # no rounding of the code makes so much
-            return self._show(truth)
+        if is_ordinary and off > CLEAR * unit:  # more than rounding in the code explains
+            return self._show_element(truth)
         if self._is_erratic(values) if is_ordinary else self._loses_digits(values):
             return self._say_digits("the code", truth, found, unit)
-        return self._show(truth)
+        return self._show_element(truth)
 
-    def _show(self, truth: float) -> str:
+    def _show_element(self, truth: float) -> str:
         return f"{replace(self.apart, wanted=truth)}, {self.sample.describe()}"
 
     def _say_digits(self, who: str, truth: float, value: float, unit: float) -> Diagnostic:
@@ -591,25 +595,25 @@ class _Element:
         )
 
     def _find_stable(self, values: Values, truth: float) -> float:
-        """How far off a stable evaluation may be: a rounding of its inputs for each step."""
+        """The error of a stable evaluation: one rounding of its inputs for each step."""
         steps = []
         for near in (1e-10, 1e-13):
-            moved = [self.truth(_move(values, near, seed), most=1) for seed in (1, 2)]
+            moved = [self.truth(_perturb(values, near, seed), most=1) for seed in (1, 2)]
             known = [abs(each - truth) / near for each in moved if each is not None]
             steps.append(max(known, default=math.inf))
         if not all(map(math.isfinite, steps)) or steps[1] > 100 * steps[0]:
-            return 0.0  # a jump
+            return 0.0  # a discontinuity
         shapes = (tensor.shape for tensor in self.sample.system.results)
         sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
         steps_of_one = count_steps(self.sample) / max(1, sum(map(prod, sizes)))
-        # Parts that cancel, at inputs of the usual size, leave a rounding of the parts.
+        # Cancelling parts, at inputs of the usual size, leave the rounding of the parts.
         usual = _find_largest(replace(self.sample, change=None).make_inputs())
         parts = find_magnitudes(self.sample) if _find_largest(values) <= usual else ()
         reach = max(filter(math.isfinite, parts), default=0.0)
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth) + reach)
 
     def _loses_digits(self, values: Values) -> bool:
-        """Does its error set in gradually, on the way from ordinary inputs, with either sign?"""
+        """Whether the error grows gradually on the way from ordinary inputs, with both signs."""
         start = replace(self.sample, change=None).make_inputs()
         near = [2.0**-k for k in range(0, _HALVINGS, 2)]
         low = 0.0
@@ -622,13 +626,13 @@ class _Element:
                 middle = (low + high) / 2
                 here = abs(self._find_error(_blend(start, values, middle)))
                 low, high, off = (middle, high, off) if here < _SMALL[0] else (low, middle, here)
-            if off >= _SMALL[0]:  # it sets in here, or at once
+            if off >= _SMALL[0]:  # the error starts here, or at once
                 return off <= _SMALL[1] and self._is_erratic(_blend(start, values, high))
             low = part
         return False
 
     def _find_error(self, values: Values) -> float:
-        """The relative error of the code; infinite where it or the truth is not known."""
+        """The relative error of the code; infinite where it or the exact value is unknown."""
         try:
             results = self.program.run(values, self.sample.sizes).results
         except CannotRunError:
@@ -641,23 +645,25 @@ class _Element:
         return (found - truth) / max(abs(truth), CLEAR**2)
 
     def _is_erratic(self, values: Values) -> bool:
-        """Do the errors at inputs nearby have either sign, those among them that are not small?"""
-        errors = [self._find_error(_move(values, _NEAR, seed)) for seed in range(_NEARBY)]
+        """Whether the errors at nearby inputs have both signs, small errors aside."""
+        errors = [self._find_error(_perturb(values, _NEAR, seed)) for seed in range(_NEARBY)]
         known = [error for error in errors if error < math.inf]
         largest = max(map(abs, known), default=math.inf)
         above, below = (sum(sign * e > largest / _ALIKE for e in known) for sign in (1, -1))
         return min(above, below) >= _FEWEST and largest < _ALIKE * _SMALL[1]
 
     def _leaves_range(self, values: Values) -> bool:
-        """Does an operation of the code overflow, or an exponential become 0?"""
+        """Whether an operation of the code overflows, or an exponential underflows."""
         try:
-            return self.program.run(values, self.sample.sizes, How(is_watched=True)).left_range
+            return self.program.run(
+                values, self.sample.sizes, RunOptions(is_watched=True)
+            ).left_range
         except CannotRunError:
             return False
 
 
-def _move(values: Values, near: float, seed: int) -> dict[str, Any]:
-    """Inputs beside these, each real number changed by about this part of it."""
+def _perturb(values: Values, near: float, seed: int) -> dict[str, Any]:
+    """Nearby inputs: each real number changed by about this fraction of it."""
     generator = torch.Generator().manual_seed(seed)
     moved = dict(values)
     for name, value in values.items():
@@ -668,7 +674,7 @@ def _move(values: Values, near: float, seed: int) -> dict[str, Any]:
 
 
 def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
-    """Inputs on the way from the ones to the others."""
+    """Inputs between two given ones."""
     found = dict(end)
     for name, value in end.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and part < 1:

@@ -1,14 +1,14 @@
-"""One object called again and again: with other values in between, and under other circumstances.
+"""Repeated calls of one object: with other values in between, and in other circumstances.
 
-    again      the same values give the same, whatever was computed in between; other values of the
-               same shapes, and other sizes, give what the formula says of them
+    again      the same values give the same results, whatever was computed in between; other
+               values, and other sizes, give the formula's results
     layout     the same values elsewhere in memory: other strides, an offset, an expanded tensor
     gradients  arguments that require them, no_grad, inference_mode
-    mode       a module in training mode where it is judged in eval mode, and the reverse
+    mode       a module in training mode if it is judged in eval mode, and the reverse
     chance     random numbers from another seed, and all at one end of their range; a later time
 
-Layout and gradients are part of what code promises: a difference there is one. What hangs on chance
-cannot be judged. What hangs on the mode is judged in the mode in which the module was given.
+A difference by layout or gradients makes the code different. Results that depend on chance cannot
+be judged. A module is judged in the mode in which it was given.
 """
 
 import random
@@ -30,7 +30,7 @@ from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
     Answer,
     Given,
-    How,
+    RunOptions,
     is_same,
     make_module,
     prepare,
@@ -43,21 +43,21 @@ from derive.judge.compare import compare_values
 from derive.libraries import torch
 from derive.notation.formula import Formula
 
-Planned = tuple[Sample, How, str]
+Planned = tuple[Sample, RunOptions, str]
 Values = Mapping[str, Any]
 Judge = tuple[Program, Formula]
 
-PROMISED = {  # circumstances in which code has to give the same, in words
+PROMISED = {  # circumstances in which code has to return the same, in words
     "strided": "where its arguments are not contiguous",
     "shifted": "where its arguments are parts of longer tensors",
     "tracked": "where its arguments require gradients",
     "no_grad": "under torch.no_grad()",
     "inference": "under torch.inference_mode()",
 }
-# The word of a Mersenne twister that it puts out as 32 bits of 0, and of 1.
+# The word of a Mersenne twister whose 32 output bits are all 0, and all 1.
 ENDS = {"lowest": 0, "highest": 0x12DD9BB3}
 MOST_AGAIN = 300  # calls of code that keeps a state
-_MOST_STATE = 2000  # parts of the state of code that are looked at
+_MOST_STATE = 2000  # values in the state of code that are compared
 _LATER = 1.0e8 + 0.637  # seconds
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
@@ -67,20 +67,20 @@ class PlannedRun:
     """One call among several of one object."""
 
     given: Given
-    how: How
+    how: RunOptions
     circumstance: str = ""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a call gave, or how it failed; what it drew or asked for, and the state after it."""
+    """The results or the failure of a call, with its random draws and the state after it."""
 
     answer: Answer | CannotRunError
     asked: tuple[str, ...] = ()
     state: tuple[tuple[str, str], ...] = ()
 
     def get_answer(self) -> Answer:
-        """What it gave; CannotRunError where that is nothing."""
+        """The results; raises the CannotRunError of a failed call."""
         if isinstance(self.answer, CannotRunError):
             raise self.answer
         return self.answer
@@ -90,28 +90,28 @@ class RunOutcome:
 def call_all(
     target: Any, calls: tuple[PlannedRun, ...], path: str, once: bool
 ) -> tuple[RunOutcome, ...]:
-    """The calls in order; where it is said, a class is made once for all of them."""
+    """The outcomes of the calls in order; with `once`, a class is instantiated once for all."""
     if once and isinstance(target, type):
-        with prepare(How()):
+        with prepare(RunOptions()):
             target = make_module(target, calls[0].given.constructor)
     found, kept = list[RunOutcome](), Given()
     for call in calls:
-        given = _lay_all(call.given, call.circumstance)
-        if call.circumstance == "left":  # what the call before it has left
+        given = _with_layouts(call.given, call.circumstance)
+        if call.circumstance == "left":  # parameters as the previous call left them
             given = replace(given, parameters=kept.parameters)
-        found.append(_call(target, given, call, path))
+        found.append(_make_call(target, given, call, path))
         kept = given
     return tuple(found)
 
 
-def _lay_all(given: Given, circumstance: str) -> Given:
-    """What is given as it lies in memory; what is given twice, or shares memory, goes on so."""
+def _with_layouts(given: Given, circumstance: str) -> Given:
+    """The inputs in the layout of a circumstance; tensors that share memory stay as they are."""
     both = (given.arguments, given.parameters)
     tensors = {v: v for part in both for v in part.values() if isinstance(v, torch.Tensor)}
     shared = Counter(each.untyped_storage().data_ptr() for each in tensors)
     for each in tensors:
         if shared[each.untyped_storage().data_ptr()] == 1:
-            tensors[each] = _lay(each, circumstance)
+            tensors[each] = _with_layout(each, circumstance)
     arguments, parameters = (
         {n: tensors[v] if isinstance(v, torch.Tensor) else v for n, v in part.items()}
         for part in both
@@ -119,12 +119,12 @@ def _lay_all(given: Given, circumstance: str) -> Given:
     return replace(given, arguments=arguments, parameters=parameters)
 
 
-def _call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOutcome:
+def _make_call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOutcome:
     at = call.circumstance
     before = _find_generators() if at == "noted" else {}
     asked: dict[str, None] = {}
     try:
-        with _enter(target, at, path, asked):
+        with _enter_circumstance(target, at, path, asked):
             found = run_target(target, given, call.how, path)
     except CannotRunError as error:
         return RunOutcome(error)
@@ -135,8 +135,8 @@ def _call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOutcome:
     return RunOutcome(found, tuple(asked), tuple(_find_state(target, path)))
 
 
-def _lay(value: Any, circumstance: str) -> Any:
-    """A tensor with the same values, as it lies in memory under a circumstance."""
+def _with_layout(value: Any, circumstance: str) -> Any:
+    """A tensor with the same values in the memory layout of a circumstance."""
     if circumstance == "strided" and value.dim():
         if value.dim() == 1:
             return torch.stack([value, value], 1)[:, 0]
@@ -154,11 +154,11 @@ def _lay(value: Any, circumstance: str) -> Any:
 
 
 @contextmanager
-def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[None]:
-    """The state of torch, of chance and of the module that a circumstance is, left as it was."""
+def _enter_circumstance(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[None]:
+    """Set the state of torch, of random generators and of the module for a circumstance."""
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
-        """Note that the code asks for the time, or the system for random bytes."""
+        """Record calls that ask for the time, or the system for random bytes."""
         if event == "c_call" and frame.f_code.co_filename == path:
             module = getattr(function, "__module__", None)
             owner = getattr(getattr(function, "__self__", None), "__module__", None)
@@ -197,11 +197,11 @@ def _enter(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[
 
 @contextmanager
 def _watch_writes(module: Any, path: str, asked: dict[str, None]) -> Iterator[None]:
-    """Note each line in here after which a parameter or a buffer is another than at first."""
+    """Record each line that changes a parameter or a buffer."""
     first: dict[str, Any] = {}
     last = 0
 
-    def meet(frame: Any, event: str) -> None:
+    def record_change(frame: Any, event: str) -> None:
         nonlocal last
         for kind, named in (("parameter", "named_parameters"), ("buffer", "named_buffers")):
             for name, value in getattr(module, named, dict)():
@@ -210,14 +210,14 @@ def _watch_writes(module: Any, path: str, asked: dict[str, None]) -> Iterator[No
                     asked[f"line {last} changes the {kind} {name}"] = None
                     first[name] = value.detach().clone()
         is_left = event == "return" and frame.f_back.f_code.co_filename == path
-        last = (frame.f_back if is_left else frame).f_lineno  # a line that runs next
+        last = (frame.f_back if is_left else frame).f_lineno  # the next line to run
 
-    with trace_lines(path, meet):
+    with trace_lines(path, record_change):
         yield
 
 
 def _find_generators() -> dict[str, Any]:
-    """The states of the generators of random numbers that everybody shares."""
+    """The states of the global random generators."""
     found = {"random": random.getstate(), "torch": bytes(torch.get_rng_state().tolist())}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -234,7 +234,7 @@ def _set_generators(states: Mapping[str, Any]) -> None:
 
 
 def _set_ends(before: Mapping[str, Any], word: int) -> None:
-    """The next numbers of every generator are those that this word of a Mersenne twister gives."""
+    """Make this word of a Mersenne twister the next output of every generator."""
     states = dict(before)
     words = [word] * 624
     states["random"] = (3, (*words, 0), None)
@@ -247,11 +247,11 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
 
 
 def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
-    """What code keeps from call to call, by name: defaults, closures, globals, fields."""
+    """The state that code keeps between calls, by name: defaults, closures, globals, fields."""
     seen: list[Any] = []
     left = iter(range(_MOST_STATE))
 
-    def tell(value: Any) -> str:
+    def describe(value: Any) -> str:
         if next(left, None) is None:
             return ""
         match value:
@@ -265,17 +265,17 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
         seen.append(value)
         match value:
             case list() | tuple() | set() | frozenset():
-                return f"{len(value)}[{','.join(map(tell, islice(value, 32)))}]"
+                return f"{len(value)}[{','.join(map(describe, islice(value, 32)))}]"
             case Mapping():
-                inside = (f"{tell(k)}:{tell(v)}" for k, v in islice(value.items(), 32))
+                inside = (f"{describe(k)}:{describe(v)}" for k, v in islice(value.items(), 32))
                 return f"{len(value)}{{{','.join(inside)}}}"
             case random.Random():
                 return repr(hash(value.getstate()))
         if type(value).__module__ == "itertools" and type(value).__name__ == "count":
             return repr(value)
-        return ";".join(f"{name}={said}" for name, said in look(value))
+        return ";".join(f"{name}={said}" for name, said in list_state(value))
 
-    def look(value: Any) -> Iterator[tuple[str, str]]:
+    def list_state(value: Any) -> Iterator[tuple[str, str]]:
         inner = getattr(value, "__wrapped__", getattr(value, "__func__", value))
         code = getattr(inner, "__code__", None)
         if code is not None and code.co_filename == path:
@@ -285,39 +285,39 @@ def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
             read = subjects.find_reads(inner)
             kept |= inner.__dict__
             kept |= {n: each for n, each in read if not isinstance(each, ModuleType)}
-            yield from ((name, tell(each)) for name, each in kept.items())
+            yield from ((name, describe(each)) for name, each in kept.items())
             return
         kind = value if isinstance(value, type) else type(value)
         if kind.__module__.partition(".")[0] in {"torch", "builtins", "numpy"}:
             return
         fields = dict(getattr(value, "__dict__", {}))
-        fields.pop("_parameters", None)  # which are given anew at every call
+        fields.pop("_parameters", None)  # set at every call
         modules = fields.pop("_modules", {})
         fields |= modules | fields.pop("_buffers", {})
-        yield from ((name, tell(each)) for name, each in fields.items() if name[:2] != "__")
+        yield from ((name, describe(each)) for name, each in fields.items() if name[:2] != "__")
         if kind is not value:
-            yield from look(kind)
+            yield from list_state(kind)
         elif isinstance(value, type):
             methods = (each for each in vars(value).values() if hasattr(each, "__code__"))
             for method in methods:
-                yield from look(method)
+                yield from list_state(method)
 
-    return look(target)
+    return list_state(target)
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What many calls of one object showed."""
+    """The findings of many calls of one object."""
 
-    is_random: bool = False  # does it give something else at the next call
-    chance: str = ""  # what else its results hang on, so that it cannot be judged
+    is_random: bool = False  # two equal calls differ
+    chance: str = ""  # why the results depend on chance, so that they cannot be judged
     difference: str = ""
-    line: int | None = None  # the first at which the code takes another way there
+    line: int | None = None  # the first line at which the code takes another path
     findings: tuple[Diagnostic, ...] = ()
 
 
 def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) -> list[RunOutcome]:
-    """The runs that are planned, asked for at once; of one object where it is said."""
+    """The outcomes of planned runs, in one request; with `once`, of one object."""
     found: dict[int, RunOutcome] = {}
     calls: list[PlannedRun] = []
     for number, (sample, how, at) in enumerate(plan):
@@ -328,24 +328,24 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
         else:
             calls.append(PlannedRun(given, replace(how, names=program.names), at))
     code = program.code
-    told = call_all(code.target, tuple(calls), code.path, once) if calls else ()
-    if not isinstance(told, tuple) or len(told) != len(calls):
+    outcomes = call_all(code.target, tuple(calls), code.path, once) if calls else ()
+    if not isinstance(outcomes, tuple) or len(outcomes) != len(calls):
         raise EndedError("the process that ran the code answered what is no result")
-    for each in told:
+    for each in outcomes:
         if not isinstance(found_answer := getattr(each, "answer", None), CannotRunError):
             check_answer(found_answer)
-    answers = iter(told)
+    answers = iter(outcomes)
     return [found.get(number) or next(answers) for number in range(len(plan))]
 
 
-_SEED = 101  # from the seed of a sample to that of other values at its sizes
+_SEED = 101  # added to a sample's seed for other values at its sizes
 _AGAIN = "when it is called again, after a call with other values"
 
 
 def judge_circumstances(
     program: Program, formula: Formula, samples: Sequence[Sample]
 ) -> Circumstances:
-    """One object, called with other values in between and in all circumstances."""
+    """The outcome of calls of one object with other values in between and in all circumstances."""
     first = samples[0]
     values = first.make_inputs()
     read = {n for each in program.parameters.values() for n in find_names(each)}
@@ -353,16 +353,16 @@ def judge_circumstances(
     free = find_free_sizes(first)
     larger = first.resize(**{name: 1 + max(d.sizes[name] for d in samples) for name in free})
 
-    def keep(_: Sample, values: dict[str, Any]) -> dict[str, Any]:
-        """The inputs with the parameters of a module as they are, where they fit."""
+    def keep_parameters(_: Sample, values: dict[str, Any]) -> dict[str, Any]:
+        """The inputs with the module's parameters unchanged, where their shapes fit."""
         shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
         return values | {n: v for n, v in own.items() if getattr(v, "shape", ()) == shapes[n]}
 
     others = [
-        replace(sample, seed=sample.seed + _SEED, change=keep)
+        replace(sample, seed=sample.seed + _SEED, change=keep_parameters)
         for sample in (*samples, *(() if larger is None or not free else (larger,)))
     ]
-    if program.constructor:  # called again where a class is made with the same numbers
+    if program.constructor:  # only for samples with the same constructor arguments
         made = program.find_given(values, first.sizes).constructor
         found = (program.find_given(d.make_inputs(), d.sizes).constructor for d in others)
         others = [
@@ -370,13 +370,13 @@ def judge_circumstances(
             for sample, given in zip(others, found, strict=True)
             if all(type(v) is type(given[n]) and (v == given[n]) is True for n, v in made.items())
         ]
-    plan = [(first, How(seed=1), ""), (first, How(seed=2), "left")]
-    plan += [(sample, How(), "again") for sample in others]
-    plan += [(first, How(), at) for at in PROMISED]
-    plan.append((replace(first, change=_repeat, reason=_EXPANDED), How(), "expanded"))
+    plan = [(first, RunOptions(seed=1), ""), (first, RunOptions(seed=2), "left")]
+    plan += [(sample, RunOptions(), "again") for sample in others]
+    plan += [(first, RunOptions(), at) for at in PROMISED]
+    plan.append((replace(first, change=_repeat_first, reason=_EXPANDED), RunOptions(), "expanded"))
     if find_kind(program.code.target) != "function":
-        plan.append((first, How(), "other mode"))
-    plan += [(first, How(), "noted")] * 2
+        plan.append((first, RunOptions(), "other mode"))
+    plan += [(first, RunOptions(), "noted")] * 2
     calls = run_all(program, plan, once=True)
     usual, again = (call.get_answer().results for call in calls[:2])
     is_random = len(usual) != len(again) or not all(map(is_same, usual, again))
@@ -397,7 +397,7 @@ def judge_circumstances(
     ]
     both = sorted(zip(plan[2:], calls[2:], strict=True), key=lambda each: each[0][2] not in _CALLED)
     judge = program, formula
-    for planned, call in both:  # a state that goes wrong is no fault of a circumstance
+    for planned, call in both:  # repeated calls first: their failures are not due to a circumstance
         at = planned[2]
         if at == "other mode":
             findings += _name_mode(program, usual, call)
@@ -414,7 +414,7 @@ def judge_circumstances(
 
 
 def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call: RunOutcome) -> str:
-    """What is other at one call than the usual results, or than the formula's at other values."""
+    """The difference of one call from the usual results, or from the formula's at other values."""
     program, formula = judge
     sample, _, at = planned
     if isinstance(call.answer, CannotRunError):
@@ -423,7 +423,7 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
         outcome = judge_at(program, sample, answer=call.answer)
         where = outcome.describe(sample) if outcome.is_clear else ""
         if where and judge_further(program, formula, sample, answer=call.answer).same:
-            return ""  # where terms cancel, either side has nothing but rounding
+            return ""  # only rounding is left where terms cancel
         if where and at == "expanded":
             return say_ties(program, formula, sample, where)
         return where and f"{where}, {_AGAIN}"
@@ -432,20 +432,20 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
 
 
 def _name_write(program: Program, sample: Sample, is_random: bool) -> str:
-    """The line that changes a parameter, or a buffer on which the next call depends."""
-    (call,) = run_all(program, [(sample, How(), "written")], once=True)
+    """The line that changes a parameter, or a buffer that the next call reads, in words."""
+    (call,) = run_all(program, [(sample, RunOptions(), "written")], once=True)
     for says in call.asked:
         if is_random or "the parameter" in says:
             return f"{says}: what the module gives is no function of its arguments"
     return ""
 
 
-_CALLED = ("again", "noted")  # as usually, with other values before
+_CALLED = ("again", "noted")  # circumstances without a change other than previous calls
 _EXPANDED = "where its arguments are expanded"
 
 
 def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> str:
-    """The first element that is other than in the usual call, in words."""
+    """The first element that differs from the usual call, in words."""
     if len(usual) != len(found):
         return f"the code returns {len(found)} results, not {len(usual)}"
     names = (*program.names, *(f"result {k + 1}" for k in range(len(program.names), len(usual))))
@@ -454,8 +454,8 @@ def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> st
     return next(filter(None, said), "").replace("the formula says", "and usually")
 
 
-def _repeat(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
-    """The inputs with what stands first in each of them all along."""
+def _repeat_first(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
+    """The inputs with the first entry of each one repeated along its first axis."""
     return {
         name: value[:1].expand(value.shape).clone() if getattr(value, "shape", ()) else value
         for name, value in values.items()
@@ -463,8 +463,8 @@ def _repeat(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
-    """What the results hang on, of what the code asks for: the time, or its random numbers."""
-    plan = [(sample, How(), at) for at in ("", "later", *ENDS)] if asked else []
+    """The dependence of the results on the time or on random numbers, in words."""
+    plan = [(sample, RunOptions(), at) for at in ("", "later", *ENDS)] if asked else []
     calls = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], calls[1:], strict=True):
         with suppress(CannotRunError):
@@ -476,7 +476,7 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
 
 
 def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
-    """That a module gives something else in its other mode."""
+    """A finding if the results in the module's other mode differ."""
     where = "it stops"
     with suppress(CannotRunError):
         where = _compare(program, usual, call.get_answer().results)
@@ -487,8 +487,8 @@ def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iter
 
 
 def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
-    """The line of the first call that is another one than usually."""
-    watched = How(is_watched=True)
+    """The line of the first call of torch that the usual run does not make."""
+    watched = RunOptions(is_watched=True)
     calls = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
     with suppress(CannotRunError):
         pairs = zip_longest(*(call.get_answer().calls for call in calls))
@@ -499,7 +499,7 @@ def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
 def _judge_drift(
     judge: Judge, last: Planned, calls: Sequence[RunOutcome], found: Circumstances
 ) -> Circumstances:
-    """Code whose state is another one after each call, though the values are the same."""
+    """The outcome for code whose state changes at each call although the values are the same."""
     one, other = (dict(call.state) for call in calls[-2:])
     moved = [name for name in other if other[name] != one.get(name)]
     if not moved:

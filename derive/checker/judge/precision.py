@@ -1,14 +1,13 @@
-"""Precision and range: runs in shorter floats, and at sizes at which types are full.
+"""Precision and range: runs in shorter floats, and at sizes at which types overflow.
 
-Precision is part of the code: it runs in float32, float16 and bfloat16 too, as people run it. How
-far such a run may be from the formula is told by the formula's own condition there: by what it
-loses itself in the shorter type, and by how much it moves when its inputs do. Beyond that, code
-that takes another way than in float64 is different. What it makes of shorter floats or of narrow
-integers by itself is named, and rules out a proof: fields and equations know neither. At logits of
-1 and of 1e4 it has to be finite where the formula is.
+The code also runs in float32, float16 and bfloat16. The tolerance there is the formula's own
+condition: its loss in the shorter type, and its change under roundings of the inputs. Code beyond
+the tolerance that takes another path than in float64 is different. Shorter floats and narrow
+integers that the code makes itself are findings and rule out a proof: neither fields nor equations
+model them. At logits of 1 and of 1e4 the code has to be finite where the formula is.
 
-How the code's numbers grow from ordinary sizes to one far beyond tells at which size a type of its
-would be full: integers begin again, a short float counts no further, factors leave the range.
+The growth of the code's numbers from ordinary sizes to a far larger one shows the size at which a
+type overflows: integers wrap, a short float skips whole numbers, products leave the range.
 """
 
 import math
@@ -22,7 +21,7 @@ from derive.checker.judge import CLEAR, Apart, Further, judge_further
 from derive.checker.pick import Choice
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program
-from derive.checker.runs import Answer, How, modes
+from derive.checker.runs import Answer, RunOptions, modes
 from derive.checker.samples import (
     MOST_TOGETHER,
     Sample,
@@ -47,25 +46,25 @@ RULES_OUT_PROOF = {
     *("lower-precision", "narrow-integer", "type-branch", "not-quite", "far-below"),
     *("outside", "asks-chance", "keeps-state", "not-beyond"),
 }
-_SLACK = 16.0  # times what the formula itself loses
-_LOST = 0.05  # off by so much, the digits of a run are no rounding
-_NEAR_NUMBER = 1e-4  # numbers that code computes differ by less in float32
+_SLACK = 16.0  # times the formula's own loss
+_LOST = 0.05  # relative error above which a run is wrong rather than rounded
+_NEAR_NUMBER = 1e-4  # relative difference of the code's numbers in float32
 _MORE = 4.0  # times the error at ordinary sizes
 _TYPES = ("float32", "float16", "bfloat16")
-_SHORT = How(double=False, is_watched=True)
+_SHORT = RunOptions(double=False, is_watched=True)
 _AS_ASKED = replace(_SHORT, asked=True)
-_WIDE = 2.0**40  # an integer that int64 holds, and also its parts are beyond shorter types
-_DRAWS = 8  # of inputs, at which results are whole numbers
+_WIDE = 2.0**40  # held by int64, but not by shorter types
+_DRAWS = 8  # samples of inputs at which results are whole numbers
 _FROM_WHOLE = replace(_SHORT, from_whole=True, most_lines=20_000, most_elements=1 << 24)
 
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
-    """The code in each shorter type at the first sample, in float32 at every sample."""
+    """The outcome in each shorter type at the first sample, and in float32 at every sample."""
     program, first = choice.program, choice.samples[0]
-    usual = program.run(first.make_inputs(), first.sizes, How(is_watched=True))
+    usual = program.run(first.make_inputs(), first.sizes, RunOptions(is_watched=True))
     findings: dict[str, Diagnostic] = {}
 
-    def keep(found: Iterable[Diagnostic]) -> None:
+    def keep_first(found: Iterable[Diagnostic]) -> None:
         for each in found:
             findings.setdefault(f"{each.code} {each.says}", each)
 
@@ -75,15 +74,15 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
         if found is None:
             continue
         answer, worst, where = found
-        other_way = sample is first and not _is_same_way(usual, answer)
-        if where and (other_way or (name == "float32" and worst > _LOST)):
+        takes_other_path = sample is first and not _takes_same_path(usual, answer)
+        if where and (takes_other_path or (name == "float32" and worst > _LOST)):
             return Further(False, where)
-        if other_way:
+        if takes_other_path:
             says = f"the code takes another way in {name} than in float64"
             findings.setdefault("type-branch", Diagnostic("type-branch", says))
         if name != "float32":
             continue
-        keep(_name_lowerings(answer.lowered, worst))
+        keep_first(_name_lowerings(answer.lowered, worst))
         if where and not answer.lowered:
             rounding = Diagnostic(
                 "rounding",
@@ -102,19 +101,19 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
             says = "the code cuts real numbers to int64, which does not hold all of them"
             told = Diagnostic("narrow-integer", says, facts=(further.difference,))
             findings.setdefault("cut", told)
-    keep(_find_narrowed(program, first))
+    keep_first(_find_narrowed(program, first))
     short, asked = Further(True), set[modes.Lowering]()
     for sample in choice.samples:
         run = usual if sample is first else program.run(sample.make_inputs(), sample.sizes)
         if not asked.issuperset(run.shorter) and short.same:
             asked |= {*run.shorter}
             short = judge_lowered(program, sample)
-            keep(short.findings)
+            keep_first(short.findings)
     return replace(short, findings=tuple(findings.values()))
 
 
 def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
-    """Findings for types that do not hold the integers which nothing bounds.
+    """Findings for types that do not hold unbounded integers.
 
     Shorter floats count where the formula's results are whole numbers.
     """
@@ -124,10 +123,10 @@ def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
         is_whole = all(bool((r == r.real.round()).all()) for r in results)
         try:
             answer = program.run(far.make_inputs(), far.sizes, _FROM_WHOLE)
-        except CannotRunError:  # of integers that the code bounds itself
+        except CannotRunError:  # the code itself bounds its integers
             continue
         full = [e for e in answer.full if (is_whole if e.is_float else e.dtype != "int64")]
-        first = {e.dtype: e for e in reversed(full)}.values()  # the others may have it from it
+        first = {e.dtype: e for e in reversed(full)}.values()  # later calls may inherit the type
         full = [e for e in full if e in first or e in answer.lowered or not e.is_float]
         for what, told in zip(full, _name_lowerings(full, 0.0), strict=True):
             limit = modes.find_limit(getattr(torch, what.dtype))
@@ -136,7 +135,7 @@ def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
 
 
 def judge_lowered(program: Program, sample: Sample) -> Further:
-    """What comes of the shorter floats that the code asks for, at one sample."""
+    """The outcome for the shorter floats that the code requests, at one sample."""
     findings: list[Diagnostic] = []
     told = f" of their largest element{f', {sample.reason}' if sample.reason else ''}"
     for name, how in (("float32", _SHORT), ("float64", _AS_ASKED)):
@@ -149,7 +148,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
         if name == "float32":
             findings += _name_lowerings(answer.lowered, off, told)
         elif off > _SLACK * max(
-            _find_lost(sample, sample.make_inputs(), torch.finfo(torch.float64).eps).values()
+            _find_own_loss(sample, sample.make_inputs(), torch.finfo(torch.float64).eps).values()
         ):
             single = [each for each in answer.lowered if each.dtype == "float32"]
             fact = f"with float64 arguments the results are off by {off:.1e}{told}"
@@ -168,9 +167,9 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
 
 
 def _run_rounded(
-    program: Program, sample: Sample, name: str, how: How
+    program: Program, sample: Sample, name: str, how: RunOptions
 ) -> tuple[Answer, float, str] | None:
-    """A run in a type, how far it is off, and where; None where torch lacks an operation in it."""
+    """A run in a type, its error, and the place of it; None where torch lacks an operation."""
     given = _round(sample.make_inputs(), getattr(torch, name))
     try:
         answer = program.run(given, sample.sizes, how)
@@ -178,7 +177,7 @@ def _run_rounded(
         return None
     floats = [getattr(torch, each.dtype) for each in answer.lowered if each.is_float]
     eps = max(torch.finfo(each).eps for each in (getattr(torch, name), *floats))
-    lost = _find_lost(sample, given, eps)
+    lost = _find_own_loss(sample, given, eps)
     worst, where = 0.0, ""
     for result, found, value in program.pair(answer, sample.evaluate(_round(given, torch.float64))):
         if value.is_floating_point() and found.shape == value.shape:
@@ -190,7 +189,7 @@ def _run_rounded(
 
 
 def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, float]:
-    """The run in which the code gets the types that it asks for, and how far it is off."""
+    """The run with the types that the code requests, and its error."""
     values = sample.make_inputs()
     try:
         answer = program.run(values, sample.sizes, _AS_ASKED)
@@ -201,7 +200,7 @@ def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, floa
 
 
 def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
-    """The difference where shorter floats of the code do not hold its whole numbers."""
+    """The difference where the code's shorter floats do not hold its whole numbers."""
     answer, off = _run_as_asked(program, far)
     short = [each for each in answer.full if each.is_float] if answer is not None else []
     if not short or off <= _MORE * _run_as_asked(program, near)[1] + CLEAR:
@@ -214,7 +213,7 @@ def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
 def judge_far(
     program: Program, formula: Formula, far: Sample, near: Sample, answer: Answer | CannotRunError
 ) -> Further:
-    """A size far beyond the others: also where the code's integers and short floats are full."""
+    """The outcome at a far larger size, with the code's integers and short floats checked."""
     further = judge_further(program, formula, far, CLEAR, answer)
     if further.same is False or isinstance(answer, CannotRunError):
         return further
@@ -228,7 +227,7 @@ def judge_far(
 
 
 def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
-    """An element, however small, that is another where whole numbers did not fit their type."""
+    """The first wrong element, however small, after an overflow of whole numbers."""
     for name, result, value in program.pair(answer, far.evaluate(far.make_inputs())):
         if result.shape != value.shape or result.is_complex() or value.is_complex():
             continue
@@ -244,20 +243,20 @@ def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
 
 
 def is_growing(near: Answer, far: Answer) -> bool:
-    """Do numbers of the code grow or vanish with a size, as a power of it would not?"""
+    """Whether numbers of the code grow or vanish with a size faster than a power of it."""
     one, other = (each.reach.get("float64", (1.0, 1.0)) for each in (near, far))
     return any(abs(math.log(there / here)) > _GROWN for here, there in zip(one, other, strict=True))
 
 
 def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
-    """The sample at sizes beyond which a type of the code's would be full, by how numbers grew."""
+    """Samples at sizes beyond which the code's types would overflow, by extrapolation."""
     found: list[float] = []
     end = far.sizes[name]
     longer = math.log(end / start)
     single = torch.finfo(torch.float32)
     for kind, (least, most) in there.reach.items():
         low, high = near.reach.get(kind, (least, most))
-        if kind != "float64":  # one more, as positions are counted from 0
+        if kind != "float64":  # plus 1, as positions start at 0
             pairs = [(high + 1, most + 1, modes.find_limit(getattr(torch, kind)))]
         elif is_growing(near, there):
             pairs = [(low, least, single.smallest_normal * single.eps), (high, most, single.max)]
@@ -277,15 +276,15 @@ def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -
     return [each for each in samples if count(each) <= MOST_TOGETHER][:_MOST_FULL]
 
 
-_MOST_FULL = 6  # such samples
-_BEYOND = (1.02, 1.3)  # times what is expected to be the last size, which may be somewhat off
-_STEEPEST = 12.0  # the power of a size that whole numbers grow with, rather than by factors
-_GROWN = 14.0  # natural logarithm by which floats grow or vanish before more is feared
+_MOST_FULL = 6  # samples
+_BEYOND = (1.02, 1.3)  # times the extrapolated size, which may be somewhat off
+_STEEPEST = 12.0  # largest power of a size that counts as polynomial growth
+_GROWN = 14.0  # natural logarithm of the growth that is extrapolated
 _LONGEST = 1 << 20
 
 
-def _runs(program: Program, sample: Sample) -> bool:
-    """Does the code run in float64 there, or does it refuse such inputs itself?"""
+def _runs_in_float64(program: Program, sample: Sample) -> bool:
+    """Whether the code runs in float64 at this sample."""
     with suppress(CannotRunError):
         program.run(sample.make_inputs(), sample.sizes)
         return True
@@ -293,7 +292,7 @@ def _runs(program: Program, sample: Sample) -> bool:
 
 
 def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
-    """Real tensors in a shorter type, complex ones with parts of it, but none below float32."""
+    """The values with real tensors cast to a type, and complex ones to at least complex64."""
     found, parts = dict(values), torch.promote_types(dtype, torch.float32)
     for name, value in values.items():
         if getattr(value, "is_floating_point", bool)():
@@ -303,11 +302,11 @@ def _round(values: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     return found
 
 
-def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
-    """What the formula loses by itself in a type, and by roundings of its inputs; by result."""
+def _find_own_loss(sample: Sample, given: Values, eps: float) -> dict[str, float]:
+    """The formula's own loss in a type and under roundings of its inputs, by result."""
 
-    def move(value: Any) -> Any:
-        """Each element a little larger or smaller, in turn."""
+    def perturb(value: Any) -> Any:
+        """Elements alternately larger and smaller by a rounding."""
         if not getattr(value, "is_floating_point", bool)():
             return value
         signs = torch.arange(value.numel()).reshape(value.shape) % 2 * 2 - 1
@@ -315,10 +314,10 @@ def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
 
     exact = _round(given, torch.float64)
     wanted = sample.evaluate(exact)
-    moved = sample.evaluate({name: move(value) for name, value in exact.items()})
+    moved = sample.evaluate({name: perturb(value) for name, value in exact.items()})
     try:
         own = sample.evaluate(given)
-    except (RuntimeError, TypeError):  # an operation that torch does not have in this type
+    except (RuntimeError, TypeError):  # torch lacks an operation in this type
         own = moved
     return {
         name: max(eps, _measure(own[name], value), _measure(moved[name], value))
@@ -327,7 +326,7 @@ def _find_lost(sample: Sample, given: Values, eps: float) -> dict[str, float]:
 
 
 def _measure(found: Any, wanted: Any) -> float:
-    """The largest difference of finite elements, as a part of the largest one."""
+    """The largest difference of finite elements relative to the largest element."""
     one, other = found.detach().cdouble(), wanted.cdouble()
     told = one.isfinite() & other.isfinite()
     if not bool(told.any()):
@@ -335,14 +334,14 @@ def _measure(found: Any, wanted: Any) -> float:
     return float((one - other)[told].abs().max() / other[told].abs().max().clamp(min=1e-300))
 
 
-def _is_same_way(usual: Answer, answer: Answer) -> bool:
-    """Do two runs make the same calls at the same lines, with the same numbers?"""
-    # The least and the largest number of a type, as masks have them, are alike.
+def _takes_same_path(usual: Answer, answer: Answer) -> bool:
+    """Whether two runs make the same calls at the same lines, with the same numbers."""
+    # The extreme numbers of all float types count as equal: masks use them.
     ends = {torch.finfo(getattr(torch, t)).max for t in (*_TYPES, "float64")}
-    # A number that becomes a tensor of the type that it meets is no step.
+    # as_tensor of a number is no step of the code
     one, other = ([c for c in each.calls if c[0] != "as_tensor"] for each in (usual, answer))
     return one == other and not any(
-        abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan is near anything
+        abs(one - other) > _NEAR_NUMBER * max(abs(one), abs(other))  # nan compares as equal
         and not (abs(one) in ends and abs(other) in ends and (one > 0) == (other > 0))
         for one, other in zip(usual.numbers, answer.numbers, strict=True)
     )
@@ -367,11 +366,11 @@ def _name_lowerings(
             )
 
 
-_COMMON = 1000.0  # that inputs have in common; float32 holds what they differ by to four digits
+_COMMON = 1000.0  # added to all inputs; float32 keeps four digits of their differences
 
 
 def find_cancelling(program: Program, sample: Sample) -> Iterator[Diagnostic]:
-    """A finding where terms cancel in float32 that the formula does not take apart."""
+    """A finding if terms cancel in float32 that do not cancel in the formula."""
     far = scale(sample, 1.0, more=_COMMON)
     found = _run_rounded(program, far, "float32", _SHORT)
     if found is not None and found[2] and not found[0].lowered:
@@ -380,8 +379,8 @@ def find_cancelling(program: Program, sample: Sample) -> Iterator[Diagnostic]:
         yield Diagnostic("cancels", says, facts=(f"{found[2]}, {far.describe()}",), help=advice)
 
 
-LARGE = 1e4  # the size of a logit that float32 holds easily and whose exponential it does not
-_MOST_SIGNS = 16  # of the inputs, that are tried to have all logits below 0
+LARGE = 1e4  # a logit within float32 whose exponential is beyond it
+_MOST_SIGNS = 16  # combinations of signs that are tried to make all logits negative
 _SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 
@@ -405,7 +404,7 @@ def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
 
 
 def _find_scale(sample: Sample) -> float:
-    """The factor of the inputs at which the logits reach 1e4; 1 where there are none."""
+    """The factor of the inputs at which the logits reach 1e4; 1 without logits."""
     for factor in _SCALES:
         for values in _find_logits(scale(sample, factor)):
             finite = values[values.isfinite()] if values.numel() else values
@@ -415,7 +414,7 @@ def _find_scale(sample: Sample) -> float:
 
 
 def _find_logits(sample: Sample) -> Iterator[Any]:
-    """The values of what is exponentiated, as far as it is open to view."""
+    """The arguments of exponentials that the formula writes out."""
     for part, evaluator in evaluate_parts(sample):
         match part:
             case ir.Along(kind, _, _, body) | ir.Reduce(kind, _, _, body) if ROWS[kind].is_slow:
@@ -425,15 +424,15 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
 
 
 def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> Diagnostic | None:
-    """A finding where code is not finite in a type, float32, and the formula is a number of it."""
+    """A finding if the code is not finite in a type (float32) that holds the formula's value."""
     dtype = dtype or torch.float32
     given = _round(sample.make_inputs(), dtype)
     wanted = sample.evaluate(_round(given, torch.float64))
     short = str(dtype).removeprefix("torch.")
     try:
-        answer = program.run(given, sample.sizes, How(double=False))
-    except CannotRunError as error:  # a type that the code cannot run in is a remark of its own
-        if dtype is torch.float32 and _runs(program, sample):
+        answer = program.run(given, sample.sizes, RunOptions(double=False))
+    except CannotRunError as error:  # code that does not run in float32 is a finding of its own
+        if dtype is torch.float32 and _runs_in_float64(program, sample):
             text = " ".join(str(error).split())
             return Diagnostic("not-in-float32", f"the code does not run in float32: {text}")
         return None
@@ -442,8 +441,10 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
         if not result.is_floating_point() or result.shape != value.shape:
             continue
         lost = value.isfinite() & (value.abs() < top) & ~result.double().isfinite()
-        if bool(lost.any()):  # at a pole of the formula it is not, without an overflow
-            exact = program.run(_round(given, torch.float64), sample.sizes, How(is_watched=True))
+        if bool(lost.any()):  # not where the code has a pole, without an overflow
+            exact = program.run(
+                _round(given, torch.float64), sample.sizes, RunOptions(is_watched=True)
+            )
             there = next(each for n, each, _ in program.pair(exact, wanted) if n == name)
             lost &= there.isfinite() | exact.left_range
         if bool(lost.any()):

@@ -1,7 +1,7 @@
-"""One run of somebody's code: what it is given, the state of torch that it runs in, what it gives.
+"""One run of the user's code: its inputs, the state of torch during the run, its results.
 
-Done where the code lives. Whatever the code raises is a CannotRunError with its line and what it
-says of its sizes; what our own numbers raise, where they cannot go on, passes.
+Runs in the process that loaded the code. An exception of the code becomes a CannotRunError with its
+line and the relations between sizes that its message states. Exceptions of field arithmetic pass.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from derive.judge.fields.algebra import Usage
 
 
-INIT = "--init"  # stands for all arguments of a constructor
+INIT = "--init"  # the key that holds all arguments of a constructor
 _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
 
 def is_undefined(error: processes.CannotRunError) -> bool:
-    """Does the code read a name, or an attribute of an object of its own, that nothing sets?"""
+    """Whether the error is an undefined name, or an undefined attribute of a user's object."""
     found = _UNDEFINED.search(str(error))
     return found is not None and found[1] not in _BUILTIN
 
 
-MOST_PARTS = 64  # of a result that is a nest of tuples and dictionaries
+MOST_PARTS = 64  # flattened tensors of a nested result
 
 
 @dataclass(frozen=True)
@@ -65,54 +65,54 @@ class Given:
 
 
 @dataclass(frozen=True)
-class How:
-    """The state of torch in which code runs, and what is asked for beside its results."""
+class RunOptions:
+    """The state of torch in which code runs, and the records to make of the run."""
 
-    double: bool = True  # is every shorter float that the code asks for float64
-    asked: bool = False  # or float64 alone what it asks for in no type
-    from_whole: bool = False  # is float32 told as a shorter float, as int64 may not fit it
-    seed: int | None = None  # of torch's random numbers
+    double: bool = True  # run every shorter float that the code requests as float64
+    asked: bool = False  # with double=False: float64 is the default type only
+    from_whole: bool = False  # report float32 as a shorter float: it does not hold all of int64
+    seed: int | None = None  # seed of torch's random numbers
     tower: tuple[int, int] | None = None  # seed and depth, where values are residues
-    weights: int | None = None  # seed of the weights of results, whose sum is differentiated
-    most: int = 0  # results that are weighed
-    names: tuple[str, ...] = ()  # of the formula's results
-    is_watched: bool = False  # are its calls told
-    ordinary: Given | None = None  # inputs at which is seen what a mask is; -inf stands there then
-    most_lines: int = 0  # of the code, counted as they run, after which it is stopped; 0 for all
-    most_elements: int = 0  # of one tensor that it makes, beyond which it is stopped; 0 for all
-    compiled: bool = False  # is the graph run that inductor makes of the code
+    weights: int | None = None  # seed of the weights in the differentiated sum of the results
+    most: int = 0  # number of results in that sum
+    names: tuple[str, ...] = ()  # names of the formula's results
+    is_watched: bool = False  # record the calls of torch
+    ordinary: Given | None = None  # inputs that show the masked entries, which become -inf
+    most_lines: int = 0  # executed lines of the code after which the run is stopped; 0 for no limit
+    most_elements: int = 0  # elements of one tensor beyond which the run is stopped; 0 for no limit
+    compiled: bool = False  # run the graph that inductor makes of the code
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run gave."""
+    """The results of a run, and the records that were requested."""
 
     results: tuple[Any, ...]
-    changed: tuple[str, ...] = ()  # arguments that are no longer what they were
-    gradients: Mapping[str, Any] = field(default_factory=dict)  # by arguments and parameters
+    changed: tuple[str, ...] = ()  # arguments that the code changed in place
+    gradients: Mapping[str, Any] = field(default_factory=dict)  # by argument or parameter name
     usage: Usage | None = None
     cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
-    calls: tuple[tuple[str, int], ...] = ()  # of torch, each with its line
-    numbers: tuple[float, ...] = ()  # that stand in those calls
+    calls: tuple[tuple[str, int], ...] = ()  # calls of torch, each with its line
+    numbers: tuple[float, ...] = ()  # plain numbers among the arguments of those calls
     lowered: tuple[Lowering, ...] = ()
-    shorter: tuple[Lowering, ...] = ()  # what it asks for in a shorter float, where it gets float64
-    full: tuple[Lowering, ...] = ()  # calls whose whole numbers their type does not hold
-    cuts_to: tuple[str, ...] = ()  # the types of whole numbers into which it cuts real ones
+    shorter: tuple[Lowering, ...] = ()  # requests for shorter floats that ran as float64
+    full: tuple[Lowering, ...] = ()  # calls whose whole numbers exceed the range of their type
+    cuts_to: tuple[str, ...] = ()  # integer types to which the code casts real numbers
     reach: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by type, see Recorder
-    left_range: bool = False  # has a call overflowed, or made a 0 of what is none
-    masked: float | None = None  # the largest finite number for which -inf stood
-    guilty: tuple[str, ...] = ()  # of inductor's work, what changes the result
+    left_range: bool = False  # a call overflowed, or returned 0 for a number that is not 0
+    masked: float | None = None  # the largest finite number that -inf replaced
+    guilty: tuple[str, ...] = ()  # the stages of inductor that change the result
 
 
 _NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.IGNORECASE)
 
 
 @contextmanager
-def trace_lines(path: str, meet: Callable[[Any, str], None]) -> Iterator[None]:
-    """In here each event of a frame of the user's file is met."""
+def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None]:
+    """Call `receive` for each event of a frame of the user's file."""
 
     def trace_line(frame: Any, event: str, _: Any) -> Any:
-        meet(frame, event)
+        receive(frame, event)
         return trace_line
 
     def trace_call(frame: Any, event: str, _: Any) -> Any:
@@ -127,11 +127,11 @@ def trace_lines(path: str, meet: Callable[[Any, str], None]) -> Iterator[None]:
 
 
 @processes.where_it_lives
-def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
+def run_target(target: Any, given: Given, how: RunOptions, path: str) -> Answer:
     """The results of one run."""
     if how.ordinary is not None:
         masks, plain = Masks(), replace(how, ordinary=None)
-        with masks.find():
+        with masks.watch_entries():
             run_target(target, how.ordinary, plain, path)
         with masks.put_infinity():
             answer = run_target(target, given, plain, path)
@@ -142,12 +142,12 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
     is_plain = how.tower is None and how.weights is None
     try:
         if how.is_watched and isinstance(target, type):
-            with prepare(how, path):  # what makes the module is no call of the code's
-                _keep_module(target, given.constructor)
+            with prepare(how, path):  # calls of the constructor are not recorded
+                _make_module_once(target, given.constructor)
         watch = Recorder(path, how.asked or how.from_whole) if how.is_watched else None
         left = iter(range(how.most_lines))
 
-        def count(frame: Any, event: str) -> None:
+        def count_line(frame: Any, event: str) -> None:
             if next(left, None) is None:
                 raise StoppedError(f"it has not ended after {how.most_lines} of its lines")
 
@@ -156,19 +156,19 @@ def run_target(target: Any, given: Given, how: How, path: str) -> Answer:
                 stack.enter_context(watch_failures(failed, how.most_elements))
             state = stack.enter_context(prepare(how, path))
             if watch is not None:
-                stack.enter_context(make_mode(watch.meet))
+                stack.enter_context(make_mode(watch.record_call))
             if how.most_lines:
-                stack.enter_context(trace_lines(path, count))
-            answer = _run(target, given, how, state.usage, path)
+                stack.enter_context(trace_lines(path, count_line))
+            answer = _run_once(target, given, how, state.usage, path)
         answer = replace(answer, shorter=tuple(state.shorter))
         if watch is None:
             return answer
-        told: dict[str, Any] = {
+        recorded: dict[str, Any] = {
             name: tuple(getattr(watch, name))
             for name in ("calls", "numbers", "lowered", "full", "cuts_to")
         }
         reach = state.whole | watch.reach
-        return replace(answer, **told, reach=reach, left_range=watch.left_range)
+        return replace(answer, **recorded, reach=reach, left_range=watch.left_range)
     except (processes.CannotRunError, DeriveError, NotModelledError, TooDeepError, UnluckyError):
         raise
     except StoppedError as error:
@@ -185,7 +185,7 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
     line = load.find_line(error, path)
     at = f"line {line}: " if line else ""
     said = [*relations.read_view(*failed)] if failed is not None else []
-    lacking = (NameError, AttributeError, ImportError, TypeError)  # which no other sizes cure
+    lacking = (NameError, AttributeError, ImportError, TypeError)  # at all sizes
     is_incurable = isinstance(error, lacking) and not isinstance(error, UnboundLocalError)
     every = walk_tb(error.__traceback__)
     frames = [(f, line) for f, line in every if f.f_code.co_filename == path]
@@ -206,7 +206,7 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
 
 
 @contextmanager
-def prepare(how: How, path: str = "") -> Iterator[State]:
+def prepare(how: RunOptions, path: str = "") -> Iterator[State]:
     """The state of torch in which code runs."""
     from derive.judge.fields import draw_tower, exact
 
@@ -230,21 +230,22 @@ def prepare(how: How, path: str = "") -> Iterator[State]:
         yield state
 
 
-def _run(target: Any, given: Given, how: How, usage: Usage | None, path: str) -> Answer:
+def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, path: str) -> Answer:
+    """The results, gradients and changed arguments of one call in the prepared state."""
     both = {**given.arguments, **given.parameters}
     tensors = {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
     before = {} if how.tower else {name: value.clone() for name, value in tensors.items()}
     reals = {v: n for n, v in reversed(tensors.items()) if v.is_floating_point()}
-    leaves = {name: value for value, name in reals.items()}  # of what is given twice the first
+    leaves = {name: value for value, name in reals.items()}  # equal tensors: the first name
     if how.weights is not None:
         for value in leaves.values():
             value.requires_grad_()
     cuts: dict[tuple[int, str], None] = {}
     is_watched = how.weights is not None and not how.tower
     if how.tower is None and how.weights is None and isinstance(target, type):
-        target = _keep_module(target, given.constructor)
+        target = _make_module_once(target, given.constructor)
     guilty: list[str] | None = [] if how.compiled and not how.tower else None
-    call = partial(call_compiled, guilty=guilty) if how.compiled else _call
+    call = partial(call_compiled, guilty=guilty) if how.compiled else _call_eagerly
     with watch_gradients(path, cuts) if is_watched else nullcontext():
         found = call_target(target, given.arguments, given.parameters, given.constructor, call=call)
     results = flatten_results(pick_results(found, how.names))
@@ -265,21 +266,21 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one.shape == other.shape and ((one == other) | (one != one)).all())
 
 
-def _keep_module(target: type, made: Mapping[str, Any]) -> Any:
-    """The module of a class that was made so before: what it keeps between calls has to be seen."""
+def _make_module_once(target: type, made: Mapping[str, Any]) -> Any:
+    """The module of a class, made once per arguments, so that a state kept between calls shows."""
     try:
         own = tuple((n, type(each), each) for n, each in made.items())
-        return _make_once(target, own, torch.get_default_dtype())
+        return _make_cached(target, own, torch.get_default_dtype())
     except TypeError:  # arguments that have no hash
         return make_module(target, made)
 
 
 @lru_cache(maxsize=64)
-def _make_once(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any) -> Any:
+def _make_cached(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any) -> Any:
     return make_module(target, {name: each for name, _, each in made})
 
 
-def weigh_results(results: Sequence[Any], how: How) -> Any:
+def weigh_results(results: Sequence[Any], how: RunOptions) -> Any:
     """The sum of all elements, each with a random weight."""
     from derive.judge.fields import draw_field, draw_tower, to_field
 
@@ -297,7 +298,7 @@ def weigh_results(results: Sequence[Any], how: How) -> Any:
     return total
 
 
-def _call(function: Any, args: Any, named: Any) -> Any:
+def _call_eagerly(function: Any, args: Any, named: Any) -> Any:
     return function(*args, **named)
 
 
@@ -306,9 +307,9 @@ def call_target(
     given: Mapping[str, Any],
     parameters: Mapping[str, Any],
     made: Mapping[str, Any],
-    call: Callable[..., Any] = _call,
+    call: Callable[..., Any] = _call_eagerly,
 ) -> Any:
-    """The function called, or the module with these parameters; a class is made first."""
+    """The results of a function, or of a module with these parameters; a class is instantiated."""
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         from derive.judge.fields.tensor import pause
 
@@ -319,15 +320,15 @@ def call_target(
         def call_module(every: dict[str, Any], *args: Any, **named: Any) -> Any:
             return torch.func.functional_call(target, every, args, named)
 
-        positional, named = _order(target.forward, slots.gather(target.forward, given))
+        positional, named = _split_positional(target.forward, slots.gather(target.forward, given))
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
             found = call(call_module, [every, *positional], named)
         if isinstance(parameters, dict):
-            parameters.update(every)  # with what the call has put in their place
+            parameters.update(every)  # with the values that the call replaced
         return found
-    positional, named = _order(target, slots.gather(target, given))
+    positional, named = _split_positional(target, slots.gather(target, given))
     globals = getattr(inspect.unwrap(target), "__globals__", {})
     homes = [
         value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
@@ -341,7 +342,7 @@ def call_target(
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
-    """The parameters that the formula has no tensor for, with the type of those that it has."""
+    """Parameters without a tensor in the formula, cast to the type of those with one."""
     from torch.nn.parameter import is_lazy
 
     from derive.judge.fields.tensor import pause
@@ -356,7 +357,7 @@ def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str
 
 
 def make_module(target: type, made: Mapping[str, Any]) -> Any:
-    """A module of a class by its constructor's arguments, as it is used."""
+    """A module in eval mode, made with these arguments of its constructor."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if INIT not in made:
@@ -375,7 +376,7 @@ def find_dtype(values: Iterable[Any]) -> Any:
 
 @contextmanager
 def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
-    """In here the real buffers of a module have this type, as its parameters have."""
+    """Give the real buffers of a module this type, as its parameters have it."""
     from derive.judge.fields.tensor import pause
 
     swapped = []
@@ -395,8 +396,8 @@ def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
                 buffers[name] = old
 
 
-def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by position as long as none is left out, the others by name."""
+def _split_positional(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments up to the first omitted one, and the others by name."""
     try:
         known = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -414,7 +415,7 @@ def _order(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str
 
 
 def flatten_results(found: Any) -> tuple[Any, ...]:
-    """The tensors in what the code returned, in order."""
+    """The tensors in the returned value, in order."""
     if isinstance(found, torch.Tensor):
         return (found,)
     if isinstance(found, (int, float, bool)):
@@ -429,7 +430,7 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
 
 
 def pick_results(found: Any, names: Sequence[str]) -> Any:
-    """The results in the formula's order, where code returns them by these names."""
+    """The results in the formula's order, if the code returns them under the formula's names."""
     fields = find_fields(found)
     if fields is None:
         return found
@@ -449,6 +450,6 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
 
 @processes.where_it_lives
 def has_dropout(target: Any) -> bool:
-    """Has a module dropout that is in force?"""
+    """Whether a module has active dropout."""
     parts = target.modules() if isinstance(target, torch.nn.Module) else ()
     return any(isinstance(p, torch.nn.Dropout) and p.training and p.p for p in parts)

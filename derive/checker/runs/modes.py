@@ -1,12 +1,12 @@
-"""Modes of torch under which code runs: they note its calls, and put other values in their place.
+"""Modes of torch under which code runs: they record its calls, or replace values in them.
 
 watch       the calls that end a gradient; the call that failed
-recorder    all calls, with their numbers, what they make shorter, and where a type is full
-precise     float64 for every shorter float that is asked for
-masks       -inf for finite numbers that stand for it, as a run at ordinary inputs shows: whose
-weight is 0 in float32
-compiled    what inductor makes of code: torch.compile ended before it prints kernels, the graph
-run operation by operation, over floats or residues
+recorder    all calls, with their numbers, shorter types, and overflows of whole numbers
+precise     float64 for every shorter float that is requested
+masks       -inf for finite numbers that mask an entry: their weight is 0 in float32 in a run at
+            ordinary inputs
+compiled    the graph that inductor makes of code: torch.compile stops before it prints kernels,
+            and the graph runs operation by operation, over floats or residues
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def find_site_now(path: str) -> tuple[int | None, int]:
 
 
 class StoppedError(BaseException):
-    """The code takes more than it is given; no `except Exception` of the code goes on."""
+    """The code exceeded a limit; no `except Exception` of the code catches this."""
 
 
 def watch_failures(failed: list[tuple[str, Any, Any]], most: int = 0) -> Any:
@@ -102,7 +102,7 @@ def watch_failures(failed: list[tuple[str, Any, Any]], most: int = 0) -> Any:
     return make_mode(act)
 
 
-MOST_CALLS = 4000  # of torch, that are noted in one run
+MOST_CALLS = 4000  # calls that are recorded in one run
 _LARGE = 700.0  # the exponential of more than this is infinite in float64
 _NORMALIZED = {w for row in REDUCTIONS if row.normalizes for w in row.spellings.split()}
 _POLES = _NORMALIZED | {
@@ -117,7 +117,7 @@ _CASTS = {"to", "type", "type_as", "long", "int", "short", "char", "byte"}
 
 @dataclass(frozen=True)
 class Lowering:
-    """A call that makes shorter floats, or narrow integers, out of what it reads."""
+    """A call whose result has a shorter float type, or a narrow integer type."""
 
     dtype: str
     line: int | None
@@ -125,16 +125,16 @@ class Lowering:
 
     @property
     def is_float(self) -> bool:
-        """Is it a float that is shorter?"""
+        """Whether the type is a float type."""
         return "float" in self.dtype
 
 
 @dataclass
 class Recorder:
-    """Each call of torch's under its mode: its line, its numbers, and what it makes shorter.
+    """A record of each call of torch: its line, its numbers, its shorter types.
 
-    `reach` are the least magnitude above 0 and the largest by type: of float64, of whole numbers
-    in an integer type, and of tensors that hold whole numbers alone in a shorter float.
+    `reach` maps a type to the least magnitude above 0 and the largest one. It covers float64, whole
+    numbers in an integer type, and tensors of only whole numbers in a shorter float type.
     """
 
     path: str
@@ -147,9 +147,9 @@ class Recorder:
     reach: dict[str, tuple[float, float]] = field(default_factory=dict)
     left_range: bool = False
 
-    def meet(self, function: Any, args: Any, named: Any) -> Any:
-        """What a call gives, noted."""
-        line, _ = find_site_now(self.path)  # none where it is no call of the code
+    def record_call(self, function: Any, args: Any, named: Any) -> Any:
+        """The result of a call, after recording it."""
+        line, _ = find_site_now(self.path)  # None for calls outside the user's file
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)
         wide = _widen(function, args, named)
@@ -157,8 +157,8 @@ class Recorder:
         name = getattr(function, "__name__", "")
         self.calls.append((name, line))
         given = (*args, *named.values())
-        with internals.DisableTorchFunction():  # the modes around this one
-            is_empty = "empty" in name  # what is in it is anything, and another at every run
+        with internals.DisableTorchFunction():  # without the modes around this one
+            is_empty = "empty" in name  # uninitialized memory differs from run to run
             self.left_range |= not is_empty and _leaves_range(name, args, found)
             self.numbers += [float(each) for each in given if isinstance(each, (int, float))]
             read = [*find_tensors(given)]
@@ -168,10 +168,12 @@ class Recorder:
             for tensor in made:
                 what = Lowering(str(tensor.dtype).removeprefix("torch."), line, name)
                 values = find_values(tensor)
-                self._note(what, torch.zeros_like(values) if is_empty else values, read, wide)
+                self._record_result(
+                    what, torch.zeros_like(values) if is_empty else values, read, wide
+                )
         return found
 
-    def _note(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
+    def _record_result(self, what: Lowering, made: Any, read: list[Any], wide: Any) -> None:
         usual = (torch.float64 if self.is_asked else torch.float32).itemsize
         is_float = made.dtype.is_floating_point
         is_lower = is_float and made.dtype.itemsize < usual
@@ -197,7 +199,7 @@ class Recorder:
         )
         if (is_short and most >= find_limit(made.dtype)) or is_beyond:
             self.full[what] = None
-        if what.call == "__setitem__":  # its numbers were met where they were made
+        if what.call == "__setitem__":  # recorded by the call that made them
             return
         if is_float and not is_short and not 0 < least <= most < math.inf:
             values = values[values.isfinite() & (values > 0)]
@@ -209,16 +211,16 @@ class Recorder:
 
 
 def find_limit(dtype: Any) -> float:
-    """The largest number up to which a type holds all whole ones."""
+    """The largest number up to which a type holds all whole numbers."""
     if dtype.is_floating_point:
         return 2 / float(torch.finfo(dtype).eps)
     return float(torch.iinfo(dtype).max)
 
 
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What a call on whole numbers gives in float64, which holds larger ones; what a cast reads.
+    """The float64 result of a call on whole numbers, or the float64 operand of a cast.
 
-    None for others.
+    None for other calls.
     """
     given = list(find_tensors(args))
     name = name_of(function).strip("_").removeprefix("bitwise_")
@@ -242,16 +244,16 @@ def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
 
 @dataclass
 class State:
-    """What is counted over residues, and what the code asks for in shorter floats."""
+    """The usage of field arithmetic in a run, and the requests for shorter floats."""
 
     usage: Usage | None = None
     shorter: dict[Lowering, None] = field(default_factory=dict)
-    # The magnitudes, by type, of what it asks for that holds whole numbers alone.
+    # least and largest magnitude, by type, of requested tensors that hold only whole numbers
     whole: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def make_precise(state: State, path: str) -> Any:
-    """A mode in which every request for a shorter float is one for float64, and is noted."""
+    """A mode that runs every request for a shorter float as float64, and records the request."""
     by_name = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
     short = {*by_name.values()}
     kind, double, is_lowered = torch.dtype, torch.float64, torch.is_autocast_enabled
@@ -270,15 +272,15 @@ def make_precise(state: State, path: str) -> Any:
             named |= {"dtype": lengthen(named["dtype"])} if "dtype" in named else {}
             found = function(*map(lengthen, args), **named)
         for dtype in (each for each in given if each in short):
-            told = str(dtype).removeprefix("torch.")
-            state.shorter[Lowering(told, find_site_now(path)[0], name)] = None
+            requested = str(dtype).removeprefix("torch.")
+            state.shorter[Lowering(requested, find_site_now(path)[0], name)] = None
             if type(found) is not torch.Tensor or not found.is_floating_point():
                 continue
             values = find_values(found)
             if values.numel() and bool((values % 1 == 0).all()):
-                low, high = state.whole.get(told, (math.inf, 0.0))
+                low, high = state.whole.get(requested, (math.inf, 0.0))
                 most = float(values.abs().max())
-                state.whole[told] = min(low, most), max(high, most)
+                state.whole[requested] = min(low, most), max(high, most)
         return found
 
     return make_mode(act)
@@ -305,9 +307,9 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
 
 
 _VANISHES = -104.0  # exp of less is 0 in float32, whose smallest number is 2**-149
-_EXPONENTIALS = ("exp", "sigmoid")  # of the scores as they stand; those below compare them
+_EXPONENTIALS = ("exp", "sigmoid")  # of one score; those below compare the scores of a row
 _ROWS = {"max", *(w for row in REDUCTIONS if row.left_out == "-oo" for w in row.spellings.split())}
-_WITH_MASK = "scaled_dot_product_attention"  # which is given its mask beside the scores
+_WITH_MASK = "scaled_dot_product_attention"  # receives its mask as a separate argument
 
 
 @dataclass
@@ -317,23 +319,23 @@ class Masks:
     places: list[Any] = field(default_factory=list)
     largest: float | None = None
 
-    def find(self) -> Any:
-        """A mode that notes the entries, for the run at ordinary inputs."""
-        return _intercept(self._note)
+    def watch_entries(self) -> Any:
+        """A mode that records the entries, for the run at ordinary inputs."""
+        return _intercept_scores(self._note_vanishing)
 
     def put_infinity(self) -> Any:
-        """A mode that puts -inf in these entries, for the run at other inputs."""
+        """A mode that replaces these entries by -inf, for the run at other inputs."""
         places = iter(self.places)
 
-        def put(scores: Any, is_relative: bool) -> Any:
+        def fill_scores(scores: Any, is_relative: bool) -> Any:
             vanishes = next(places, None)
             if vanishes is None or vanishes.shape != find_values(scores).shape:
                 return scores
             return scores.masked_fill(vanishes, float("-inf"))
 
-        return _intercept(put)
+        return _intercept_scores(fill_scores)
 
-    def _note(self, scores: Any, is_relative: bool) -> Any:
+    def _note_vanishing(self, scores: Any, is_relative: bool) -> Any:
         values = find_values(scores)
         is_finite = values.isfinite()
         top = values[is_finite].max() if is_relative and bool(is_finite.any()) else 0.0
@@ -345,8 +347,8 @@ class Masks:
         return scores
 
 
-def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
-    """A mode that gives the scores of each row, or of what one is made of, to `meet` first."""
+def _intercept_scores(replace_scores: Callable[[Any, bool], Any]) -> Any:
+    """A mode that passes the scores of a row or of an exponential through a function."""
 
     def act(function: Any, args: Any, named: Any) -> Any:
         name = getattr(function, "__name__", "")
@@ -355,11 +357,11 @@ def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
             if isinstance(mask, torch.Tensor) and mask.is_floating_point():
                 args, rest = args[:3], args[4:]
                 named |= dict(zip(("dropout_p", "is_causal"), rest, strict=False))
-                named["attn_mask"] = meet(mask, True)
+                named["attn_mask"] = replace_scores(mask, True)
         elif name in _EXPONENTIALS or name in _ROWS:
             scores, *rest = args or (named.pop("input"),)
             if isinstance(scores, torch.Tensor) and scores.is_floating_point():
-                scores = meet(scores, name in _ROWS)
+                scores = replace_scores(scores, name in _ROWS)
             args = (scores, *rest)
         return function(*args, **named)
 
@@ -367,38 +369,38 @@ def _intercept(meet: Callable[[Any, bool], Any]) -> Any:
 
 
 def find_values(tensor: Any) -> Any:
-    """The tensor with the batches and levels that torch.func holds back from code that runs."""
+    """The tensor below the wrappers of torch.func."""
     while internals.is_wrapped(tensor):
         tensor = internals.unwrap(tensor)
     return tensor
 
 
-# The hooks of inductor's configuration, in order, and what has been done before each.
+# The hooks of inductor's configuration, in order, and the passes that precede each.
 STAGES = {
     "joint_custom_pre_pass": "the tracing and its passes before the gradients",
     "joint_custom_post_pass": "its joint graph passes, which fuse attention",
     "post_grad_custom_pre_pass": "its choice of what is computed again",
     "post_grad_custom_post_pass": "its passes after the gradients",
 }
-NEAR = 1e-6  # of the largest element: rounding in double precision
+NEAR = 1e-6  # relative to the largest element: rounding in double precision
 
 
 def call_compiled(
     function: Callable[..., Any], args: Any, named: Any, guilty: list[str] | None = None
 ) -> Any:
-    """What the graph of a call gives; CannotRunError for code that makes no graph of its own."""
+    """The results of the graph of a call; CannotRunError for code that does not form one graph."""
 
     def stand_in(value: Any) -> Any:
-        """A plain tensor for one of whatever kind."""
+        """A plain tensor in place of a tensor of any class."""
         if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
             return value.detach().clone()
         generator = torch.Generator().manual_seed(value.dim())
         return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
 
     leaves, spec = internals.pytree.tree_flatten((args, named))
-    # what is given twice is one tensor
-    stands_in = {each: stand_in(each) for each in leaves if isinstance(each, torch.Tensor)}
-    plain = [stands_in[e] if isinstance(e, torch.Tensor) else e for e in leaves]
+    # repeated arguments share one stand-in
+    stand_in_of = {each: stand_in(each) for each in leaves if isinstance(each, torch.Tensor)}
+    plain = [stand_in_of[e] if isinstance(e, torch.Tensor) else e for e in leaves]
     graph = _Graph(plain)
     failed: list[Exception] = []
 
@@ -406,9 +408,9 @@ def call_compiled(
         try:
             own, own_named = internals.pytree.tree_unflatten(plain, spec)
             graph.compile(function, own, own_named)
-            if guilty is not None and (found := graph.find_guilty(function, own, own_named)):
+            if guilty is not None and (found := graph.find_guilty_stage(function, own, own_named)):
                 guilty.append(found)
-        except Exception as error:  # of the compiler
+        except Exception as error:
             failed.append(error)
 
     thread = threading.Thread(target=work)
@@ -423,27 +425,27 @@ def call_compiled(
         raise CannotRunError("torch.compile makes no graph of it")
     if all(type(each) in {torch.Tensor, torch.nn.Parameter} for each in given):
         return graph.found
-    stands = [each for each in plain if isinstance(each, torch.Tensor)]
-    pairs = list(zip(stands, given, strict=True))
-    made = graph.module(*(_exchange(each, pairs) for each in graph.inputs))
+    stand_ins = [each for each in plain if isinstance(each, torch.Tensor)]
+    pairs = list(zip(stand_ins, given, strict=True))
+    made = graph.module(*(_find_partner(each, pairs) for each in graph.inputs))
     pairs += zip(graph.outputs, made, strict=True)
 
-    def find(each: Any) -> Any:
+    def find_result(each: Any) -> Any:
         if isinstance(each, torch.Tensor) and not any(one is each for one, _ in pairs):
             raise CannotRunError("torch.compile returns a view that is not in its graph")
-        return _exchange(each, pairs)
+        return _find_partner(each, pairs)
 
-    return internals.pytree.tree_map(find, graph.found)
+    return internals.pytree.tree_map(find_result, graph.found)
 
 
-def _exchange(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """What stands beside a tensor itself, not beside an equal one."""
+def _find_partner(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """The partner of this tensor object in the pairs; else the value itself."""
     return next((other for one, other in pairs if one is value), value)
 
 
 @contextmanager
 def _enable_compiler() -> Iterator[None]:
-    """The compiler is on in here; elsewhere code that asks for it runs as it stands."""
+    """Enable the compiler; elsewhere code that requests it runs eagerly."""
     before = os.environ.pop(NO_COMPILER, None)
     try:
         with internals.dynamo.config.patch(disable=False), warnings.catch_warnings():
@@ -456,14 +458,14 @@ def _enable_compiler() -> Iterator[None]:
 
 @cache
 def _load_patterns() -> None:
-    """Inductor traces its patterns at the first graph, in the default type of that moment."""
+    """Let inductor trace its patterns now: it uses the default type at the first graph."""
     with by_default(torch.float32), _enable_compiler():
         one = [torch.ones(2)]
-        torch.compile(torch.neg, backend=_Graph(one)._make)(*one)
+        torch.compile(torch.neg, backend=_Graph(one)._compile_graph)(*one)
 
 
 class _Graph:
-    """The graph of one call, what it was called with, and what it gave."""
+    """The graph of one call, with its inputs, outputs and the results of the call."""
 
     def __init__(self, plain: list[Any]) -> None:
         self.plain = plain
@@ -475,16 +477,18 @@ class _Graph:
 
     def compile(self, function: Callable[..., Any], args: Any, named: Any) -> None:
         with _enable_compiler():
-            _ = internals.compile_fx  # it warns when it is loaded
+            _ = internals.compile_fx  # loading it emits a warning
         _load_patterns()
-        hooks: dict[str, Any] = {name: self._keep(name) for name in STAGES}
+        hooks: dict[str, Any] = {name: self._save_stage(name) for name in STAGES}
         torch.compiler.reset()
         with internals.inductor.patch(hooks), _enable_compiler(), torch.no_grad():
-            compiled = torch.compile(function, backend=self._make, fullgraph=True, dynamic=False)
+            compiled = torch.compile(
+                function, backend=self._compile_graph, fullgraph=True, dynamic=False
+            )
             self.found = compiled(*args, **named)
 
-    def find_guilty(self, function: Callable[..., Any], args: Any, named: Any) -> str:
-        """After which passes the graph gives what it gives in the end, if the code does not."""
+    def find_guilty_stage(self, function: Callable[..., Any], args: Any, named: Any) -> str:
+        """The first passes after which the graph returns its final results; "" if the code does."""
 
         def is_near(one: Any, other: Any) -> bool:
             leaves = (
@@ -497,34 +501,34 @@ class _Graph:
             wanted = function(*args, **named)
             if is_near(wanted, self.found):
                 return ""
-            for stage, says in STAGES.items():
+            for stage, passes in STAGES.items():
                 with suppress(Exception):  # a graph that does not run by itself
                     if is_near(self.stages[stage](*self.inputs), self.outputs):
-                        return says
+                        return passes
         return "the work of inductor"
 
-    def _keep(self, stage: str) -> Callable[[Any], None]:
-        def keep(graph: Any) -> None:
-            with suppress(Exception):  # a graph that cannot be copied is not told of
+    def _save_stage(self, stage: str) -> Callable[[Any], None]:
+        def save_graph(graph: Any) -> None:
+            with suppress(Exception):  # graphs that cannot be copied are left out
                 self.stages[stage] = deepcopy(graph.owning_module)
 
-        return keep
+        return save_graph
 
-    def _make(self, module: Any, inputs: Any) -> Any:
-        return internals.compile_fx.compile_fx(module, inputs, inner_compile=self._end)
+    def _compile_graph(self, module: Any, inputs: Any) -> Any:
+        return internals.compile_fx.compile_fx(module, inputs, inner_compile=self._finish_graph)
 
-    def _end(self, module: Any, inputs: Any, **how: Any) -> Any:
-        """What would print kernels: the last passes, and the graph itself."""
+    def _finish_graph(self, module: Any, inputs: Any, **how: Any) -> Any:
+        """Run the last passes and return the graph, where inductor would print kernels."""
         with internals.virtualized.set_fake_mode(internals.detect_fake_mode(inputs)):
             internals.compile_fx._recursive_post_grad_passes(module, is_inference=True)
         module.recompile()
         self.module = module
 
-        def run(given: list[Any]) -> Any:
+        def run_graph(given: list[Any]) -> Any:
             self.inputs = list(given)
             given.clear()
             self.outputs = list(module(*self.inputs))
             return self.outputs
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        run_graph._boxed_call = True  # type: ignore[attr-defined]
+        return run_graph

@@ -1,9 +1,9 @@
-"""The process that runs somebody's code, and nothing else: it answers what the judge asks of it.
+"""The process that runs the user's code and answers the judge's requests.
 
-    judge --- socket --- guardian, which has made the namespaces --- the first in them --- runner
+    judge --- socket --- guardian, which makes the namespaces --- PID 1 in them --- runner
 
-Whatever the code does in it, to torch or to us, it can but answer: what it answers are values of
-the code, and the judge compares them elsewhere.
+The code can change torch and this program in the runner only. The judge compares the values that
+the runner returns in another process.
 """
 
 import os
@@ -34,7 +34,7 @@ from derive.errors import DeriveError
 from derive.libraries import torch
 
 _PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
-# What the judge may ask for, and the records that cross, by the room where they stand.
+# The functions that the judge may call, and the records that cross, by module.
 _QUESTIONS = (
     (slots, "find_slots find_constructor_slots"),
     (subjects, "find_attributes construct construct_all find_numbers_of find_outside"),
@@ -51,7 +51,7 @@ _RECORDS = (
     (program, "Program Equations"),
     (slots, "Slot"),
     (processes, "Failure"),
-    (runs, "Given How Answer"),
+    (runs, "Given RunOptions Answer"),
     (modes, "Lowering"),
     (trace, "Event Trace Example Print"),
     (relations, "Statement"),
@@ -76,19 +76,19 @@ def list_classes() -> dict[str, type]:
 
 @contextmanager
 def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
-    """The way to a runner of the job's code; it and all that it starts end with this."""
+    """A link to a runner of the job's code; the runner and its children end with the context."""
     here, there = socket.socketpair()
     classes = list_classes()  # loads what both processes need
     processes.guard()
     guardian = os.fork()
     if guardian == 0:
         try:
-            _be_guardian(there, job, folder)
+            _run_guardian(there, job, folder)
         finally:
             os._exit(1)
     there.close()
     link = processes.Link(here, classes, job.seconds)
-    link.find_end = partial(_find_end, guardian)
+    link.find_end = partial(_describe_end, guardian)
     try:
         yield link
     finally:
@@ -98,8 +98,8 @@ def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
         processes.end_children()
 
 
-def _find_end(guardian: int) -> str:
-    """How the runner ended, which has closed its channel."""
+def _describe_end(guardian: int) -> str:
+    """The way in which the runner ended, once its channel is closed."""
     status = processes.wait_for(guardian, _PATIENCE)
     if status is None:
         return "the process that ran the code closed its channel"
@@ -107,20 +107,20 @@ def _find_end(guardian: int) -> str:
     return f"the process that ran the code ended with {how}"
 
 
-def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
-    """Make the namespaces and the runner in them, and end as the runner does."""
+def _run_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
+    """Make the namespaces and the runner in them, and exit with the runner's status."""
     os.setsid()
     processes.end_with_parent()
     os.closerange(3, end.fileno())  # all but the first three and the channel
     os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     processes.redirect_standard_streams()
     contained = processes.isolate()
-    # The first in a namespace is deaf to signals from within: the runner is the second.
+    # PID 1 of a namespace ignores signals sent from inside it, so the runner is the second process.
     for _ in range(2):
         child = os.fork()
         if child:
             end.close()
-            _end_as(child)
+            _exit_like(child)
         processes.end_with_parent()
     code = 1
     try:
@@ -136,8 +136,8 @@ def _be_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
         os._exit(code)
 
 
-def _end_as(child: int) -> NoReturn:
-    """Wait for a child and end as it does; the one deaf to signals says 128 more, as shells do."""
+def _exit_like(child: int) -> NoReturn:
+    """Wait for a child and exit with its status; PID 1 reports a signal as 128 plus its number."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     number = -code if code < 0 else code - 128
     with suppress(OSError, ValueError):
@@ -150,11 +150,11 @@ def _end_as(child: int) -> NoReturn:
 
 
 def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
-    """Answer until the judge has no more questions."""
+    """Answer requests until the judge closes the channel."""
     objects: list[Any] = []
     classes = list_classes()
 
-    def keep(value: Any) -> processes.Kept:
+    def keep_object(value: Any) -> processes.Kept:
         objects.append(value)
         return processes.Kept(len(objects) - 1, processes.find_kind(value))
 
@@ -177,14 +177,14 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
         except processes.CannotRunError as error:
             answer = error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            name = type(error).__name__  # the words alone of what our own numbers raise
+            name = type(error).__name__  # errors of field arithmetic keep their plain message
             says = str(error) if name in processes.OF_RESIDUES else load.say(error)
             answer = processes.Failure(name, says)
-        end.sendall(processes.Writer(classes, keep).frame(answer))
+        end.sendall(processes.Writer(classes, keep_object).frame(answer))
 
 
 def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:
-    """The code with what its names tell: numbers, and shapes of tensors."""
+    """The loaded code, with the numbers among its names and the shapes of its tensors."""
     code = load.load(job.code, job.system.name, job.init, rename)
     names: dict[str, Any] = {}
     for name, value in code.names.items():
