@@ -1,4 +1,4 @@
-"""What the tests of derivations share: the library, built once, and how stages are read."""
+"""Helpers of the tests of derivations: the library, built once, and readers of stages."""
 
 from dataclasses import replace
 from functools import cache
@@ -8,8 +8,9 @@ import torch
 
 from derive import build, parse
 from derive.formulas import find_families, find_formula
-from derive.frontend.from_sympy import to_system
+from derive.frontend.from_sympy import from_sympy, to_system
 from derive.ir.nodes import Equation
+from derive.ir.text import to_lines
 from derive.rewrite.rule import rename_equation_indices
 
 LIBRARY = tuple(find_families())
@@ -28,8 +29,18 @@ def built(name, **options):
     return build(find_formula(name), **options)
 
 
-def settle(system):
-    """The system in indices that the notation allows."""
+def read_unchecked(text, empty_row="nan"):
+    """The system of a text, without checks."""
+    return from_sympy(parse(text, empty_row=empty_row))
+
+
+def write(system):
+    """The text of a system."""
+    return "\n".join(to_lines(system))
+
+
+def rename_indices(system):
+    """The system with index names that the notation allows."""
     equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
     return replace(system, equations=tuple(equations))
 

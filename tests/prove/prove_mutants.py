@@ -1,4 +1,4 @@
-"""Systems changed at one place, and what both give on random inputs: evidence against a prover."""
+"""Mutants of systems, compared on random inputs: evidence against a prover."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -27,7 +27,7 @@ def find_mutants(system, random, count):
         new = _mutate(here, random, system, indices)
         if new is None or new is here:
             continue
-        value = _put(equation.value, here, new)
+        value = _replace_node(equation.value, here, new)
         if value is equation.value or not set(find_free(value)) <= set(find_free(equation.target)):
             continue
         equations = list(system.equations)
@@ -40,11 +40,11 @@ def find_mutants(system, random, count):
     return found
 
 
-def _put(expr, old, new):
+def _replace_node(expr, old, new):
     """One node of the tree in place of another, whatever is bound around it."""
     if expr is old:
         return new
-    return map_children(expr, lambda child: _put(child, old, new))
+    return map_children(expr, lambda child: _replace_node(child, old, new))
 
 
 def _find_indices(equation):
@@ -169,7 +169,7 @@ def _mutate_row(here, random, indices):
 
 
 def find_difference(one, other, draws=3, sizes=None):
-    """Where the results differ on random inputs, in words; None where they agree."""
+    """A description of the first difference on random inputs; None where they agree."""
     if sizes is None:
         sizes = choose_sizes(other, count=draws)
     for number, each in enumerate(sizes):

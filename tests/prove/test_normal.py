@@ -48,7 +48,7 @@ ELEMENTS = st.tuples(
 
 
 def brute(pairs):
-    """The least of all ways to name the indices: what a canonical form has to tell apart."""
+    """The least text over all names of the indices: the reference for canonical keys."""
     forms = []
     for order in permutations(range(4)):
         names = {index: f"~{k}" for index, k in zip(INDICES, order, strict=True)}
@@ -86,7 +86,7 @@ def wide(pairs):
     return ir.Reduce("sum", used, ir.TRUE, ir.Mul(factors))
 
 
-def test_what_colours_alone_cannot_tell_apart():
+def test_terms_that_colours_alone_cannot_distinguish():
     keys = {name: key(wide(pairs)) for name, pairs in HARD.items()}
     assert len(set(keys.values())) == len(HARD)
 

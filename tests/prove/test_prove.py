@@ -150,7 +150,7 @@ STEPWISE = ("latent_attention", "rotary_half_attention", "lattice_boltzmann_step
 def test_every_formula_of_the_library_equals_itself(name):
     whole = to_system(find_formula(name))
     proof = prove(_rename(whole), whole)
-    if find_groups(whole):  # of recurrences there are no proofs
+    if find_groups(whole):  # recurrences have no proofs
         assert proof is None
         return
     assert proof is not None and proof.every_size
@@ -160,8 +160,8 @@ def test_every_formula_of_the_library_equals_itself(name):
 def _rename(whole):
     """The system under other indices, its sums and products turned round."""
 
-    def turn(expr: ir.Expr) -> ir.Expr:
-        expr = map_children(expr, turn)
+    def reverse_terms(expr: ir.Expr) -> ir.Expr:
+        expr = map_children(expr, reverse_terms)
         match expr:
             case ir.Add(terms):
                 return ir.Add(terms[::-1])
@@ -173,7 +173,7 @@ def _rename(whole):
                 return ir.Reduce(kind, tuple(new.values())[::-1], *parts)
         return expr
 
-    equations = (ir.Equation(e.target, turn(e.value)) for e in whole.equations)
+    equations = (ir.Equation(e.target, reverse_terms(e.value)) for e in whole.equations)
     return replace(whole, equations=tuple(equations))
 
 

@@ -1,11 +1,11 @@
-"""The derivation log: the recipe one use at a time, and what the search took, with costs."""
+"""The derivation log: every use of the recipe's rules, and the steps of the search with costs."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read, settle
+from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read, rename_indices
 from hypothesis import given
 from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
@@ -43,7 +43,7 @@ s[i,j] = sum[d](q[i,d] * keys[i,j,d])
 """
 
 
-def tell(text, **sizes):
+def list_entries(text, **sizes):
     """The entries of a formula by name, those of one name in order."""
     entries = {}
     for entry in build(parse(text), sizes=sizes or None).derivation.entries:
@@ -106,7 +106,7 @@ def test_stages_of_random_formulas_have_equal_loops(drawn):
     inputs = draw_inputs(system, dict(drawn.sizes), 0)
     expected = evaluate_loops(parse(drawn.text, empty_row=drawn.empty_row), inputs)
     for use in find_uses(system):
-        text = "\n".join(to_lines(settle(use.system)))
+        text = "\n".join(to_lines(rename_indices(use.system)))
         found = evaluate_loops(parse(text, empty_row=drawn.empty_row), inputs)
         check_close(as_tensors(found), as_tensors(expected), f"{use.name}\n{text}")
 
@@ -127,7 +127,7 @@ def test_a_guard_is_carried_to_the_definition():
     assert (use.name, use.equation) == ("carry_guard", "r")
 
 
-# What is told of the library.
+# Entries of the library.
 
 
 @pytest.mark.sampled(9)
@@ -141,7 +141,7 @@ def test_entries_begin_where_the_one_before_ends(name):
             assert entry.before is shown.get(entry.equation)  # None for one that is new
             assert entry.before is not entry.after
             shown[entry.equation] = entry.after
-            found = find_value(settle(entry.system), entry.equation)
+            found = find_value(rename_indices(entry.system), entry.equation)
             assert apply_rules(entry.after, BRACKETS) is apply_rules(found, BRACKETS)
         if entry.new is not None and entry.new.seconds is not None:
             assert costs in {None, entry.old}
@@ -165,7 +165,7 @@ def test_stages_can_be_read_back(name):
     made = built(name)
     for entry in made.derivation.entries:
         if entry.system is not None:
-            lines = "\n".join(to_lines(settle(entry.system)))
+            lines = "\n".join(to_lines(rename_indices(entry.system)))
             assert show(parse(lines, empty_row=entry.system.empty_row)) == lines
 
 
@@ -184,7 +184,7 @@ def test_what_the_search_took_is_what_the_notes_say():
     assert taken >= 2
 
 
-# What is told of one thing.
+# Single entries.
 
 
 def test_relative_attention_loses_a_factor_of_D_in_memory():
@@ -199,22 +199,22 @@ def test_relative_attention_loses_a_factor_of_D_in_memory():
     (wide,) = (B * D * H * S * S).terms
     assert old.elements.terms[wide] == 2  # the sum lies as its terms do: the product copies it
     assert wide not in new.elements.terms
-    assert new.elements.terms[scores] == 2  # others are let go of
+    assert new.elements.terms[scores] == 2  # others are dropped
     assert old.elements_at > 5 * new.elements_at
     assert old.seconds > new.seconds
 
 
 def test_a_softmax_that_is_written_out_is_found():
-    (entry,) = tell(SOFTMAX)["find_softmax"]
+    (entry,) = list_entries(SOFTMAX)["find_softmax"]
     assert to_text(entry.after) == "softmax[j](x[i,j])"
     assert entry.law == "exp(e_j) / sum_j exp(e_j) = softmax_j(e)"
 
 
 def test_an_order_of_contraction_is_a_nested_product():
-    (entry,) = tell(CHAIN, K=1000, L=1000, M=1000, N=1)["contract_in_pairs"]
+    (entry,) = list_entries(CHAIN, K=1000, L=1000, M=1000, N=1)["contract_in_pairs"]
     assert to_text(entry.before) == "sum[l, m](A[k,l] * B[l,m] * C[m,n])"
     assert to_text(entry.after) == "sum[l](A[k,l] * sum[m](B[l,m] * C[m,n]))"
-    (entry,) = tell(CHAIN, K=1, L=1000, M=1000, N=1000)["contract_in_pairs"]
+    (entry,) = list_entries(CHAIN, K=1, L=1000, M=1000, N=1000)["contract_in_pairs"]
     assert to_text(entry.after) == "sum[m](C[m,n] * sum[l](A[k,l] * B[l,m]))"
 
 
@@ -227,7 +227,7 @@ def test_nested_pairs_have_the_value_of_the_product():
             if entry.name != "contract_in_pairs" or len(made.system.equations) > 1:
                 continue
             if {a.tensor for a in find_accesses(entry.before)} - {*made.system.inputs}:
-                continue  # it is made of what a step has named
+                continue  # its parts were named by a step
             shapes, target = to_lines(made.system)[0], made.system.equations[0].target
             places = f"{to_text(target)} = " if target.places else "y = "
             one, other = (
@@ -241,7 +241,7 @@ def test_nested_pairs_have_the_value_of_the_product():
     assert found >= 4
 
 
-def test_an_optional_rule_is_told_with_what_it_loses():
+def test_an_entry_of_a_lossy_rule_names_the_loss():
     text = "x[N, D]; y[M, D]; d[i,j] = sum[k]((x[i,k] - y[j,k])**2)"
     made = build(parse(text), sizes={"N": 512, "M": 512, "D": 64}, fast_math=True, cells=False)
     (entry,) = [e for e in made.derivation.entries if e.is_choice and e.system is not None]
@@ -250,18 +250,18 @@ def test_an_optional_rule_is_told_with_what_it_loses():
     assert entry.new.seconds < entry.old.seconds
 
 
-def test_a_rule_that_makes_way_is_told_with_the_next_one():
-    entries = tell("x[N]; index i < N; y[i] = sum[j](x[j] * [j <= i])")
+def test_a_preparing_rule_shares_the_entry_of_the_next_one():
+    entries = list_entries("x[N]; index i < N; y[i] = sum[j](x[j] * [j <= i])")
     (entry,) = entries["restrict_sum"]
     assert "guard_product" not in entries
     assert entry.remarks[0].startswith("with guard_product: ")
-    assert "guard_product" in tell("x[N]; y[i] = x[i] * [i >= 1]")
+    assert "guard_product" in list_entries("x[N]; y[i] = x[i] * [i >= 1]")
 
 
-def test_a_call_is_told_with_the_operations_it_stands_for():
+def test_an_entry_of_a_call_names_the_call():
     text = "x[N, D]; g, b[D]; y[n,d] = (x[n,d] - mean[c](x[n,c])) / sqrt(var[c](x[n,c]) + 1e-5)"
     text += " * g[d] + b[d]"
-    (entry,) = tell(text)["call_torch"]
+    (entry,) = list_entries(text)["call_torch"]
     assert entry.remarks[0].startswith("by torch.nn.functional.layer_norm(x[n,d], (D,)")
     assert "mean[" in to_text(entry.before)
     assert entry.new.elements_at < entry.old.elements_at
@@ -281,14 +281,14 @@ def test_a_loop_names_its_steps():
     assert entry.new.elements_at < entry.old.elements_at
 
 
-def test_a_loop_for_memory_says_what_may_be_alive():
+def test_an_entry_of_a_memory_loop_names_the_budget():
     made = build(find_formula("masked_attention"), memory="160MiB")
     (entry,) = [e for e in made.derivation.entries if e.name == "loop_over_blocks"]
     assert entry.remarks[-1].endswith(" elements are alive at once, and 41,943,040 may be")
     assert entry.new.elements_at <= 41_943_040 < entry.old.elements_at
 
 
-def test_a_plan_without_a_search_has_nothing_to_tell_of_it():
+def test_a_plan_without_a_search_has_no_search_entries():
     plan = make_plan(read(CHAIN), {"K": 2, "L": 3, "M": 4, "N": 5})
     assert plan.log == ()
     assert [entry.name for entry in find_derivation(plan, Request(), write_cell).entries] == [
@@ -305,7 +305,7 @@ def test_loops_as_written_are_counted(text):
     assert to_text(written.operations.to_expr()) == WRITTEN[text]
 
 
-def test_a_derivation_is_told_alike_twice():
+def test_a_derivation_is_the_same_twice():
     made = built("causal_linear_attention")
     again = find_derivation(made.plan, made.request, write_cell)
     assert again == made.derivation

@@ -27,7 +27,7 @@ ATOMS = [
 ]
 
 
-def join(parts):
+def combine(parts):
     """Two polynomials added, subtracted or multiplied, or one squared."""
     one, other, sign = parts
     return f"({one})**2" if sign == "**" else f"({one} {sign} {other})"
@@ -35,7 +35,7 @@ def join(parts):
 
 polynomials = st.recursive(
     st.sampled_from(ATOMS),
-    lambda inner: st.tuples(inner, inner, st.sampled_from(["+", "-", "*", "*", "**"])).map(join),
+    lambda inner: st.tuples(inner, inner, st.sampled_from(["+", "-", "*", "*", "**"])).map(combine),
     max_leaves=7,
 )
 sums = st.sampled_from(
@@ -46,7 +46,7 @@ sums = st.sampled_from(
 )
 
 
-def draw(system, sizes=SIZES, seed=0):
+def draw_inputs(system, sizes=SIZES, seed=0):
     torch.manual_seed(seed)
     return {
         tensor.name: torch.randn([sizes[e.name] for e in tensor.shape], dtype=torch.float64)
@@ -57,7 +57,7 @@ def draw(system, sizes=SIZES, seed=0):
 @given(polynomials, polynomials, sums)
 def test_every_form_of_a_polynomial_has_its_value(polynomial, other, around):
     system = to_system(parse(f"{SHAPES}{around}({polynomial} * {other} + A[i,j] * U[i,k])"))
-    inputs = draw(system)
+    inputs = draw_inputs(system)
     expected = evaluate_system(system, inputs, SIZES)
     for found in find_rewritings(prepare(system)[0], RULES):
         value = evaluate_system(found.system, inputs, SIZES)
@@ -69,7 +69,7 @@ def by_products(x, y, P):
     return squares[0][:, None] + squares[1] - x @ (P + P.T) @ y.T
 
 
-# Of each: a formula, and what a competent person writes for it.
+# (formula, the code that a competent person writes for it)
 BY_HAND = {
     "x[N, K]; w[N, N]; y[i,k] = sum[j]((x[i,k] - x[j,k]) * w[i,j])": (
         lambda x, w: x * w.sum(1, keepdim=True) - w @ x
@@ -98,12 +98,12 @@ BY_HAND = {
 @pytest.mark.parametrize("offset", [0, 10, 1e3])
 @pytest.mark.parametrize("text", BY_HAND)
 def test_digits_are_those_of_the_code_by_hand(text, offset):
-    """Points that lie far from zero, as many times as they lie apart."""
+    """Points whose distance from zero is large against their spread."""
     formula = parse(text)
     sizes = dict(N=256, K=16)
     inputs = {
         name: value + offset if name in {"x", "z"} else value.abs()
-        for name, value in draw(to_system(formula), sizes).items()
+        for name, value in draw_inputs(to_system(formula), sizes).items()
     }
     exact = build(formula, sizes=sizes, cells=False).function(**inputs)
     low = {name: value.float() for name, value in inputs.items()}
@@ -129,7 +129,7 @@ def test_an_angle_that_is_a_sum_is_two_products(text):
     system = to_system(parse(text))
     names = ("B", "N", "K") if "K]" in text else ("B", "N")
     built = build(parse(text), sizes=dict.fromkeys(names, 64))
-    inputs = draw(system, dict(B=2, N=5, K=3))
+    inputs = draw_inputs(system, dict(B=2, N=5, K=3))
     expected = evaluate_system(system, inputs, dict(B=2, N=5, K=3))
     ((name, value),) = expected.items()
     torch.testing.assert_close(built.function(**inputs), value)

@@ -221,7 +221,7 @@ def _find_slope(formula, inputs, name, place, weights):  # type: ignore[no-untyp
         ("p[i] == n", "n", "sum"),
     ],
 )
-def test_a_guard_is_told_of_the_indices_that_a_value_has(condition, over, needed):
+def test_a_guard_has_the_indices_of_its_value_alone(condition, over, needed):
     declared = "int p[N] < M; t, u[N]; bool m[N, N]; size M; index i, j < N; index n < M"
     bound = "i, n" if "== n" in condition else "i, j"
     system = to_system(parse(f"{declared}; y = sum[{bound}, {condition}](t[i])"))

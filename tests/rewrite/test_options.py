@@ -1,12 +1,11 @@
 """Options leave alone what looks alike, and lead to equal systems."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from derivations import as_tensors, every_formula
+from derivations import as_tensors, every_formula, read_unchecked, rename_indices, write
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import formulas
@@ -18,15 +17,14 @@ from derive.compiler import build
 from derive.formulas import find_formula
 from derive.frontend.from_sympy import from_sympy, to_system
 from derive.frontend.from_text import parse
-from derive.ir.nodes import Equation, Reduce
-from derive.ir.text import to_lines, to_text
+from derive.ir.nodes import Reduce
+from derive.ir.text import to_text
 from derive.ir.walk import walk
 from derive.judge.evaluate import evaluate_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
-from derive.rewrite.rule import rename_equation_indices
 
 ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
 
@@ -34,12 +32,7 @@ ALL = (*OPTIONS, *LOSSY)
 RULE = {rule.name: rule for rule in (*RULES, *ALL)}
 
 
-def read(text, empty_row="nan"):
-    """The system of a text, not checked."""
-    return from_sympy(parse(text, empty_row=empty_row))
-
-
-def show(system):
+def list_equations(system):
     return [to_text(equation) for equation in system.equations]
 
 
@@ -55,11 +48,7 @@ def check_values(one, other, system, count=3):
         check_close(as_tensors(evaluate(other, system, inputs)), expected, f"{one}\n{other}")
 
 
-def write(system):
-    return "\n".join(to_lines(system))
-
-
-# What looks alike and is not.
+# Refused formulas that look like a rule's left side.
 
 
 def read_refusals():
@@ -86,17 +75,17 @@ def test_every_rule_has_something_to_refuse():
 @pytest.mark.sampled(2)
 @each_refused
 def test_what_looks_alike_is_left_alone(name, text):
-    found = [r.system for r in find_rewritings(read(text), (RULE[name],))]
-    assert [show(system) for system in found] == []
+    found = [r.system for r in find_rewritings(read_unchecked(text), (RULE[name],))]
+    assert [list_equations(system) for system in found] == []
 
 
-# Rows of nothing.
-
-# What the search is given.
+# Rewritings for the search.
 
 
 def test_each_site_is_rewritten_by_itself_and_all():
-    system = read("a[M]; A, B[M, N]; y[i] = max[j](a[i] + A[i,j]) * max[j](a[i] + B[i,j])")
+    system = read_unchecked(
+        "a[M]; A, B[M, N]; y[i] = max[j](a[i] + A[i,j]) * max[j](a[i] + B[i,j])"
+    )
     found = list(find_rewritings(system, ALL))
     assert [to_text(r.after) for r in found] == [
         "(a[i] + max[j](A[i,j])) * max[j](a[i] + B[i,j])",
@@ -110,7 +99,7 @@ def test_each_site_is_rewritten_by_itself_and_all():
 
 def test_nothing_is_found_in_places_and_conditions():
     text = "x[N]; int t[N] < N; y[i] = where(max[j](1 + x[j]) > 0, x[t[i]], 0)"
-    assert list(find_rewritings(read(text), ALL)) == []
+    assert list(find_rewritings(read_unchecked(text), ALL)) == []
 
 
 @pytest.mark.sampled(9, 5)
@@ -129,10 +118,10 @@ def test_a_index_is_not_bound_again_inside_its_scope():
         "q[N, D]; k, v[N, N]; s[i,j] = sum[d](q[i,d] * k[j,d]); index d < D; "
         "z[d] = max[i](q[i,d] * sum[j](s[i,j] * v[j,0]))"
     ).replace("k, v[N, N]", "k[N, D]; v[N, N]")
-    (found,) = find_rewritings(read(text), (RULE["inline_equation"],))
+    (found,) = find_rewritings(read_unchecked(text), (RULE["inline_equation"],))
     bound = [i.name for part in walk(found.after) if isinstance(part, Reduce) for i in part.bound]
     assert sorted(bound) == sorted({*bound} - {"d"})
-    check_values(text, write(found.system), read(text))
+    check_values(text, write(found.system), read_unchecked(text))
 
 
 def count_flops(system, sizes):
@@ -152,7 +141,7 @@ def test_linear_attention_is_found():
         "q, k[N, D]; v[N, E]; s[i,j] = sum[d](q[i,d] * k[j,d]); "
         "z[i,e] = sum[j](s[i,j] * v[j,e]) / sum[j](s[i,j])"
     )
-    before, after = find_best(read(text), ["inline_equation"], dict(N=512, D=8, E=8))
+    before, after = find_best(read_unchecked(text), ["inline_equation"], dict(N=512, D=8, E=8))
     assert 10 * after < before
 
 
@@ -162,7 +151,9 @@ def test_projections_are_folded():
         "X[M, D]; Y[N, D]; W_Q, W_K[D, E]; q[i,e] = sum[d](X[i,d] * W_Q[d,e]); "
         "k[j,e] = sum[d](Y[j,d] * W_K[d,e]); s[i,j] = sum[e](q[i,e] * k[j,e])"
     )
-    before, after = find_best(read(text), ["inline_equation"], dict(M=900, N=2, D=16, E=512))
+    before, after = find_best(
+        read_unchecked(text), ["inline_equation"], dict(M=900, N=2, D=16, E=512)
+    )
     assert 10 * after < before
 
 
@@ -171,7 +162,7 @@ def test_unused_biases_of_keys_are_dropped():
         "X[N, D]; W_K[D, E]; q[N, E]; b[E]; "
         "p[i,j] = softmax[j](sum[e](q[i,e] * (sum[d](X[j,d] * W_K[d,e]) + b[e])) / sqrt(E))"
     )
-    (found,) = find_rewritings(read(text), (RULE["drop_shift"],))
+    (found,) = find_rewritings(read_unchecked(text), (RULE["drop_shift"],))
     assert "b[e]" not in to_text(found.after)
 
 
@@ -220,7 +211,7 @@ def check_rewritings(system):
 
 @given(formulas(depth=3))
 def test_random(drawn):
-    check_rewritings(read(drawn.text, drawn.empty_row))
+    check_rewritings(read_unchecked(drawn.text, drawn.empty_row))
 
 
 # One index of each extent twice, so that triangles and diagonals come about.
@@ -259,7 +250,7 @@ def masked_sums(draw):
 
 @given(masked_sums())
 def test_random_masks(text):
-    check_rewritings(read(text))
+    check_rewritings(read_unchecked(text))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +266,7 @@ def test_a_running_sum_takes_nothing_off(condition):
         torch.testing.assert_close(built.function(x, m), evaluate_loops(formula, dict(x=x, m=m)))
 
 
-# Few letters, bound again in every equation and beside one another, whatever others read it.
+# A few indices, bound again in every equation.
 LETTERS = dict(i="N", j="N", k="N", d="D", e="D", f="D")
 STOCK = dict(A="ND", B="ND", C="NN", W="DD", x="N", y="D")
 
@@ -318,26 +309,20 @@ def chained_sums(draw):
 
 @given(chained_sums())
 def test_no_letter_is_bound_again_by_what_goes_into_another_equation(text):
-    system = read(text)
+    system = read_unchecked(text)
     sizes = dict(N=3, D=2)
     inputs = draw_inputs(system, sizes)
     expected = as_tensors(evaluate(text, system, inputs))
     across = tuple(rule for rule in ALL if rule.across)
     for form in (system, prepare(system)[0]):
         for found in find_rewritings(form, across):
-            settled = rename_rebound(found.system)
-            parse(write(settled))  # it refuses a letter that is bound inside its own scope
+            settled = rename_indices(found.system)
+            parse(write(settled))  # refuses an index that is bound inside its own scope
             values = evaluate_system(found.system, inputs, sizes)
             for result, want in zip(system.results, expected, strict=True):
                 check_close(
                     values[result.name], want, f"{found.rule.name}\n{text}\n{write(found.system)}"
                 )
-
-
-def rename_rebound(system):
-    """The system as a person is to read it; a rule that goes across leaves other equations."""
-    equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
-    return replace(system, equations=tuple(equations))
 
 
 STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"
@@ -348,7 +333,7 @@ STEEP = "x[N, D]; y[M, D]\nd[i,j] = sum[k]((x[i,k] - y[j,k])**2)\n"
 )
 def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
     """A small negative number is nan there, or turns the sign."""
-    system = read(STEEP + end)
+    system = read_unchecked(STEEP + end)
     names = {each.rule.name for each in find_rewritings(system, LOSSY)}
     assert ("expand_square" in names) is found
 
@@ -357,7 +342,7 @@ def test_no_rule_that_loses_digits_under_a_root_or_a_quotient(end, found):
 def test_differences_are_opened_under_norms_alone(end, found):
     """The slope of a norm is at most 1, and a vector over its norm has no scale."""
     made = "a[N, K]; x[N, D]; c[K, D]; V[k,d] = sum[i](a[i,k]*(x[i,d] - c[k,d]))"
-    system = prepare(read(f"{made}; {end}"))[0]
+    system = prepare(read_unchecked(f"{made}; {end}"))[0]
     names = {each.rule.name for each in find_rewritings(system, LOSSY)}
     assert ("expand_difference" in names) is found
 
@@ -375,7 +360,7 @@ FLOORS = (  # (what is made of squared distances, does it show that they are not
 
 @pytest.mark.parametrize(("text", "shows"), FLOORS)
 def test_squares_are_kept_from_below_zero_where_it_shows(text, shows):
-    system = prepare(read(f"x, z[N, D]; {text}"))[0]
+    system = prepare(read_unchecked(f"x, z[N, D]; {text}"))[0]
     found = [r for r in find_rewritings(system, LOSSY) if r.rule.name == "expand_square"]
     assert found
     assert all(("max(" in to_text(each.after).replace("max(0, d", "")) is shows for each in found)

@@ -1,17 +1,16 @@
-"""Each rule and option does what its example says, leaves alone what it must, and keeps values."""
+"""Each rule rewrites its example, leaves its refusal alone, and keeps values."""
 
 import pytest
 import torch
-from derivations import as_tensors, settle
+from derivations import as_tensors, read_unchecked, rename_indices, write
 from hypothesis import given
 from strategies import formulas
 
 from derive import build
 from derive.frontend.from_sympy import from_sympy
 from derive.frontend.from_text import parse
-from derive.ir.nodes import Index, Reduce
-from derive.ir.text import to_lines, to_text
-from derive.ir.walk import walk
+from derive.ir.text import to_text
+from derive.ir.walk import find_all_indices
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.rewrite.recipes import ACROSS, LOSSY, OPTIONS, RULES, find_rewritings, prepare
@@ -19,15 +18,6 @@ from derive.rewrite.rule import apply_rules
 
 ALL = (*RULES, *ACROSS, *OPTIONS, *LOSSY)
 each_rule = pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
-
-
-def read(text):
-    """The system of an example, not checked; its comment is for the reader."""
-    return from_sympy(parse(text))
-
-
-def write(system):
-    return "\n".join(to_lines(system))
 
 
 def list_parts(system):
@@ -45,7 +35,7 @@ def apply(system, rule):
 
 def check_values(one, other):
     """Both texts have the same values at pairwise distinct sizes, and at a size 1."""
-    system = read(one)
+    system = read_unchecked(one)
     for seed, sizes in enumerate(choose_sizes(system, count=4)):
         inputs = draw_inputs(system, sizes, seed)
         expected, found = (as_tensors(evaluate_loops(parse(each), inputs)) for each in (one, other))
@@ -64,20 +54,20 @@ def test_what_loses_digits_is_no_option():
 
 @each_rule
 def test_example_is_rewritten(rule):
-    before, after = read(rule.before), read(rule.after)
+    before, after = read_unchecked(rule.before), read_unchecked(rule.after)
     found = apply(before, rule)
     parts = list_parts(after)
     assert [to_text(target) for target, _ in found] == [to_text(target) for target, _ in parts]
     assert [to_text(value) for _, value in found] == [to_text(value) for _, value in parts]
-    is_made = any(t.tensor.below is not None for t, _ in found)  # a text says no bound of places
+    is_made = any(t.tensor.below is not None for t, _ in found)  # a text has no bounds of places
     assert is_made or found == parts
     assert found != list_parts(before), "nothing happened"
-    assert apply(after, rule) == parts, "it is not settled after once"
+    assert apply(after, rule) == parts, "the rule fits its own result"
 
 
 @each_rule
 def test_refusal_is_left_alone(rule):
-    system = read(rule.refuses)
+    system = read_unchecked(rule.refuses)
     assert apply(system, rule) == list_parts(system)
 
 
@@ -89,10 +79,10 @@ def test_both_sides_have_equal_values(rule):
 @each_rule
 def test_all_keep_their_values_under_the_recipe(rule):
     for text in (rule.before, rule.after, rule.refuses):
-        check_values(text, write(prepare(read(text))[0]))
+        check_values(text, write(prepare(read_unchecked(text))[0]))
 
 
-# Sums that leave out an entry: which of them may have it too, as it is 0 and has no slope.
+# Sums that leave out an entry which is 0 with a slope of 0.
 INCLUDED = (
     "x[N, D]; y[i] = sum[j, j != i](sum[c]((x[i,c] - x[j,c])**2))",
     "x[N]; y = sum[i, j, i != j](abs(x[i] - x[j])**3)",
@@ -118,18 +108,20 @@ LEFT_OUT = (
 @pytest.mark.parametrize("text", (*INCLUDED, *LEFT_OUT))
 def test_entries_that_are_zero_are_not_left_out(text):
     is_dropped = text in INCLUDED
-    after = write(prepare(read(text))[0])
+    after = write(prepare(read_unchecked(text))[0])
     kept = "!=" in after or "j > i" in after or ("==" in after and "c[" not in after)
     assert kept is not is_dropped, after
     check_values(text, after)
     if is_dropped:  # the slope of an entry that is 0 is a number
-        inputs = draw_inputs(read(text), choose_sizes(read(text), count=1)[0], 0)
+        inputs = draw_inputs(
+            read_unchecked(text), choose_sizes(read_unchecked(text), count=1)[0], 0
+        )
         inputs["x"] = torch.as_tensor(inputs["x"]).requires_grad_()
         total = build(parse(text)).function(**inputs).sum()
         assert all(each.isfinite().all() for each in torch.autograd.grad(total, inputs["x"]))
 
 
-# What a fresh index must not be: a tensor, a size, a scalar, an index of another extent or scope.
+# Names that a fresh index must not have: of a tensor, size, scalar or index of another extent.
 TAKEN = (
     "x, l[N]; y = sum[k](x[k]) * sum[k](l[k])",
     "x[N]; size l = 2; y[i] = sum[k](x[k] * l) * sum[k](x[k]) * x[i]",
@@ -140,30 +132,19 @@ TAKEN = (
 )
 
 
-def find_indices(system):
-    """Every index of the system with its extents, those on the left and those bound inside."""
-    indices = {}
-    for equation in system.equations:
-        parts = [part for value in (equation.target, equation.value) for part in walk(value)]
-        found = [part for part in parts if isinstance(part, Index)]
-        found += [i for part in parts if isinstance(part, Reduce) for i in part.bound]
-        for index in found:
-            indices.setdefault(index.name, set()).add(index.extent)
-    return indices
-
-
 @pytest.mark.parametrize("text", TAKEN)
 def test_fresh_indices_have_no_other_meaning(text):
-    """What the rules leave has one meaning for each name, can be read, and has the same values."""
+    """After all rules each name has one meaning, and the text has the same values."""
     formula = parse(text)
     system = from_sympy(formula)
     prepared, _ = prepare(system)
-    indices = find_indices(prepared)
+    indices = find_all_indices(prepared)
+    extents = {index.name: index.extent for index in indices}
     names = {entry.name for entry in (*system.inputs, *system.sizes)}
     names |= {equation.target.tensor.name for equation in system.equations}
-    assert not names & set(indices)
-    assert all(len(extents) == 1 for extents in indices.values())
-    after = write(settle(prepared))
+    assert not names & set(extents)
+    assert all(extents[index.name] is index.extent for index in indices)
+    after = write(rename_indices(prepared))
     for seed, sizes in enumerate(choose_sizes(system, count=2)):
         inputs = draw_inputs(system, sizes, seed)
         expected = evaluate_loops(formula, inputs)
@@ -172,7 +153,7 @@ def test_fresh_indices_have_no_other_meaning(text):
 
 def test_fresh_indices_of_two_equations_have_one_extent():
     text = "x[N]; v[M]; y = sum[j](x[j]) * sum[j](x[j]); z = sum[J](v[J]) * sum[J](v[J])"
-    prepared, _ = prepare(read(text))
+    prepared, _ = prepare(read_unchecked(text))
     extents = {}
     for equation in prepared.equations:
         for index in equation.value.bound:
@@ -182,13 +163,13 @@ def test_fresh_indices_of_two_equations_have_one_extent():
 
 @given(formulas(depth=4, equations=3))
 def test_what_the_rules_leave_can_be_read_back(drawn):
-    prepared = settle(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
+    prepared = rename_indices(prepare(from_sympy(parse(drawn.text, empty_row=drawn.empty_row)))[0])
     again = from_sympy(parse(write(prepared), empty_row=drawn.empty_row))
     assert [e.target for e in again.equations] == [e.target for e in prepared.equations]
 
 
 def test_a_table_of_offsets_is_as_long_as_sizes_say():
-    """The guard of a strided read bounds the offset by a quotient that an index stands in."""
+    """The guard of a strided read bounds the offset by a quotient with an index inside."""
     text = """
         A[H, W]; index i < H//2; index j < W//2; index k < 2; index l < 2
         y[i,j] = mean[k, l](A[2*i + k,2*j + l]); z[i,j] = relu(y[i,j])*y[i,j]

@@ -86,7 +86,7 @@ def are_equal(one, other):
 
 
 def is_equal_at(meanings, draw):
-    """The same at sizes of one draw; over deeper towers where exponentials nest deeper."""
+    """Whether all ways agree at the sizes of one draw; nested exponentials need deeper towers."""
     return use_tower(draw.seed, lambda tower, *_: is_equal_over(tower, meanings, draw))
 
 
@@ -178,14 +178,14 @@ ORDERED = {
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_both_sides_are_the_same_in_exact_fractions(name):
-    """Where an order decides, the loops judge, in fractions."""
+    """Rules that depend on an order are checked by the loops, in fractions."""
     for one, other, wrong in ORDERED[name]:
         assert are_equal_fractions(one, other)
         assert not are_equal_fractions(one, wrong)
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_the_rule_says_so(name):
+def test_the_rule_gives_the_other_side(name):
     for one, other, _ in ORDERED[name]:
         (before,), (after,) = (from_sympy(parse(text)).equations for text in (one, other))
         assert RULE[name](before.value) is after.value

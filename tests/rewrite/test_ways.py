@@ -26,7 +26,7 @@ ALL = (*OPTIONS, *LOSSY)
 
 
 def read_ways():
-    """(group, how the notation says it, another way) for each line of the table."""
+    """(group, the notation's form, another form) for each line of the table."""
     lines = [line for line in WAYS if not line.startswith("#")]
     for filled, block in groupby(lines, bool):
         if filled:
@@ -38,12 +38,12 @@ each_way = pytest.mark.parametrize(("group", "first", "other"), list(read_ways()
 
 
 @cache
-def make(text):
+def build_text(text):
     return build(parse(text))
 
 
 def find_calls(built):
-    """What the body of a function calls, in order of name."""
+    """The calls in the body of a function, in order of name."""
     body = built.source.split("_check_shapes(", 1)[1].split("def _check_shapes")[0]
     code = [line for line in body.splitlines() if not line.strip().startswith("#")]
     return sorted(re.findall(r"torch\.[\w.]+|\.\w+(?=\()", "\n".join(code)))
@@ -52,7 +52,7 @@ def find_calls(built):
 @pytest.mark.sampled(3)
 @each_way
 def test_every_way_makes_the_same_calls(group, first, other):
-    wanted, found = make(first), make(other)
+    wanted, found = build_text(first), build_text(other)
     assert find_calls(found) == find_calls(wanted), found.source
     assert found.judge().agrees
 
@@ -61,7 +61,7 @@ def test_every_way_makes_the_same_calls(group, first, other):
 @each_way
 def test_no_way_overflows(group, first, other):
     """The first way is stable; the others are no worse where exponentials overflow."""
-    wanted, found = make(first), make(other)
+    wanted, found = build_text(first), build_text(other)
     (sizes,) = choose_sizes(wanted.system, count=1)
     inputs = draw_inputs(wanted.system, sizes, 0)
     for name in ("x", "q"):
@@ -110,8 +110,8 @@ def test_quotients_of_nothing_are_nan(text, empty_row):
     assert bool(value[0].isfinite().all())
 
 
-# Where a factor may not go: past a guard, or into a sum of nothing. Each is a formula whose first
-# row is masked out, and what the value is there.
+# (a formula whose first row is masked out, the value there): a factor must not move past a guard
+# or into an empty sum.
 GUARDED = tuple(ROWS["GUARDED"])
 
 
