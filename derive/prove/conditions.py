@@ -130,12 +130,12 @@ _LESS = Affine({}, polynomial.Polynomial.of(-1))
 _MOST_CUBES = 12
 
 
-def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | nf.Cube:
-    """`affine >= 0` or `affine = 0` as a cube of one canonical literal, or its truth value."""
+def decide_affine(kind: str, subject: Affine, positive: bool = True) -> Cubes:
+    """`affine >= 0` or `affine = 0` as one canonical literal, or as its truth value."""
     short = _divide_common(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
     if truth is not None or short is None:
-        return bool(truth) is positive
+        return ALWAYS if bool(truth) is positive else NEVER
     subject = short
     low, high = find_range(subject)
     if high is not None and not high.terms:  # 0 at most
@@ -146,7 +146,7 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> bool | n
     if kind == "least" and _is_mirrored(subject.constant):
         subject = _LESS - subject
         positive = not positive
-    return (nf.Literal(kind, subject, positive),)
+    return ((nf.Literal(kind, subject, positive),),)
 
 
 def _divide_common(kind: str, subject: Affine) -> Affine | None:
@@ -176,13 +176,6 @@ def _is_mirrored(constant: polynomial.Polynomial) -> bool:
     return constant.terms[lead] < 0
 
 
-def to_cubes(answer: bool | nf.Cube) -> Cubes:
-    """The cubes of an answer of `decide`."""
-    if isinstance(answer, bool):
-        return ALWAYS if answer else NEVER
-    return (answer,)
-
-
 def split_abs(kind: str, subject: Affine) -> Cubes | None:
     """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a negation; None without abs."""
     for atom, each in subject.terms.items():
@@ -192,7 +185,7 @@ def split_abs(kind: str, subject: Affine) -> Cubes | None:
                 slope = to_affine(inside).scale(each)
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
-                    return conjoin([to_cubes(decide_affine(kind, part)) for part in parts])
+                    return conjoin(decide_affine(kind, part) for part in parts)
                 negated = _LESS - subject
                 inner = split_abs(kind, negated)
                 return deny(inner) if inner is not None else None
@@ -239,10 +232,8 @@ def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] |
             return known
         if relation == "equals":
             rest = [each for each in known if each is not old]
-            answer = decide_affine("zero", read_least(old))
-            if isinstance(answer, bool):
-                return rest if answer else None
-            united = unite(tuple(rest), answer)
+            cubes = decide_affine("zero", read_least(old))
+            united = unite(tuple(rest), cubes[0]) if cubes else None
             return None if united is None else [*united]
     kept = [old for old in known if compare(new, old) != "implies"]
     return [*kept, new]

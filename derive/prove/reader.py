@@ -198,7 +198,7 @@ class Reader:
         cubes = self.read_condition(expr.condition, inner)
         if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
             ahead = env.get(expr.index, to_affine(expr.index)) - inner[expr.index]
-            cubes = cond.all_of(cubes, cond.to_cubes(cond.decide_affine("least", ahead)))
+            cubes = cond.all_of(cubes, cond.decide_affine("least", ahead))
         return tuple(fresh.values()), inner, cubes
 
     def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
@@ -433,7 +433,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
     bound, inner, _ = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)
     gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
-    here = cond.all_of(*[cond.to_cubes(cond.decide_affine("zero", gap)) for gap in gaps])
+    here = cond.all_of(*(cond.decide_affine("zero", gap) for gap in gaps))
     parts = [body, cond.guard(here, nf.ONE)]
     if expr.kind == "cholesky":
         parts.append(to_number(algebra, to_affine(bound[0])))
@@ -443,9 +443,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
 def _compare_indices(relation: str, left: Affine, right: Affine) -> cond.Cubes:
     kind, subject, holds = relate(relation, left, right)
     opened = cond.split_abs(kind, subject)
-    if opened is not None:
-        return opened
-    return cond.to_cubes(cond.decide_affine(kind, subject, holds))
+    return cond.decide_affine(kind, subject, holds) if opened is None else opened
 
 
 def _compare_values(
@@ -459,5 +457,5 @@ def _compare_values(
         left, right = right, left
     gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
     kind = "equal" if relation in {"==", "!="} else "above"
-    found = cond.to_cubes(decide(algebra, nf.Literal(kind, gap)))
+    found = decide(algebra, nf.Literal(kind, gap))
     return cond.deny(found) if relation in {"!=", ">="} else found

@@ -207,10 +207,10 @@ def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             last = Affine({}, Polynomial.of(index.extent) - UNIT)
             inside: list[nf.Literal] = []
             for side in (place, last - place):
-                answer = decide(algebra, nf.Literal("least", side))
-                if answer is False:
+                cubes = decide(algebra, nf.Literal("least", side))
+                if not cubes:
                     return ()
-                inside += answer if isinstance(answer, tuple) else ()
+                inside += cubes[0]
             left = term.without(index).bound
             return cond.guard(
                 (tuple(inside),), _substitute_term(algebra, rest, {index: place}, *left)
@@ -407,7 +407,7 @@ def replace_cube(
         if not any(index in new for index in literal.free):
             found.append(literal)
             continue
-        cubes = cond.to_cubes(decide(algebra, replace_literal(algebra, literal, new)))
+        cubes = decide(algebra, replace_literal(algebra, literal, new))
         if not cubes:
             return None
         for each in cubes[0]:
@@ -479,21 +479,21 @@ def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
     return measure(one) == measure(other)
 
 
-def decide(algebra: nf.Algebra, literal: nf.Literal) -> bool | nf.Cube:
-    """The literal as a cube of one canonical literal, or its truth value."""
+def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
+    """The literal as one canonical literal, or as its truth value."""
     subject = literal.subject
     if isinstance(subject, Affine):
         return cond.decide_affine(literal.kind, subject, literal.positive)
     if isinstance(subject, nf.Read):
-        return (literal,)
-    if not subject.terms:
-        return (literal.kind == "equal") is literal.positive
-    if cond.is_above(subject):
-        return (literal.kind != "equal") is literal.positive
+        return ((literal,),)
+    is_zero = not subject.terms
+    if is_zero or cond.is_above(subject):
+        holds = (literal.kind == "equal") is is_zero
+        return cond.ALWAYS if holds is literal.positive else cond.NEVER
     rest = find_content(algebra, subject, whole=False)[1]  # the content drawn out is positive
     if literal.kind == "equal" and find_sign(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
-    return (nf.Literal(literal.kind, rest, literal.positive),)
+    return ((nf.Literal(literal.kind, rest, literal.positive),),)
 
 
 class NormalAlgebra(nf.Algebra):

@@ -10,7 +10,7 @@ d_n = a_n - i_n. At a shifted place that is not near, f is 0 by itself.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
@@ -266,51 +266,33 @@ def _resolve_far(expr: ir.Expr) -> ir.Expr:
 def _find_band(expr: ir.Expr) -> Band:
     """The interval of gaps at which the expression may be other than 0."""
     match expr:
-        case ir.Number(value) if value == 0:
+        case ir.ZERO:
             return NONE
         case ir.Where(condition, then, other):
             one = _find_band(then).intersect(_find_region(condition))
             return one.unite(_find_band(other).intersect(_find_region(ir.negate(condition))))
         case ir.Mul(factors):
-            return _intersect_all(map(_find_band, factors))
+            return reduce(Band.intersect, map(_find_band, factors), ALL)
         case ir.Add(terms):
-            return _join_all(map(_find_band, terms))
+            return reduce(Band.unite, map(_find_band, terms), NONE)
         case ir.Pow(base, ir.Number(power)) if power > 0:
             return _find_band(base)
-        case ir.Call("max", (*parts, ir.Number(value))) | ir.Call(
-            "max", (ir.Number(value), *parts)
-        ) if value == 0:
-            return _join_all(map(_find_positive, parts))
-        case ir.Call("relu", (part,)):
-            return _find_positive(part)
-        case ir.Call("clip", (part, ir.Number(value), _)) if value == 0:
+        case ir.Call("max", (*parts, ir.ZERO)) | ir.Call("max", (ir.ZERO, *parts)):
+            return reduce(Band.unite, map(_find_positive, parts), NONE)
+        case ir.Call("relu", (part,)) | ir.Call("clip", (part, ir.ZERO, _)):
             return _find_positive(part)
         case ir.Call("abs", (part,)):
             return _find_band(part)
     return ALL
 
 
-def _intersect_all(bands: Iterator[Band]) -> Band:
-    found = ALL
-    for band in bands:
-        found = found.intersect(band)
-    return found
-
-
-def _join_all(bands: Iterator[Band]) -> Band:
-    found = NONE
-    for band in bands:
-        found = found.unite(band)
-    return found
-
-
 def _find_region(condition: ir.Expr) -> Band:
     """The interval of gaps at which a condition may hold."""
     match condition:
         case ir.And(parts):
-            return _intersect_all(map(_find_region, parts))
+            return reduce(Band.intersect, map(_find_region, parts), ALL)
         case ir.Or(parts):
-            return _join_all(map(_find_region, parts))
+            return reduce(Band.unite, map(_find_region, parts), NONE)
         case ir.Compare("<" | "<=" as relation, left, right):
             gap = ir.Add((right, ir.Mul((ir.MINUS_ONE, left))))
             return replace(_find_positive(gap), is_closed=relation == "<=")
@@ -323,9 +305,9 @@ def _find_positive(expr: ir.Expr) -> Band:
     """The interval of gaps at which the expression may be above 0."""
     match expr:
         case ir.Call("min", parts):
-            return _intersect_all(map(_find_positive, parts))
+            return reduce(Band.intersect, map(_find_positive, parts), ALL)
         case ir.Call("max", parts):
-            return _join_all(map(_find_positive, parts))
+            return reduce(Band.unite, map(_find_positive, parts), NONE)
         case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power > 0:
             return _find_positive(base) if power % 2 else _find_band(base)
     value = Polynomial.of(expr)
