@@ -9,7 +9,6 @@ import torch
 from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import from_sympy, to_system
-from derive.ir.nodes import Equation
 from derive.ir.text import to_lines
 from derive.rewrite.rule import rename_equation_indices
 
@@ -41,7 +40,7 @@ def write(system):
 
 def rename_indices(system):
     """The system with index names that the notation allows."""
-    equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
+    equations = (rename_equation_indices(e, system) for e in system.equations)
     return replace(system, equations=tuple(equations))
 
 

@@ -608,7 +608,7 @@ class _Reverse:
         inputs = [*self.system.inputs, *given]
         used = tuple(e for e in inputs if isinstance(e, ir.Tensor) or e.name in numbers)
         made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
-        settled = tuple(ir.Equation(e.target, rename_equation_indices(e, made)) for e in kept)
+        settled = tuple(rename_equation_indices(e, made) for e in kept)
         return rename_clashes(replace(made, equations=settled), self.system)
 
 

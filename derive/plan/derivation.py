@@ -223,7 +223,8 @@ def _list_uses(plan: Plan, system: ir.System) -> list[Entry]:
     for place, entry in enumerate(uses):
         assert entry.system is not None
         each = next(e for e in entry.system.equations if e.target.tensor.name == entry.equation)
-        before, after = shown.get(entry.equation), rename_equation_indices(each, entry.system)
+        before = shown.get(entry.equation)
+        after = rename_equation_indices(each, entry.system).value
         uses[place] = replace(entry, before=before, after=after, target=each.target)
         shown[entry.equation] = after
     return uses

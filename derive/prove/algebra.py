@@ -66,7 +66,7 @@ def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
     clash = [index for index in term.bound if index in other.inner or index in other.bound]
     if not clash:
         return term
-    new = {index: algebra.fresh(index) for index in clash}
+    new = {index: algebra.make_index(index.extent) for index in clash}
     made = algebra.replace(
         (replace(term, bound=()),), {old: Affine({i: polynomial.ONE}) for old, i in new.items()}
     )
@@ -546,11 +546,6 @@ def _choose_extreme(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: F
         best = (*scale(best, _HALF), *scale(other, _HALF), *scale(gap, sign * _HALF))
         best = algebra.finish(best).terms
     return best
-
-
-def number(value: Fraction | int) -> nf.Poly:
-    """A constant as a sum of terms."""
-    return (nf.Term(Fraction(value)),) if value else ()
 
 
 def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:

@@ -23,11 +23,11 @@ from derive.prove.algebra import (
     apply,
     collect,
     conjugate,
+    count,
     exponential,
     fold,
     logarithm,
     multiply,
-    number,
     power,
     scale,
     to_number,
@@ -84,7 +84,7 @@ class Reader:
     def _read_node(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         match expr:
             case ir.Number(value):
-                return number(value)
+                return count(polynomial.Polynomial.of(value))
             case ir.Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
                 return nf.single(nf.Infinite(), coefficient=sign)
@@ -193,7 +193,7 @@ class Reader:
 
         The condition of a running sum covers the entries up to the current one.
         """
-        fresh = {index: self.algebra.fresh(index) for index in expr.indices}
+        fresh = {index: self.algebra.make_index(index.extent) for index in expr.indices}
         inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
         cubes = self.read_condition(expr.condition, inner)
         if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
@@ -396,7 +396,7 @@ def _find_moment(
     squares = _sum_guarded(algebra, cubes, multiply(algebra, body, body), bound)
     middle = multiply(algebra, multiply(algebra, whole, whole), share)
     if kind == "sample_var":
-        share = power(algebra, (*entries, *number(-1)), Fraction(-1))
+        share = power(algebra, (*entries, *scale(nf.ONE, -1)), Fraction(-1))
     return multiply(algebra, (*squares, *scale(middle, -1)), share)
 
 

@@ -391,7 +391,7 @@ def _rename_bound(
     kept = []
     changed = dict(new)
     for index in bound:
-        fresh = algebra.fresh(index) if index in coming else index
+        fresh = algebra.make_index(index.extent) if index in coming else index
         if fresh is not index:
             changed[index] = Affine({fresh: UNIT})
         kept.append(fresh)

@@ -31,7 +31,6 @@ from derive.ir.pieces import to_text
 
 Found = TypeVar("Found")
 Free: TypeAlias = frozenset[ir.Index]
-NONE: Free = frozenset()
 Indices: TypeAlias = tuple[ir.Index, ...]
 ONCE = Fraction(1)
 MOST_STEPS = 200_000
@@ -68,9 +67,8 @@ class Part:
     @cached_property
     def inner(self) -> Free:
         """The indices that occur inside, bound ones included."""
-        return NONE.union(
-            *(find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
-        )
+        frees = (find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
+        return Free().union(*frees)
 
     @cached_property
     def free(self) -> Free:
@@ -252,10 +250,6 @@ class Algebra(ABC):
             return act()
         finally:
             self._left = max(self._left, 0) + kept
-
-    def fresh(self, index: ir.Index) -> ir.Index:
-        """A fresh index of the same extent."""
-        return self.make_index(index.extent)
 
     def make_index(self, extent: ir.Expr) -> ir.Index:
         """A fresh index."""

@@ -33,6 +33,7 @@ HARMLESS = {
     if row.is_partial and len(row.tensors) == 1
 }
 _GUARDS = {ir.ONE, *HARMLESS.values()}
+TRUTHS = (ir.Compare, ir.And, ir.Or, ir.Not)
 
 
 def protect(
@@ -58,7 +59,7 @@ def protect(
         return expr
     if isinstance(expr, (ir.Call, ir.Pow)) and to_key(asked)[0] in needed:
         return expr
-    if isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not)):
+    if isinstance(expr, TRUTHS):
         return expr  # truth values have no gradient; guards are found by them
 
     inner = _drop_bound(condition, expr)
@@ -84,16 +85,12 @@ def protect(
             pass
         case ir.Mul() | ir.Pow() | ir.Call():
             inside = map_children(inside, lambda child: guard(child, condition))
-        case ir.Reduce("sample_var" as kind, bound, rows, body) if inner is not ir.TRUE:
-            inside = ir.Reduce(
-                kind, bound, rows, _guard(body, inner)
-            )  # 0 / 0 for a row of one entry
+        case ir.Reduce("sample_var") if inner is not ir.TRUE:  # 0 / 0 for a row of one entry
+            inside = replace(inside, body=_guard(inside.body, inner))
         case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
             return expr  # a guard would change the matrix, and a matrix of ones has no inverse
-        case ir.Reduce(kind, bound, rows, body) if not functions.ROWS[kind].is_linear:
-            inside = ir.Reduce(kind, bound, rows, guard(body, inner))
-        case ir.Along(kind, index, rows, body) if not functions.ROWS[kind].is_linear:
-            inside = ir.Along(kind, index, rows, guard(body, inner))
+        case ir.Reduce(kind) | ir.Along(kind) if not functions.ROWS[kind].is_linear:
+            inside = replace(inside, body=guard(inside.body, inner))
     is_divisor = whole and not _is_positive_there(inside, condition)
     return _guard(inside, condition) if is_divisor else inside
 
@@ -110,14 +107,10 @@ def guard_unless_finite(
 
 def _drop_bound(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
     """The parts of the condition without bound indices: a row is read at all of its entries."""
-    match expr:
-        case ir.Reduce(_, bound):
-            indices = set(bound)
-        case ir.Along():
-            indices = set(expr.indices)
-        case _:
-            return condition
-    return ir.all_of(*(p for p in ir.split_and(condition) if not indices & set(find_free(p))))
+    if not isinstance(expr, (ir.Reduce, ir.Along)):
+        return condition
+    parts = ir.split_and(condition)
+    return ir.all_of(*(p for p in parts if not {*expr.indices} & {*find_free(p)}))
 
 
 def is_harmless(
@@ -341,12 +334,10 @@ def is_variable(expr: ir.Expr) -> bool:
 
 def is_count(expr: ir.Expr) -> bool:
     """Whether the expression reads values in conditions alone."""
-    match expr:
-        case ir.Compare() | ir.And() | ir.Or() | ir.Not():
-            return True
-        case ir.Access(tensor):
-            return tensor.kind == "bool"
-    return not isinstance(expr, ir.Scalar) and all(map(is_count, find_children(expr)))
+    if isinstance(expr, ir.Access):
+        return expr.tensor.kind == "bool"
+    is_scalar = isinstance(expr, ir.Scalar)
+    return isinstance(expr, TRUTHS) or (not is_scalar and all(map(is_count, find_children(expr))))
 
 
 def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
@@ -367,10 +358,8 @@ def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
 
 def is_natural(exponent: ir.Expr) -> bool:
     """Whether the exponent is an integer >= 0."""
-    match exponent:
-        case ir.Number(value):
-            return value >= 0 and value.denominator == 1
-    return False
+    value = exponent.value if isinstance(exponent, ir.Number) else Fraction(-1)
+    return value >= 0 and value.denominator == 1
 
 
 def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.Expr:
@@ -432,8 +421,7 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
         if isinstance(here, ir.Access) and here.tensor not in found and here.tensor in values:
             found.add(here.tensor)
             waiting.append(values[here.tensor])
-        is_truth = isinstance(here, (ir.Compare, ir.And, ir.Or, ir.Not))
-        waiting += () if is_truth else find_children(here)
+        waiting += () if isinstance(here, TRUTHS) else find_children(here)
     return found
 
 
@@ -598,9 +586,9 @@ def mark_tensors(expr: ir.Expr, marks: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr
         return expr
 
     def exchange(here: ir.Expr) -> ir.Expr:
-        if isinstance(here, ir.Access) and here.tensor in marks:
-            return ir.Access(marks[here.tensor], here.places)
-        return here
+        if not isinstance(here, ir.Access):
+            return here
+        return ir.Access(marks.get(here.tensor, here.tensor), here.places)
 
     return rewrite_bottom_up(expr, exchange)
 

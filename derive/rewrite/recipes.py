@@ -534,10 +534,10 @@ def _use(
         value = guards.mark_tensors(system.equations[number].value, nonfinite)
         for _, place, site, new in group:
             value = exchange(value, site, new, _find_values) if place == number else value
-        after = indices.rename_bound(guards.unmark_tensors(value, nonfinite), equations[number])
-        if not _uses_all_indices(after):
+        value = guards.unmark_tensors(value, nonfinite)
+        equations[number] = indices.rename_bound(replace(equations[number], value=value))
+        if not _uses_all_indices(equations[number].value):
             return None
-        equations[number] = replace(equations[number], value=after)
     rule, number, _, _ = group[0]
     changed = replace(system, equations=tuple(equations))
     return _make_rewriting(rule, changed, system.equations[number], equations[number].value)
@@ -575,9 +575,7 @@ def _find_across(
     for rule in rules:
         for new in rule.across(system) if rule.across is not None else ():
             equations = tuple(
-                each
-                if values.get(each.target.tensor) is each
-                else ir.Equation(each.target, indices.rename_bound(each.value, each))
+                each if values.get(each.target.tensor) is each else indices.rename_bound(each)
                 for each in new.equations
             )
             tensors = ((e.target.tensor, e) for e in equations)

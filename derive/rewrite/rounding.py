@@ -58,8 +58,9 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
 def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
     """The sensitive parts of a value: all that count if its tensor is sensitive."""
     name = equation.target.tensor.name
-    rounding = _find_sensitive(equation.value, name in names[0], None)
-    return rounding, _find_sensitive(equation.value, name in names[1], names[2])
+    rounding = _collect(equation.value, name in names[0], partial(_walk_parts, positive=None))
+    signs = _collect(equation.value, name in names[1], partial(_walk_parts, positive=names[2]))
+    return rounding, signs
 
 
 def find_signed_names(system: ir.System) -> set[str]:
@@ -138,11 +139,6 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
     return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
 
 
-def _find_sensitive(value: ir.Expr, is_sensitive: bool, positive: set[str] | None) -> set[ir.Expr]:
-    """The sensitive parts of a value; `positive` tensors are given where signs are kept."""
-    return _collect(value, is_sensitive, partial(_walk_parts, positive=positive))
-
-
 def _collect(
     value: ir.Expr, flag: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, int]]]
 ) -> set[ir.Expr]:
@@ -205,7 +201,10 @@ NORM = 2  # sensitive apart from squares: a norm rounds no worse than its argume
 def _walk_parts(
     expr: ir.Expr, is_sensitive: int, positive: set[str] | None
 ) -> Iterator[tuple[ir.Expr, int]]:
-    """The children of a node, each with its sensitivity: False, True or NORM."""
+    """The children of a node, each with its sensitivity: False, True or NORM.
+
+    `positive`: the nonnegative tensors, if rounding keeps signs.
+    """
     match expr:
         case ir.Pow(base, ir.Number(power)) if is_sensitive == NORM and power == 2:
             yield base, False

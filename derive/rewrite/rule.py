@@ -29,7 +29,7 @@ its own scope.
     sum_k x_k * sum_k l_k   becomes   sum_{k,m} x_k * l_m:  l is a tensor, and m the next index
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,15 +158,15 @@ def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
     indices = IndexNames(start)
     equations = []
     for equation in system.equations:
-        renamed = ir.Equation(equation.target, indices.rename_taken(equation.value))
+        renamed = indices.rename_bound(equation, shadows=True)
         indices.add_equation(renamed)
         equations.append(renamed)
     return replace(system, equations=tuple(equations))
 
 
-def rename_equation_indices(equation: ir.Equation, system: ir.System) -> ir.Expr:
-    """The value of an equation with bound indices renamed where their names are taken."""
-    return IndexNames(system).rename_bound(equation.value, equation)
+def rename_equation_indices(equation: ir.Equation, system: ir.System) -> ir.Equation:
+    """The equation with bound indices renamed where their names are taken."""
+    return IndexNames(system).rename_bound(equation)
 
 
 class IndexNames:
@@ -185,20 +185,19 @@ class IndexNames:
             for index in find_indices(part):
                 self._extents.setdefault(index.name, index.extent)
 
-    def rename_bound(self, value: ir.Expr, equation: ir.Equation) -> ir.Expr:
-        """The value with each index renamed that is bound in its own scope or has a taken name."""
-        scope = dict.fromkeys(i.name for i in find_free(equation.target))
-        return self._rename_bound(value, scope)
+    def rename_bound(self, equation: ir.Equation, *, shadows: bool = False) -> ir.Equation:
+        """The equation with each index renamed that has a taken name.
 
-    def rename_taken(self, value: ir.Expr) -> ir.Expr:
-        """The value with each index renamed that has a taken name; shadowing stays."""
-        return self._rename_bound(value, None)
+        An index that is bound in its own scope is renamed too, unless `shadows` is true.
+        """
+        scope = None if shadows else {i.name for i in find_free(equation.target)}
+        return replace(equation, value=self._rename_bound(equation.value, scope))
 
-    def _rename_bound(self, expr: ir.Expr, scope: Mapping[str, None] | None) -> ir.Expr:
+    def _rename_bound(self, expr: ir.Expr, scope: set[str] | None) -> ir.Expr:
         if not isinstance(expr, ir.Reduce):
             return map_children(expr, lambda part: self._rename_bound(part, scope))
-        inner = dict(scope or {})
-        new: dict[ir.Expr, ir.Expr] = {}
+        inner = {*(scope or ())}
+        new: dict[ir.Expr, ir.Index] = {}
         for index in expr.bound:
             kept = index
             if index.name in inner or not self._is_free(index):
@@ -207,12 +206,12 @@ class IndexNames:
                 kept = rename_apart(index, {*inner, *self._names, *self._extents, *inside})
                 self._new.setdefault(kept.name, kept.extent)
                 new[index] = kept
-            inner[kept.name] = None
-        bound_now = tuple(new.get(i, i) for i in expr.bound)
+            inner.add(kept.name)
+        bound = tuple(new.get(i, i) for i in expr.bound)
         parts = (substitute(part, new) for part in (expr.condition, expr.body))
         around = None if scope is None else inner
         condition, body = (self._rename_bound(part, around) for part in parts)
-        return ir.Reduce(expr.kind, bound_now, condition, body)  # type: ignore[arg-type]
+        return ir.Reduce(expr.kind, bound, condition, body)
 
     def _is_free(self, index: ir.Index) -> bool:
         """Whether the name means nothing else in the system."""

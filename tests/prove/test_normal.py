@@ -162,9 +162,9 @@ def test_a_budget_is_kept():
         to_normal(ir.Pow(wide_sum, ir.Number(6)), steps=20)
 
 
-def test_indices_of_a_workshop_are_used_once():
+def test_fresh_indices_are_used_once():
     algebra = NormalAlgebra()
-    first, second = algebra.fresh(a), algebra.fresh(a)
+    first, second = algebra.make_index(a.extent), algebra.make_index(a.extent)
     assert first is not second
     term = Term(
         bound=(first,),

@@ -248,12 +248,6 @@ def negate_term(term: ir.Expr) -> ir.Expr:
     return ir.product_of([*_number_factors(-number), *rest])
 
 
-def split_number(term: ir.Expr) -> tuple[Fraction, ir.Expr]:
-    """(the product of the rational factors, the product of the others)."""
-    number, rest = _split_numbers(term)
-    return number, ir.product_of(rest)
-
-
 def _sum_first(
     term: tuple[ir.Expr, list[ir.Expr]],
     order: tuple[ir.Index, ir.Index],
@@ -462,7 +456,8 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
         case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if power == 2:
             own, parts = {*find_free(whole)}, (f for term in terms for f in find_factors(term))
             is_wide = not any(own <= {*find_free(part)} for part in parts)
-            return tuple(map(split_number, terms)) if is_wide and len(terms) <= MOST_TERMS else None
+            split = map(_split_numbers, terms) if is_wide and len(terms) <= MOST_TERMS else ()
+            return tuple((number, ir.product_of(others)) for number, others in split) or None
     return None
 
 
