@@ -65,7 +65,7 @@ class Definedness:
             case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return {}
             case ir.Infinity(negative):
-                return self._collect_needs([(nf.ONE, "-oo" if negative else "oo")])
+                return self._add_need({}, nf.ONE, "-oo" if negative else "oo")
             case ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return self._refuse_partial(expr, env)
             case ir.Access(tensor, places):
@@ -103,9 +103,7 @@ class Definedness:
         match condition:
             case ir.Compare(_, left, right):
                 parts = tuple(e for e in (left, right) if self.reader.read_index(e, env) is None)
-                return _map_values(
-                    _unite_needs(self.find_needs(e, env) for e in parts), lambda value: "nan"
-                )
+                return _map_values(_unite_needs(self.find_needs(e, env) for e in parts))
             case ir.And(parts) | ir.Or(parts):
                 return _unite_needs(self._find_compared_needs(part, env) for part in parts)
             case ir.Not(part):
@@ -129,7 +127,7 @@ class Definedness:
         if not cut.is_partial:
             return {}
         read = nf.Read(cut.symbol, tuple(places[k] for k in cut.order))
-        return self._collect_needs([(self._apply_test("undefined", read), "nan")])
+        return self._add_need({}, self._apply_test("undefined", read))
 
     def _find_product_needs(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
         guards, others = walk.split_guards(expr.factors)
@@ -159,8 +157,7 @@ class Definedness:
     def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         own = self.find_needs(base, env)
         if not isinstance(exponent, ir.Number):
-            both = _unite_needs([own, self.find_needs(exponent, env)])
-            found = _map_values(both, lambda value: "nan")
+            found = _map_values(_unite_needs([own, self.find_needs(exponent, env)]))
             if self._find_sign(base, env) > 0:
                 return found
             return self._undefined("power", found, (base, exponent), env)
@@ -169,12 +166,9 @@ class Definedness:
             return own
         value = self.reader.read_value(base, env)
         found = _map_values(own, lambda value: f"({value})^{power}")
-        asked: list[tuple[nf.Poly, str]] = []
         if power.denominator != 1:
-            asked.append((self._test_cases(value, self._negative), "nan"))
-        if power < 0:
-            asked.append((self._test_cases(value, self._zero), "nan"))
-        return _unite_needs([found, self._collect_needs(asked)])
+            found = self._add_need(found, self._test_cases(value, self._negative))
+        return self._add_need(found, self._test_cases(value, self._zero)) if power < 0 else found
 
     def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Needs:
         name, arguments = expr.function, expr.arguments
@@ -208,17 +202,13 @@ class Definedness:
         """The needs of the arguments, and one for the domain of the function."""
         inner = tuple(self._algebra.finish(self.reader.read_value(each, env)) for each in arguments)
         missing = nf.single(nf.Function(f"undefined {name}", inner))
-        return _unite_needs([needs, self._collect_needs([(missing, "nan")])])
+        return self._add_need(needs, missing)
 
     def _log(self, own: Needs, value: nf.Poly) -> Needs:
         """The needs of a log: nan for a negative argument, -oo for 0."""
-        asked = [
-            (self._test_cases(value, self._negative), "nan"),
-            (self._test_cases(value, self._zero), "~-oo"),
-        ]
-        return _unite_needs(
-            [_map_values(own, lambda value: f"log({value})"), self._collect_needs(asked)]
-        )
+        found = _map_values(own, lambda value: f"log({value})")
+        found = self._add_need(found, self._test_cases(value, self._negative))
+        return self._add_need(found, self._test_cases(value, self._zero), "~-oo")
 
     def _reduce(self, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Needs:
         algebra, reader = self._algebra, self.reader
@@ -237,20 +227,18 @@ class Definedness:
                 lost = "-oo" if sign > 0 else "oo"
                 value = scale(reader.read_value(expr.body, inner), sign)
                 rows = cond.check_count(cond.conjoin([cubes, cond.find_regions(value)[1]]))
-                empty = self._collect_needs([(self._find_empty(rows, bound), f"~{lost}")])
                 rest = {key: need for key, need in body.items() if need[1] != lost}
                 rest = _map_values(rest, lambda value: f"max({value})")
-                return _unite_needs([empty, self._sum_needs(rest, bound, cubes)])
-        found = self._sum_needs(_map_values(body, lambda value: "nan"), bound, cubes)
+                found = self._sum_needs(rest, bound, cubes)
+                return self._add_need(found, self._find_empty(rows, bound), f"~{lost}")
+        found = self._sum_needs(_map_values(body), bound, cubes)
         if expr.kind in {"det", "prod"}:
             return found
         if expr.kind == "logdet":
             matrix = reader.read_value(expr.body, inner)
             return self._log(found, fold(algebra, "det", bound, matrix, cubes))
         less = 1 if expr.kind == "sample_var" else 0
-        return _unite_needs(
-            [found, self._collect_needs([(self._find_empty(cubes, bound, less), "nan")])]
-        )
+        return self._add_need(found, self._find_empty(cubes, bound, less))
 
     def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         reader = self.reader
@@ -264,18 +252,17 @@ class Definedness:
         regions = cond.find_regions(reader.read_value(expr.body, row))[1]
         rows = cond.all_of(cubes, regions)
         rest = {key: need for key, need in body.items() if need[1] != "-oo"}
-        found = self._sum_needs(_map_values(rest, lambda value: "nan"), bound, cubes)
-        empty = self._collect_needs([(self._find_empty(rows, bound), "nan")])
+        found = self._sum_needs(_map_values(rest), bound, cubes)
+        empty = self._find_empty(rows, bound)
         own = reader.read_condition(expr.condition, env)
         entry = self.find_needs(expr.body, env)
         if expr.kind == "log_softmax":
             inside = self._guard_needs(own, _unite_needs([found, entry]))
             left_out = cond.guard(cond.none_of(own), nf.ONE)
-            return _unite_needs([inside, self._collect_needs([(left_out, "-oo")]), empty])
-        if reader.empty_row != "nan":
-            empty = {}
-        entry = self._guard_needs(own, _map_values(_exponentiate(entry), lambda value: "nan"))
-        return _unite_needs([found, entry, empty])
+            return self._add_need(self._add_need(inside, left_out, "-oo"), empty)
+        entry = self._guard_needs(own, _map_values(_exponentiate(entry)))
+        found = _unite_needs([found, entry])
+        return self._add_need(found, empty) if reader.empty_row == "nan" else found
 
     def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         """The needs of an entry of an inverse or Cholesky factor.
@@ -283,28 +270,27 @@ class Definedness:
         All entries of the matrix are finite and the matrix is regular.
         """
         bound, inner, _ = self.reader.open_row(expr, env)
-        found = self._sum_needs(
-            _map_values(self.find_needs(expr.body, inner), lambda value: "nan"), bound, cond.ALWAYS
-        )
+        found = self._sum_needs(_map_values(self.find_needs(expr.body, inner)), bound, cond.ALWAYS)
         matrix = self.reader.read_value(expr.body, inner)
         if expr.kind == "cholesky":  # undefined where a pivot is not above 0
             matrix = apply(
                 self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
             )
         number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
-        return _unite_needs([found, self._collect_needs([(number, "nan")])])
+        return self._add_need(found, number)
 
     def _sum_needs(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
         """The needs summed over the bound indices where the condition holds."""
-        return self._collect_needs(
-            (sum_over(cond.guard(cubes, (term,)), bound), value) for term, value in needs.values()
-        )
+        pairs = needs.values()
+        summed = ((sum_over(cond.guard(cubes, (term,)), bound), value) for term, value in pairs)
+        return collect_needs(self._algebra, summed)
 
     def _guard_needs(self, cubes: cond.Cubes, needs: Needs) -> Needs:
         return needs if cubes == cond.ALWAYS else self._sum_needs(needs, (), cubes)
 
-    def _collect_needs(self, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
-        return collect_needs(self._algebra, asked)
+    def _add_need(self, needs: Needs, poly: nf.Poly, value: str = "nan") -> Needs:
+        """The needs with those of more terms."""
+        return _unite_needs([needs, collect_needs(self._algebra, [(poly, value)])])
 
     def _test_cases(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
         """The terms that `act` gives for the finite part of a value, case by case."""
@@ -388,7 +374,7 @@ def _exponentiate(needs: Needs) -> Needs:
     """The needs of an exp, which is 0 at -oo; other needs beside a -oo become nan."""
     found = {key: need for key, need in needs.items() if need[1] != "-oo"}
     if len(found) < len(needs):
-        return _map_values(found, lambda value: "nan")
+        return _map_values(found)
     return _map_values(found, lambda value: value if value in {"nan", "~oo"} else f"exp({value})")
 
 
@@ -396,11 +382,10 @@ def _scale_value(value: str, sign: int) -> str:
     return {1: value, -1: _NEGATED.get(value, value)}.get(sign, "nan")
 
 
-def _map_values(needs: Needs, act: Callable[[str], str]) -> Needs:
-    """The needs with their values changed; nan stays nan."""
-    return {
-        key: (term, value if value == "nan" else act(value)) for key, (term, value) in needs.items()
-    }
+def _map_values(needs: Needs, act: Callable[[str], str] = lambda _: "nan") -> Needs:
+    """The needs with their values changed, by default to nan; nan stays nan."""
+    pairs = needs.items()
+    return {key: (term, v if v == "nan" else act(v)) for key, (term, v) in pairs}
 
 
 def _unite_needs(parts: Iterable[Needs]) -> Needs:
