@@ -226,7 +226,7 @@ class Definedness:
                 sign = 1 if expr.kind == "max" else -1
                 lost = "-oo" if sign > 0 else "oo"
                 value = scale(reader.read_value(expr.body, inner), sign)
-                rows = cond.check_count(cond.conjoin([cubes, cond.find_regions(value)[1]]))
+                rows = cond.all_of(cubes, cond.find_regions(value)[1])
                 rest = {key: need for key, need in body.items() if need[1] != lost}
                 rest = _map_values(rest, lambda value: f"max({value})")
                 found = self._sum_needs(rest, bound, cubes)

@@ -7,7 +7,7 @@ import torch
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_free, map_children, substitute, walk
+from derive.ir.walk import exchange, find_free, find_indices, substitute, walk
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
@@ -23,11 +23,11 @@ def find_mutants(system, random, count):
         k = random.randrange(len(system.equations))
         equation = system.equations[k]
         here = random.choice(list(walk(equation.value)))
-        indices = _find_indices(equation)
+        indices = [*dict.fromkeys((*find_free(equation.target), *find_indices(equation.value)))]
         new = _mutate(here, random, system, indices)
         if new is None or new is here:
             continue
-        value = _replace_node(equation.value, here, new)
+        value = exchange(equation.value, here, new)
         if value is equation.value or not set(find_free(value)) <= set(find_free(equation.target)):
             continue
         equations = list(system.equations)
@@ -40,25 +40,8 @@ def find_mutants(system, random, count):
     return found
 
 
-def _replace_node(expr, old, new):
-    """One node of the tree in place of another, whatever is bound around it."""
-    if expr is old:
-        return new
-    return map_children(expr, lambda child: _replace_node(child, old, new))
-
-
-def _find_indices(equation):
-    indices = dict.fromkeys(find_free(equation.target))
-    for here in walk(equation.value):
-        if isinstance(here, (ir.Reduce, ir.Along)):
-            indices |= dict.fromkeys(here.indices)
-        elif isinstance(here, ir.Index):
-            indices[here] = None
-    return list(indices)
-
-
 def _is_clear(value):
-    """Is no index bound inside its own scope?"""
+    """Whether no index is bound inside its own scope."""
     for here in walk(value):
         if isinstance(here, (ir.Reduce, ir.Along)):
             for inner in (*walk(here.body), *walk(here.condition)):

@@ -21,7 +21,6 @@ from derive.analysis.facts import (
     is_finite,
     is_finite_where_defined,
     is_never_negative,
-    is_positive,
     is_readable,
     is_safe,
     read_bound,
@@ -553,79 +552,3 @@ def _merge_blocks(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.I
     bound = tuple(i for i in expr.bound if new.get(i, i) is i)
     parts = dict.fromkeys(ir.split_and(walk.substitute(rest, new)))
     return Term(Fraction(not is_zero), bound, ir.all_of(*parts), factors)
-
-
-@rule(
-    law="sum_{i - a <= j <= i + b} f_j = sum_k [0 <= i + k - a < N] * f_{i + k - a}, k <= a + b",
-    before="x[N]; size W; index i < N; y[i] = sum[j, i - W <= j and j <= i + W](x[j])",
-    after="x[N]; size W; index i < N; index k < 2*W + 1; "
-    "y[i] = sum[k, i + k - W >= 0 and i + k - W < N](x[i + k - W])",
-    refuses="x[N]; size W; index i < N; y[i] = sum[j, j <= i + W](x[j])",
-)
-def open_band(expr: ir.Expr) -> ir.Expr | None:
-    """Write a reduction over positions around another index as one over a window.
-
-    No sum is subtracted from another, so no digits are lost.
-    """
-    if not isinstance(expr, ir.Reduce) or expr.condition is ir.TRUE or ROWS[expr.kind].is_matrix:
-        return None
-    if expr.kind == "argmax":
-        return None  # an argmax is a position in the whole range
-    parts = ir.split_and(expr.condition)
-    reads = walk.find_accesses(expr.body)
-    for index in expr.bound:
-        if any(
-            index in walk.find_free(p) and p is not index for read in reads for p in read.places
-        ):
-            continue
-        ends = find_ends(parts, index)
-        if ends is None:
-            continue
-        first, width, rest = ends
-        if width.terms.get((), 0) < 0:  # for sizes of 0
-            continue
-        taken = {i.name for i in walk.find_indices(expr)}
-        inner = walk.rename_apart(ir.Index(index.name, width.to_expr()), taken)
-        place = simplify_place((first + Polynomial.of(inner)).to_expr())
-        inside = (ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, index.extent))
-        new: dict[ir.Expr, ir.Expr] = {index: place}
-        try:
-            condition, body = (walk.substitute(part, new) for part in (ir.all_of(*rest), expr.body))
-        except ValueError:  # the index of a row cannot be replaced
-            continue
-        bound = tuple(inner if i is index else i for i in expr.bound)
-        return ir.Reduce(expr.kind, bound, ir.all_of(*inside, condition), body)
-    return None
-
-
-def find_ends(
-    parts: Sequence[ir.Expr], index: ir.Index
-) -> tuple[Polynomial, Polynomial, list[ir.Expr]] | None:
-    """The first allowed position of an index, the number of positions, and the other parts.
-
-    The first position depends on another index. The number of positions depends on sizes alone, and
-    is positive if they are.
-    """
-    here, ends, rest = Polynomial.of(index), dict[bool, Polynomial](), list[ir.Expr]()
-    for part in parts:
-        is_plain = isinstance(part, ir.Compare) and part.relation not in {"==", "!="}
-        facts = find_facts(part) if is_plain else ()
-        found = {True: [f + here for f in facts], False: [here - f for f in facts]}
-        bounds = [
-            (is_upper, end)
-            for is_upper, every in found.items()
-            for end in every
-            if is_upper not in ends
-            and all(isinstance(a, (ir.Index, ir.Size)) and a is not index for a in end.atoms)
-            and all(number.denominator == 1 for number in end.terms.values())
-        ]
-        if bounds and len(bounds) == len(facts) and len(dict(bounds)) == len(bounds):
-            ends |= bounds
-        else:
-            rest.append(part)
-    if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[False].atoms):
-        return None
-    width = ends[True] - ends[False] + Polynomial.of(1)
-    if not all(isinstance(atom, ir.Size) for atom in width.atoms):
-        return None
-    return (ends[False], width, rest) if is_positive(width) else None
