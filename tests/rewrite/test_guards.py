@@ -14,7 +14,7 @@ from derive.compiler import to_system
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
-from derive.rewrite.guards import find_need
+from derive.rewrite.needs import find_need
 
 ROWS = Expressions(Path(__file__).with_name("guards_rows.txt"), globals())
 

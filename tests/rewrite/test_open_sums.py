@@ -7,7 +7,7 @@ from texts import Expressions
 
 from derive import parse
 from derive.frontend.from_sympy import to_system
-from derive.rewrite.recipes import open_wide_sums
+from derive.rewrite.opening import open_wide_sums
 
 ROWS = Expressions(Path(__file__).with_name("open_sums_rows.txt"), globals())
 

@@ -23,7 +23,8 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.lower.context import Context
-from derive.rewrite.guards import find_need, find_number
+from derive.rewrite.guards import find_number
+from derive.rewrite.needs import find_need
 
 
 def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

@@ -34,7 +34,8 @@ from derive.plan.lower.guarded import (
     take_where,
 )
 from derive.plan.lower.places import take_positions
-from derive.rewrite.guards import find_some, is_variable
+from derive.rewrite.guards import is_variable
+from derive.rewrite.needs import find_some
 
 RANKS, COUNT, BELOW, MEAN = "_find_ranks", "_count_below", "_reduce_below", "_average_below"
 BETWEEN = (

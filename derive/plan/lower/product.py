@@ -32,7 +32,7 @@ from derive.plan.lower.number import (
 )
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import Order, Path, count, find_path, has_smaller_product
-from derive.rewrite.guards import find_need
+from derive.rewrite.needs import find_need
 from derive.rewrite.rules.products import is_bracket, is_negative
 
 

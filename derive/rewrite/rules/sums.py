@@ -22,7 +22,7 @@ from derive.ir.walk import (
     rename_apart,
     substitute,
 )
-from derive.rewrite.guards import find_need
+from derive.rewrite.needs import find_need
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
 

@@ -1,0 +1,125 @@
+"""Needs: the condition under which the value of an expression is used, over its own indices.
+
+needed(f_i) = some j: c_ij   where f_i is used under c_ij
+"""
+
+from functools import lru_cache
+
+from derive.analysis import facts
+from derive.analysis.extents import is_always, is_filled, is_never_empty
+from derive.ir import nodes as ir
+from derive.ir import polynomial
+from derive.ir.walk import find_accesses, find_free, substitute, walk
+
+
+def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
+    """The condition under which an expression is needed, over the expression's indices.
+
+    It holds where the given condition holds for some values of all other indices. So no guard has
+    an index that the expression lacks.
+    """
+    free = {*find_free(expr)}
+    parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
+    inside = [part for part in parts if {*find_free(part)} <= free]
+    if len(inside) == len(parts):
+        return condition
+    outside = ir.all_of(*(part for part in parts if part not in inside))
+    rest = tuple(index for index in find_free(outside) if index not in free)
+    is_scalar = not find_accesses(expr) and any(isinstance(p, ir.Scalar) for p in walk(expr))
+    some = _find_scalar_need(outside, expr) if is_scalar else None
+    return ir.all_of(*inside, some or find_some(outside, rest))
+
+
+def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
+    """The condition on scalars implied by one on tensors, if the expression is finite under it.
+
+    A quotient of scalars that the condition itself contains is finite wherever the condition is.
+    """
+    parts = {*walk(condition)}
+    if expr in parts or ir.Pow(expr, ir.MINUS_ONE) in parts:
+        return ir.TRUE
+    for part in ir.split_and(condition):
+        if not isinstance(part, ir.Compare):
+            continue
+        relation, low, scalar = part.relation, part.left, part.right
+        if relation in {">", ">="}:
+            relation, low, scalar = ir.MIRRORED[relation], scalar, low
+        is_above = relation == "<" or (relation == "<=" and facts.is_positive(low))
+        if isinstance(scalar, ir.Scalar) and is_above and facts.is_never_negative(low):
+            positive = ir.Access(ir.Tensor("#", (), lower=ir.ZERO, strict=(True, False)), ())
+            there = substitute(expr, {scalar: positive})
+            if facts.is_finite(there) and facts.is_finite(ir.Pow(there, ir.MINUS_ONE)):
+                return ir.Compare("<", ir.ZERO, scalar)
+    return None
+
+
+@lru_cache(maxsize=1 << 12)
+def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
+    """The condition that a condition holds for some values of these indices.
+
+    A relation with these indices on one side holds for the maximum or the minimum of that side. For
+    other conditions, the number of values for which they hold is above 0.
+    """
+    if len(rest) == 1 and _holds_somewhere(condition, *rest):
+        return ir.TRUE
+    match condition:
+        case ir.Compare("!=", one, other):
+            index = find_segment(ir.Compare("==", one, other))
+            if index in rest:
+                return ir.Compare(">", index.extent, ir.ONE)
+    if isinstance(condition, ir.Compare) and condition.relation not in {"==", "!="}:
+        relation, left, right = condition.relation, condition.left, condition.right
+        if not {*rest} & {*find_free(left)}:
+            relation, left, right = ir.MIRRORED[relation], right, left
+        is_apart = not {*rest} & {*find_free(right)}
+        if is_apart and (isinstance(left, ir.Index) or all(map(is_filled, rest))):
+            is_above = relation in {">", ">="}
+            bounds = facts.find_range(left)
+            bound = bounds.high if is_above else bounds.low
+            most: ir.Expr = ir.Reduce("max" if is_above else "min", rest, ir.TRUE, left)
+            if isinstance(left, ir.Index) and bound is not None:
+                most = bound.to_expr()
+            return ir.Compare(relation, most, right)
+    return ir.Compare(">", ir.Reduce("sum", rest, condition, ir.ONE), ir.ZERO)
+
+
+def _holds_somewhere(condition: ir.Expr, index: ir.Index) -> bool:
+    """Whether the condition holds for some value of the index, for all other indices and tensors.
+
+    The values of the other indices are tried. An index equals any integer below its extent at one
+    of its values.
+    """
+    match condition:
+        case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if left is not right:
+            return True
+    if find_segment(condition) is index:
+        return True
+    others = [i for i in find_free(condition) if polynomial.is_same_extent(i.extent, index.extent)]
+    found = (substitute(condition, {index: other}) for other in others if other is not index)
+    return any(map(_is_certain, found)) or is_never_empty(condition, index)
+
+
+def _is_certain(condition: ir.Expr) -> bool:
+    match condition:
+        case ir.And(parts):
+            return all(map(_is_certain, parts))
+        case ir.Compare("<=" | ">=" | "==", left, right) if left is right:
+            return True
+    return is_always(condition)
+
+
+def find_segment(condition: ir.Expr) -> ir.Index | None:
+    """The index that a condition equates with an integer in the index's range."""
+    match condition:
+        case ir.Compare("==", ir.Index() as index, ir.Index() as other):
+            is_alike = polynomial.is_same_extent(index.extent, other.extent)
+            return index if is_alike and index is not other else None
+        case ir.Compare("==", ir.Access() as position, ir.Index() as index):
+            pass
+        case ir.Compare("==", ir.Index() as index, ir.Access() as position):
+            pass
+        case _:
+            return None
+    below = position.tensor.below
+    is_whole = below is not None and polynomial.is_same_extent(below, index.extent)
+    return index if is_whole and index not in find_free(position) else None
