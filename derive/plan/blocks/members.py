@@ -75,12 +75,16 @@ def find_members(
 ) -> Members | None:
     """Return the members of the most useful loop, or of the longest one; None without a loop."""
     if is_summed:
-        banned = {} if longest else dict.fromkeys(_find_small_steps(region))
+        large = {name for name, work in region.work.items() if max(work) >= LARGE}
+        small = [] if longest else _find_idle_steps(region, region.work.keys(), large)
+        banned = dict.fromkeys(small)
         while True:
             found = _sort_steps(region, index, banned, is_summed=True)
             out = dict.fromkeys(_find_unknown(region, found))
             if not out and not longest:
-                out = dict.fromkeys(_find_idle_steps(region, found))
+                names = {*found.inside, *found.closing}
+                core = find_core(region, names, LARGE)
+                out = dict.fromkeys(_find_idle_steps(region, names, core))
             if not out:
                 return found if found.closing else None
             banned |= out
@@ -264,25 +268,13 @@ def _find_unknown(region: Region, members: Members) -> Iterator[str]:
             yield step.name
 
 
-def _find_small_steps(region: Region) -> Iterator[str]:
-    """Yield the steps that neither are large nor depend on a large step."""
-    kept: set[str] = set()
-    for step in region.steps:
-        if max(region.work[step.name]) >= LARGE or ops.find_reads(step.op) & kept:
-            kept.add(step.name)
-        else:
-            yield step.name
-
-
-def _find_idle_steps(region: Region, members: Members) -> Iterator[str]:
-    """Return the members that neither handle something large nor depend on a member that does."""
-    names = {*members.inside, *members.closing}
-    core = find_core(region, names, LARGE)
+def _find_idle_steps(region: Region, names: Set[str], core: Set[str]) -> list[str]:
+    """Return the named steps that neither are in the core nor depend on a named step that is."""
     kept: set[str] = set()
     for step in region.steps:
         if step.name in names and (step.name in core or ops.find_reads(step.op) & kept):
             kept.add(step.name)
-    return (step.name for step in region.steps if step.name in names - kept)
+    return [step.name for step in region.steps if step.name in names - kept]
 
 
 def find_core(region: Region, inside: Collection[str], least: int = 0) -> set[str]:

@@ -119,31 +119,30 @@ def _find_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitio
 
 
 def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
+    """Return the argument of a softmax by its parts, or None."""
+
+    def find_unmasked(product: ops.Op) -> Scores | None:
+        scores = _find_scores(definitions.unwrap(product), definitions)
+        return scores if scores is not None and scores.mask is None else None
+
     match op:
         case ops.Fill(arg, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
-            scores = _find_scores(definitions.unwrap(arg), definitions)
-            is_plain = scores is not None and scores.mask is None
-            return replace(scores, mask=strip(mask)) if scores and is_plain else None
-        case ops.Apply("+", (one, other)):
-            for product, rest in ((one, other), (other, one)):
-                scores = _find_scores(definitions.unwrap(product), definitions)
-                if scores is not None and scores.mask is None:
-                    return replace(scores, bias=_add_bias(scores.bias, strip(rest)))
-            return None
-        case ops.Apply("-", (product, rest)):
-            scores = _find_scores(definitions.unwrap(product), definitions)
-            taken = ops.Apply("neg", (strip(rest),), ops.axes_of(strip(rest)))
-            is_plain = scores is not None and scores.mask is None
-            return (
-                replace(scores, bias=_add_bias(scores.bias, taken)) if scores and is_plain else None
-            )
+            scores = find_unmasked(arg)
+            return scores and replace(scores, mask=strip(mask))
+        case ops.Apply("+" | "-" as sign, (one, other)):
+            for product, rest in ((one, other), (other, one))[: 1 if sign == "-" else 2]:
+                scores, added = find_unmasked(product), strip(rest)
+                if scores is not None:
+                    if sign == "-":
+                        added = ops.Apply("neg", (added,), ops.axes_of(added))
+                    return replace(scores, bias=_add_bias(scores.bias, added))
         case ops.Apply("*" | "/" as function, (product, ops.Num() as scale)):
-            scores = _find_scores(definitions.unwrap(product), definitions)
-            if scores is None or scores.mask is not None:
+            scores = find_unmasked(product)
+            if scores is None:
                 return None
             query, bias = scores.query, scores.bias
             query = ops.Apply(function, (query, scale), ops.axes_of(query))
-            bias = None if bias is None else ops.Apply(function, (bias, scale), ops.axes_of(bias))
+            bias = bias and ops.Apply(function, (bias, scale), ops.axes_of(bias))
             return replace(scores, query=query, bias=bias)
         case ops.Einsum((query, key), _):
             return Scores(strip(query), strip(key))
@@ -153,8 +152,7 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
 def _add_bias(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
     if bias is None:
         return rest
-    axes = tuple(dict.fromkeys((*ops.axes_of(bias), *ops.axes_of(rest))))
-    return ops.Apply("+", (ops.arrange(bias, axes), ops.arrange(rest, axes)), axes)
+    return ops.combine("+", (bias, rest), (*ops.axes_of(bias), *ops.axes_of(rest)))
 
 
 def _classify_indices(
@@ -287,15 +285,12 @@ def _split_scale(
 def _may_add_infinity(bias: ops.Op | None, definitions: Definitions) -> bool:
     """Whether the bias may be -oo for finite inputs: torch returns 0, not nan, for a row of -oo."""
     infinite = ops.Num(ir.MINUS_INFINITY)
-    for part in () if bias is None else definitions.walk_parts(bias):
-        match part:
-            case ops.Fill(value=value) if value is infinite:
-                return True
-            case ops.Apply("log"):
-                return True
-            case _ if part is infinite:
-                return True
-    return False
+    return any(
+        part is infinite
+        or (isinstance(part, ops.Fill) and part.value is infinite)
+        or (isinstance(part, ops.Apply) and part.function == "log")
+        for part in (() if bias is None else definitions.walk_parts(bias))
+    )
 
 
 def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> ops.Operand:
@@ -312,13 +307,10 @@ def _index_operand(arg: ops.Operand, at: tuple[str | int | None, ...]) -> ops.Op
 
 def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """Return torch's attn_mask, a bias or a boolean mask, with the axes in this order."""
-    if scores.bias is None:
-        return None if scores.mask is None else ops.arrange(scores.mask, order)
-    if scores.mask is None:
-        return ops.arrange(scores.bias, order)
-    return ops.arrange(
-        fill(scores.bias, scores.mask, ops.Num(ir.MINUS_INFINITY), False, order), order
-    )
+    mask = scores.bias or scores.mask
+    if scores.bias is not None and scores.mask is not None:
+        mask = fill(scores.bias, scores.mask, ops.Num(ir.MINUS_INFINITY), False, order)
+    return mask and ops.arrange(mask, order)
 
 
 def _count_written_axes(op: ops.Op) -> int:

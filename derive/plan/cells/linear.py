@@ -305,11 +305,7 @@ def _write_solve(
         right = ops.arrange(right, order)
         right = ops.Arrange(right, order) if ops.axes_of(right) != order else right
     else:
-        right = (
-            ops.Expand(right, order)
-            if set(ops.axes_of(right)) != set(order)
-            else ops.arrange(right, order)
-        )
+        right = ops.expand(right, order)
     start = len(batch) + 1
     merged = own
     if len(own) > 1:

@@ -20,6 +20,7 @@ from derive.plan.cells.matching import (
     CellRule,
     Definitions,
     Signed,
+    expand_stored,
     is_equal,
     is_same,
     join_product,
@@ -29,7 +30,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_true_axes
-from derive.plan.lower.product import negate
+from derive.plan.lower.contraction import negate
 from derive.plan.meaning import to_expr
 
 _NN = "torch.nn.functional"
@@ -141,7 +142,7 @@ def match_binary_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if {*find_true_axes(logits)} != {*op.axes}:
             continue
-        args = tuple(_expand_to(each, op.axes) for each in (logits, one, other))
+        args = tuple(expand_stored(each, op.axes) for each in (logits, one, other))
         soft = ops.TorchCall(LOGARITHM, GIVEN[:1])
         parts = ops.TorchCall("*", GIVEN[::2]), ops.TorchCall("+", GIVEN[1:]), soft
         name, call = LOGARITHM, ops.TorchCall("torch.addcmul", parts, (("value", -1),))
@@ -208,7 +209,7 @@ def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None
     keywords = (NONE,) if bound == 1 else (NONE, (keyword, ops.Given(2)))
     call = ops.TorchCall(name, (ops.Given(0), ops.Given(1)), keywords)
-    args = tuple(_expand_to(part, axes) for part in parts)
+    args = tuple(expand_stored(part, axes) for part in parts)
     whole = ops.Choose(ops.Apply("<", (size, number), axes), *given, axes)
     return ops.Cell(call, args if bound == 1 else (*args, number), whole, axes)
 
@@ -219,12 +220,6 @@ def _are_real(parts: Iterable[ops.Op]) -> bool:
         isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) or ops.is_complex(p)
         for p in parts
     )
-
-
-def _expand_to(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """Return the operand as a tensor with all of the axes."""
-    is_full = {*find_true_axes(op)} == {*axes}
-    return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
 
 
 CELLS = (

@@ -260,6 +260,12 @@ def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
     return tuple(sorted(strides, key=lambda index: -strides[index]))
 
 
+def expand_stored(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the operand as a tensor that is as long as each axis, not 1."""
+    is_full = {*find_true_axes(op)} == {*axes}
+    return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
+
+
 def strip(op: ops.Op) -> ops.Op:
     """Return the operand below any permutations and added axes of size 1."""
     return strip(op.arg) if isinstance(op, ops.Arrange) else op

@@ -33,8 +33,8 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_strides, find_true_axes
+from derive.plan.lower.contraction import negate
 from derive.plan.lower.guarded import is_real
-from derive.plan.lower.product import negate
 
 LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"

@@ -18,7 +18,15 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
 from derive.plan import ops
-from derive.plan.cells.matching import CellRule, Definitions, is_same, join_sum, split_sum, strip
+from derive.plan.cells.matching import (
+    CellRule,
+    Definitions,
+    expand_stored,
+    is_same,
+    join_sum,
+    split_sum,
+    strip,
+)
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.product import split_sign
 
@@ -160,7 +168,7 @@ def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     given = _read_diagonal(other, ends, kept)
     if given is None or ops.axes_of(arg) != axes:
         return None
-    given = _expand_to(given, kept)
+    given = ops.expand(given, kept)
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
     # torch copies the strides of the operand, in which entries may overlap
@@ -221,8 +229,8 @@ def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     name = "torch.scatter" if added is None else "torch.scatter_add"
     args = (
         ops.arrange(arg, axes),
-        _expand_to(labels, kept),
-        value if is_number else _expand_to(value, kept),
+        ops.expand(labels, kept),
+        value if is_number else ops.expand(value, kept),
     )
     call = ops.TorchCall(name, (GIVEN[0], at, place, new))
     return ops.Cell(call, args, op, axes, volume=axes)
@@ -232,11 +240,6 @@ def _has_scalar(op: ops.Op) -> bool:
     """Whether the operation is a number that contains a scalar."""
     parts = walk(op.value) if isinstance(op, ops.Num) else ()
     return any(isinstance(part, ir.Scalar) for part in parts)
-
-
-def _expand_to(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """Return the operation over all of the axes, permuted or expanded."""
-    return ops.arrange(op, axes) if {*ops.axes_of(op)} == {*axes} else ops.Expand(op, axes)
 
 
 def _match_label_equality(
@@ -366,12 +369,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if any(not ops.axes_of(p) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
             continue  # an operand without indices may be a number
         # torch fails to broadcast operands with fewer axes under symbolic sizes of fake tensors
-        parts = tuple(
-            ops.arrange(part, axes)
-            if set(find_true_axes(part)) == set(axes)
-            else ops.Expand(strip(part), axes)
-            for part in parts
-        )
+        parts = tuple(expand_stored(part, axes) for part in parts)
         if any(find_strides(p, definitions.memory)[-1:] > (1,) for p in parts[1:] if is_long):
             continue
         places, parts = GIVEN[:3], (*parts[:2], *(p for p in parts[2:] if p is not parts[1]))

@@ -29,8 +29,8 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_true_axes
+from derive.plan.lower.contraction import NEUTRAL
 from derive.plan.lower.guarded import choose
-from derive.plan.lower.product import NEUTRAL
 from derive.plan.lower.segments import ADDED, SUMS
 from derive.plan.steps import free_name
 

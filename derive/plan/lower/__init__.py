@@ -28,6 +28,7 @@ from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
+    expand_to_indices,
     fill,
     lower_choice,
     lower_condition,
@@ -36,15 +37,14 @@ from derive.plan.lower.condition import (
     widen_casts,
 )
 from derive.plan.lower.context import Context, layout_of
+from derive.plan.lower.contraction import NEUTRAL, eliminate
 from derive.plan.lower.fourier import lower_transformed, reduce_angle
 from derive.plan.lower.integers import lower_guarded, lower_integers
 from derive.plan.lower.number import is_steady, is_wide, lower_number
 from derive.plan.lower.places import drop_padded, read_tensor, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
-    NEUTRAL,
     ROOTS,
-    eliminate,
     lower_product,
     lower_sum,
     push_mask,
@@ -64,7 +64,6 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     target = equation.target
     context.target = target.tensor.name
     places = [_split_target_place(target, k) for k in range(len(target.places))]
-    flat = tuple(i for parts in places for i in parts)
     layout = layout_of(target.tensor, context)
     order = tuple(i for k in layout for i in places[k])
     is_place = isinstance(equation.value, ir.Reduce) and equation.value.kind == "argmax"
@@ -78,7 +77,7 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
         op = ops.Cast(op, "int")
     if ops.is_integral(op):
         context.integers.add(target.tensor.name)
-    op = ops.Expand(op, order) if set(ops.axes_of(op)) != set(flat) else ops.arrange(op, order)
+    op = ops.expand(op, order)
     for place, extent in zip(target.places, target.tensor.shape, strict=True):
         back = find_reversed(place, extent)
         if back is not None:
@@ -470,16 +469,6 @@ def _to_number_tensor(op: ops.Op) -> ops.Op:
             if all(isinstance(part, (ops.Num, ops.Apply)) for part in ops.walk_ops(op)):
                 return replace(op, args=(_to_number_tensor(first), *rest))
     return op
-
-
-def expand_to_indices(
-    op: ops.Op, indices: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
-) -> ops.Op:
-    """Expand the operation along the indices that it lacks."""
-    if isinstance(op, ops.Num):
-        op = ops.NumTensor(op.value)
-    lacking = [i for i in indices if i not in ops.axes_of(op)]
-    return ops.Expand(op, ops.sort_axes((*ops.axes_of(op), *lacking), order)) if lacking else op
 
 
 def write_as_sums(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:

@@ -477,8 +477,7 @@ def concatenate_parts(
         here = (*axes[:at], piece, *axes[at + 1 :])
         there = (*axes[:at], *axes[at + 1 :]) if is_stack else here
         part: ops.Op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
-        is_whole = set(ops.axes_of(part)) == set(there)
-        part = ops.arrange(part, there) if is_whole else ops.Expand(part, there)
+        part = ops.expand(part, there)
         args.insert(0, part)
         # in terms of the whole axis, the column starts at its first position
         column: ops.Op = ops.Arrange(part, here) if is_stack else part
@@ -494,6 +493,16 @@ def concatenate_parts(
     given = tuple(ops.Given(k) for k in range(len(args)))
     call = ops.TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
     return ops.Cell(call, tuple(args), whole, axes)
+
+
+def expand_to_indices(
+    op: ops.Op, indices: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
+) -> ops.Op:
+    """Expand the operation along the indices that it lacks."""
+    if isinstance(op, ops.Num):
+        op = ops.NumTensor(op.value)
+    lacking = [i for i in indices if i not in ops.axes_of(op)]
+    return ops.Expand(op, ops.sort_axes((*ops.axes_of(op), *lacking), order)) if lacking else op
 
 
 def fill(

@@ -29,6 +29,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
+from derive.plan.lower.condition import expand_to_indices
 from derive.plan.lower.context import Context
 from derive.rewrite.rule import put_value
 from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
@@ -97,7 +98,7 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
             is_free = wave.index not in find_free(total.condition)
             if not (is_apart and is_free and all(map(context.is_finite, inside))):
                 continue
-            if not _is_long(wave, total, context):
+            if not _is_long(wave, context):
                 continue
             added = wave.slope * Polynomial.of(wave.index) if wave.slope.terms else wave.rest
             is_late = {*total.bound} & {*wave.rest.atoms} and not wave.slope.terms
@@ -234,7 +235,7 @@ def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
                 yield Wave(index, frequency, length, sign, parts[1], halves[1])
 
 
-def _is_long(wave: Wave, total: ir.Reduce, context: Context) -> bool:
+def _is_long(wave: Wave, context: Context) -> bool:
     """Whether there are enough positions for a transform to be faster."""
     length = context.extent(ir.Index("", wave.length.to_expr()))
     there = [context.extent(wave.index), context.extent(wave.frequency)]
@@ -265,7 +266,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
     if is_real and is_never_negative(wave.length + ONE + TWO - short):
         kind = "rfft"
     inner = (*(i for i in order if i not in total.bound), *total.bound)
-    op = _expand_to(context.lower(body, inner), wave.index)
+    op = expand_to_indices(context.lower(body, inner), (wave.index,), (wave.index,))
     op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not wave.index), wave.index))
     op, axis = transform(op, wave.index, wave.frequency, wave.length, kind)
     source = context.add_step(op)
@@ -293,13 +294,6 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
         case ops.Apply("neg", (arg,), axes):
             return ops.Apply("neg", (ops.Cast(arg),), axes)
     return ops.Cast(found)
-
-
-def _expand_to(op: ops.Op, index: ir.Index) -> ops.Op:
-    """Expand the operation along the index if it lacks it."""
-    op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
-    axes = ops.axes_of(op)
-    return op if index in axes else ops.Expand(op, (*axes, index))
 
 
 def transform(
@@ -368,7 +362,7 @@ def find_product(total: ir.Reduce) -> Product | None:
     outside = [f for f in others if f not in one]
     if not both or not {*summed} <= {i for f in one for i in find_free(f)}:
         return None
-    table, pairs, held = ir.product_of(both), list[Pair](), set[ir.Expr]()
+    table, pairs = ir.product_of(both), list[Pair]()
     left_guards = guards
     for kept, offset in ends.items():
         (index,) = (i for i, _ in offset if i is not kept)
@@ -376,12 +370,10 @@ def find_product(total: ir.Reduce) -> Product | None:
         found = next(filter(None, (_find_cycle(table, index, kept, s, taken) for s in steps)), None)
         if found is None:
             steps = steps if dict(offset)[index] > 0 or dict(offset)[kept] > 0 else steps[::-1]
-            marked = ir.product_of([table, *(_to_bracket(g) for g in left_guards if g not in held)])
-            found_run = _find_line(marked, table, index, kept, steps[0], left_guards, taken)
+            found_run = _find_line(table, index, kept, steps[0], left_guards, taken)
             if found_run is None:
                 return None
             table, pair, gone = found_run
-            held |= gone
             left_guards = [g for g in left_guards if g not in gone]
         else:
             table, pair = found
@@ -440,7 +432,6 @@ def _find_cycle(
 
 
 def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its guards
-    marked: ir.Expr,
     table: ir.Expr,
     index: ir.Index,
     kept: ir.Index,
@@ -528,7 +519,7 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
         places = [pair.summed if side == "one" else pair.run for pair in found.pairs]
         op = context.lower(expr, (*(i for i in order if i not in places), *found.bound, *places))
         for index in places:
-            op = _expand_to(op, index)
+            op = expand_to_indices(op, (index,), (index,))
         op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i not in places), *places))
         for pair, index, frequency in reversed(
             list(zip(found.pairs, places, frequencies, strict=True))

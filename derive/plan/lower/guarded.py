@@ -17,7 +17,7 @@ from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
-from derive.plan.lower.product import NEUTRAL
+from derive.plan.lower.contraction import NEUTRAL
 
 FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 

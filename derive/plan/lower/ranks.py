@@ -168,7 +168,7 @@ def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> 
         own = (*(i for i in own if i not in {*batch, row}), *batch, row)
     elif own[-1] is not row:
         options = (("dim", own.index(row)),)
-    x = ops.arrange(x, own) if {*ops.axes_of(x)} == {*own} else ops.Expand(x, own)
+    x = ops.expand(x, own)
     names = {i.name for i in own} | wanted.context.names
     each, other = (ir.Index(free_name(name, names), row.extent) for name in ("each", "other"))
     before, here = (ops.rename_indices(key, {row: i}) for i in (other, each))
