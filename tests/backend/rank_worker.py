@@ -54,8 +54,8 @@ def load(path):
     return module
 
 
-def share(tensor, places, mesh):
-    """A rank's share of a whole tensor."""
+def cut_shard(tensor, places, mesh):
+    """Return a rank's shard of a whole tensor."""
     for number, place in enumerate(places):
         if isinstance(place, Shard):
             rank = mesh.get_local_rank(number)
@@ -73,7 +73,7 @@ def find_error(found, wanted):
 
 
 def run_case(case, folder):
-    """How far off results and gradients are, and what was sent."""
+    """Return the errors of results and gradients, and the transfers."""
     module = load(folder / case["file"])
     mesh = init_device_mesh("cpu", tuple(case["mesh"].values()), mesh_dim_names=tuple(case["mesh"]))
     inputs = torch.load(folder / case["inputs"])
@@ -85,7 +85,7 @@ def run_case(case, folder):
     given = dict(inputs)
     for name in leaves:
         places = module.placements(name, mesh)
-        local = share(inputs[name], places, mesh)
+        local = cut_shard(inputs[name], places, mesh)
         given[name] = DTensor.from_local(local, mesh, places, run_check=False).requires_grad_()
     function = getattr(module, f"{case['name']}_sharded")
     with Counter() as forward:
@@ -93,7 +93,9 @@ def run_case(case, folder):
     pairs = []
     for result, seed in zip(made, seeds, strict=True):
         places = result.placements
-        pairs.append(DTensor.from_local(share(seed, places, mesh), mesh, places, run_check=False))
+        pairs.append(
+            DTensor.from_local(cut_shard(seed, places, mesh), mesh, places, run_check=False)
+        )
     with Counter() as backward:
         torch.autograd.backward(made, pairs)
     errors = [find_error(m.full_tensor(), w) for m, w in zip(made, wanted, strict=True)]
@@ -121,7 +123,7 @@ def open_case(case, folder):
 
 
 def run_uneven(case, folder):
-    """What is said where the ranks have no equal shares."""
+    """Return the error for ranks without equal shards."""
     try:
         open_case(case, folder)()
     except ValueError as error:
@@ -130,7 +132,7 @@ def run_uneven(case, folder):
 
 
 def run_alone(case, folder):
-    """What is said, and after how many seconds, where the other ranks are gone."""
+    """Return the error and the seconds it took after the other ranks have exited."""
     call = open_case(case, folder)
     dist.barrier()
     if dist.get_rank():

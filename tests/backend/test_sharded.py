@@ -28,7 +28,7 @@ def build(name, cuts):
 
 
 def write_case(folder, name, cuts, mesh, sizes):
-    """The files of a case, and what is expected of it."""
+    """Write the files of a case; return the case and the expected transfers."""
     built = build(name, cuts)
     label = f"{name}_{cuts}_{len(mesh)}_{max(mesh.values())}".replace("=", "_").replace(",", "_")
     (folder / f"{label}.py").write_text(built.source)
@@ -36,19 +36,19 @@ def write_case(folder, name, cuts, mesh, sizes):
     torch.save(inputs, folder / f"{label}_{sizes == SIZES[name]}.pt")
     numbers = {**sizes, **mesh}
 
-    def count(transfers):
+    def list_transfers(transfers):
         return sorted([t.collective, built.plan.at_sizes(t.elements, numbers)] for t in transfers)
 
     case = {"id": label, "name": name, "file": f"{label}.py", "mesh": mesh}
     case["inputs"] = f"{label}_{sizes == SIZES[name]}.pt"
-    expected = {"forward": count(built.sharding.forward)}
-    expected["backward"] = count(built.sharding.backward)
+    expected = {"forward": list_transfers(built.sharding.forward)}
+    expected["backward"] = list_transfers(built.sharding.backward)
     return case, expected
 
 
 @pytest.fixture(scope="module", params=sorted(WORLDS))
 def group(request, tmp_path_factory):
-    """What each rank of a group reports, and what is expected: one group for all cases."""
+    """Return the ranks of a group, their reports, and the expected ones for all cases."""
     ranks = request.param
     folder = tmp_path_factory.mktemp(f"ranks{ranks}")
     written = [
@@ -88,7 +88,7 @@ def test_ranks_compute_what_one_process_computes(group):
 
 
 @pytest.mark.slow
-def test_what_is_sent_is_what_was_said(group):
+def test_the_transfers_are_those_of_the_plan(group):
     _, found, expected = group
     for case, wanted in zip(found["cases"], expected, strict=True):
         assert {k: case[k] for k in wanted} == wanted, case["case"]

@@ -1,4 +1,4 @@
-"""Formulas with cells, and runs of their functions beside the same without: values, gradients."""
+"""Formulas with cells; comparison of functions with and without cells, values and gradients."""
 
 import re
 import warnings
@@ -47,17 +47,17 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 @cache
 def make(text, *, cells=True, empty_row="nan", **sizes):
-    """What is built of a formula."""
+    """Return the build of a formula."""
     return build(parse(text, empty_row=empty_row), sizes=sizes or None, cells=cells)
 
 
 def make_both(text, empty_row="nan"):
-    """The functions with cells and without."""
+    """Return the functions with cells and without."""
     return tuple(make(text, cells=cells, empty_row=empty_row).function for cells in (True, False))
 
 
 def list_sizes(text):
-    """Ordinary sizes, and for each size those with 0 and with 1 in its place."""
+    """Return ordinary sizes, and for each size those with 0 and with 1 in its place."""
     names = find_sizes(to_system(parse(text)))
     usual = {name: 3 + place for place, name in enumerate(names)}
     sizes = [usual, *({**usual, name: few} for name in names for few in (0, 1))]
@@ -68,27 +68,27 @@ def list_sizes(text):
 
 
 def draw(text, sizes, seed=0, dtype=torch.float64):
-    """Arguments at some sizes; a number of a segment needs a segment."""
+    """Return random arguments at the given sizes."""
     return draw_inputs(to_system(parse(text)), sizes, seed, dtype)
 
 
 def find_leaves(inputs):
-    """The arguments that have a gradient."""
+    """Return the arguments that have a gradient."""
     return [name for name, value in inputs.items() if is_real(value)]
 
 
 def is_real(value):
-    """Is it a tensor of real numbers?"""
+    """Whether a value is a real tensor."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def run(function, inputs):
-    """The results and the gradients of their sum with fixed weights."""
+    """Return the results, and the gradients of their sum with fixed weights."""
     given = {
         name: value.detach().clone().requires_grad_() if is_real(value) else value
         for name, value in inputs.items()
     }
-    with warnings.catch_warnings():  # a variance of no entries is nan, and torch says so
+    with warnings.catch_warnings():  # torch warns of a variance of no entries
         warnings.filterwarnings("ignore", message="var.*degrees of freedom")
         found = function(**given)
     results = found if isinstance(found, tuple) else (found,)
@@ -99,7 +99,7 @@ def run(function, inputs):
 
 
 def find_refusal(function, inputs):
-    """Why sizes are refused; "" where they are not."""
+    """Return the error that refuses the sizes, or ""."""
     try:
         run(function, inputs)
     except ValueError as error:
@@ -108,9 +108,9 @@ def find_refusal(function, inputs):
 
 
 def assert_same(functions, inputs, *, masked=False):
-    """Values, places of nan and gradients are the same.
+    """Compare values, nan and gradients.
 
-    What is `masked` by a product with 0 spreads nan further than the formula says.
+    A mask by a product with 0 spreads nan: with `masked`, only finite gradients are compared.
     """
     (ours, slopes), (theirs, expected) = (run(function, inputs) for function in functions)
     torch.testing.assert_close(ours, theirs, equal_nan=True, **CLOSE)
@@ -120,7 +120,7 @@ def assert_same(functions, inputs, *, masked=False):
 
 
 def spread_out(value):
-    """The same values, further apart in memory and in the other order."""
+    """Return the values in a tensor with larger strides in the reverse order."""
     if not isinstance(value, torch.Tensor) or not value.dim():
         return value
     wide = value.new_zeros([2 * extent for extent in reversed(value.shape)])
@@ -129,5 +129,5 @@ def spread_out(value):
 
 
 def find_error(found, exact):
-    """The root of the mean square of what is off."""
+    """Return the root mean square error."""
     return (found.double() - exact).square().mean().sqrt().item()

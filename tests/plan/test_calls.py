@@ -37,7 +37,7 @@ def test_what_is_like_it_is_left(text):
 def test_what_is_spelt_out_of_a_sum_is_one_call(name, text):
     built = build(f"X[N, D]; W[D]; w[N]\ny[i] = {text.replace('x[i]', 'sum[d](X[i,d] * W[d])')}")
     assert f"{name}(" in built.source
-    assert "X_W_2" not in built.source  # the same sum with another scale
+    assert "X_W_2" not in built.source  # a sum that differs in scale
     assert built.judge(1).agrees
 
 

@@ -1,4 +1,4 @@
-"""Cells: found in every spelling and nowhere else, the same as the operations they stand for."""
+"""Cells are found in every spelling and nowhere else, and equal the operations they replace."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_what_only_looks_like_a_cell_is_none(call, text):
 
 
 @pytest.mark.parametrize("row", CELLS, ids=lambda row: row.call)
-def test_a_row_says_what_it_computes_and_what_it_lacks(row):
+def test_a_row_names_its_call_and_its_limits(row):
     source = make(row.computes).source
     assert f"{row.call}(" in source
     assert f"{row.call}(" not in make(row.refuses).source
@@ -89,7 +89,7 @@ def test_values_and_gradients_are_those_of_the_operations(call, text):
         functions, inputs = make_both(text), draw(text, sizes, number)
         refusals = [find_refusal(function, inputs) for function in functions]
         if any(refusals):  # the operations divide by a size, which a cell may do without
-            leasts = ("at least 1", "an integer of at least 1")  # of a shape, and of a keyword
+            leasts = ("at least 1", "an integer of at least 1")  # for a shape, for a keyword
             empty = {f"{name} must be {least}, got 0" for name in sizes for least in leasts}
             told = [each for each in refusals if "must have an extent of 1 at least" not in each]
             if is_window(call) or call == BAG:  # torch has none without channels, or entries
@@ -118,28 +118,28 @@ def test_first_and_second_derivatives_are_right(call, text):
     names = find_leaves(inputs)
     leaves = [inputs[name].clone().requires_grad_() for name in names]
 
-    def call_it(*given):
+    def call_function(*given):
         found = make(text).function(**{**inputs, **dict(zip(names, given, strict=True))})
         return found.masked_fill(~found.isfinite(), 0)  # the largest of nothing has no slope
 
-    assert gradcheck(call_it, leaves)
+    assert gradcheck(call_function, leaves)
     if call == BAG:
         with pytest.raises(NotImplementedError, match="embedding_bag"):
-            gradgradcheck(call_it, leaves)
+            gradgradcheck(call_function, leaves)
     else:
-        assert gradgradcheck(call_it, leaves)
+        assert gradgradcheck(call_function, leaves)
 
 
 def is_window(call):
-    """Is it a convolution, a pool, a norm of channels, a sum, or a copy of windows?"""
+    """Whether a call is a convolution, a pool, a norm of channels, a sum or a copy of windows."""
     words = "conv _pool _windows batch_norm group_norm instance_norm"
     return any(word in call for word in words.split())
 
 
 BAG = "functional.embedding_bag("
 
-# Torch's convolutions, pools and bags add up in half precision, and are what everybody uses there;
-# it solves no systems in it.
+# Without convolutions, pools and bags, which torch accumulates in half precision, and linear
+# systems, which it does not solve in half precision.
 WIDE = [
     (call, text)
     for call, text in FIRST
@@ -316,13 +316,13 @@ def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
     name = find_leaves(inputs)[0]
     inputs[name].view(-1)[1] = value
     functions = make_both(text)
-    if call == CDIST:  # by products a point that is infinitely far is nowhere
+    if call == CDIST:  # by products, infinite points give nan
         functions = (build(parse(text), exact=True).function, functions[1])
     ours, theirs = (function(**inputs) for function in functions)
     if call in {SEGMENTS, PLACES, PICK, TRANSPOSED}:  # a product with 0 spreads nan to all places
         assert not (ours.isfinite() < theirs.isfinite()).any()
         theirs = ours.where(~theirs.isfinite(), theirs)
-    # What comes later in a chunk is multiplied by 0, as its note says; a row that holds oo is nan.
+    # Later entries in a chunk are multiplied by 0 (see the note); a row with oo is nan.
     if call in {SO_FAR, "torch.softmax("}:
         assert not (ours.isfinite() > theirs.isfinite()).any()
         ours = ours.where(ours.isfinite(), theirs)
@@ -352,17 +352,17 @@ def test_the_transforms_of_torch_apply(call, text):
     names = find_leaves(inputs)
     function = make(text).function
 
-    def call_it(*given):
+    def call_function(*given):
         return function(**{**inputs, **dict(zip(names, given, strict=True))})
 
     leaves = [inputs[name] for name in names]
     pairs = [torch.stack([leaf, 2 * leaf]) for leaf in leaves]
-    batched = torch.func.vmap(call_it)(*pairs)[0]
-    torch.testing.assert_close(batched, call_it(*leaves), equal_nan=True)
+    batched = torch.func.vmap(call_function)(*pairs)[0]
+    torch.testing.assert_close(batched, call_function(*leaves), equal_nan=True)
     meta = [torch.empty_like(leaf, device="meta") for leaf in leaves]
     moved = {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in inputs.items()}
     moved |= dict(zip(names, meta, strict=True))
-    assert function(**moved).shape == call_it(*leaves).shape
+    assert function(**moved).shape == call_function(*leaves).shape
 
 
 def test_calls_that_lack_derivatives_are_named():
@@ -386,7 +386,7 @@ COMMENTS = ROWS["comments"]
 
 
 @pytest.mark.parametrize(("text", "comment"), COMMENTS)
-def test_the_comment_says_what_the_call_computes(text, comment):
+def test_the_comment_is_the_formula_of_the_call(text, comment):
     lines = [line.strip() for line in make(text).source.splitlines()]
     assert any(line.startswith(f"# {comment}") for line in lines)
     assert all(len(line) <= 100 for line in make(text).source.splitlines())
@@ -429,7 +429,7 @@ def test_running_sums_of_what_is_not_negative_are_in_order(text, is_sorted):
 @pytest.mark.parametrize(
     ("text", "sizes"), ROWS["a product of matrices is told from the products beside it"]
 )
-def test_a_product_of_matrices_is_told_from_the_products_beside_it(text, sizes):
+def test_a_product_of_matrices_is_found_among_other_products(text, sizes):
     built = build(parse(text), sizes)
     assert " @ " in built.source or "einsum" in built.source
     assert all(each.judge().agrees for each in (built, build(parse(text), sizes, einsum=False)))

@@ -106,7 +106,7 @@ def test_rows_of_minus_infinity_in_a_bias_are_zeros_where_that_is_asked_for():
     torch.testing.assert_close(ours, theirs, **TINY)
 
 
-def test_rows_of_minus_infinity_in_a_bias_are_told_of_where_they_are_nan():
+def test_a_bias_with_rows_of_minus_infinity_gets_a_note():
     told = "a row of nothing but -oo in what is added gives zeros, not nan"
     words = " ".join(make(BIASED[0]).source.split())
     assert told in words

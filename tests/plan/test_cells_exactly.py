@@ -9,10 +9,10 @@ from derive import parse
 FIRST = [texts[0] for texts in FOUND.values()]
 REST = [text for texts in FOUND.values() for text in texts[1:]]
 ATTENTIONS = [(PLAIN[10], "nan"), (MASKED[9], "zeros")]
-BEYOND = {  # calls, and what is said of them
+BEYOND = {  # calls, and the reason why they cannot be proved
     "scatter_reduce(": "amax is not modelled over fields",
     "floor(": "a number out of the data is not modelled over fields",
-    **dict.fromkeys(  # running sums of what is never negative are in order as they stand
+    **dict.fromkeys(  # running sums of nonnegative values are sorted
         ("_order = torch.arange(", "_order = N - 1 - torch.arange("),
         "the order or the sign of values is left to chance",
     ),

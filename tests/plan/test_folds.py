@@ -34,13 +34,13 @@ LONG = dict(B=1, N=2, M=1 << 16, D=64, E=4)  # one row of scores is 256 KiB, wit
 MANY = dict(B=2, N=1 << 10, M=1 << 12, D=64, E=64)  # the result, twice, is 1 MiB
 
 
-MASKED = ("masked", "softmax-under-its-own-guard")  # the third draw leaves a row empty
+MASKED = ("masked", "softmax-under-its-own-guard")  # the third draw_qkv leaves a row empty
 
 
 def build_loops(text, indices, *, empty_row="nan", length=2):
-    """What is built with a loop over the first of these, and one in it over the next: "i", "j*".
+    """Build with a loop over the first index, and nested loops over the others: "i", "j*".
 
-    Over an index with a star the loop sums.
+    A loop over an index with a star sums over it.
     """
     formula = parse(text)
     formula.empty_row = empty_row
@@ -56,7 +56,7 @@ def build_loops(text, indices, *, empty_row="nan", length=2):
 
 
 def find_folds(text):
-    """The indices that a loop can sum over, each with the number of its peaks."""
+    """Return the indices that a loop can sum over, each with the number of its peaks."""
     system = to_system(parse(text))
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     found = {}
@@ -116,7 +116,7 @@ def softmax_in_whole(q, k, v, bias):
     return torch.einsum("bij,bje->bie", torch.softmax(scores, dim=-1), v)
 
 
-def draw(dtype, size=1.0, places=7):
+def draw_qkv(dtype, size=1.0, places=7):
     torch.manual_seed(0)
     shapes = ((2, 3, 5), (2, places, 5), (2, places, 4), (3, places))
     q, k, v, bias = (torch.randn(shape, dtype=dtype) for shape in shapes)
@@ -135,7 +135,7 @@ def additive(request):
 )
 @pytest.mark.parametrize("block", [1, 2, 5, 50])
 def test_logits_of_any_size_in_any_dtype(additive, dtype, near, size, block):
-    given = draw(dtype, size)
+    given = draw_qkv(dtype, size)
     given[3][0, :4] = -torch.inf  # whole blocks of a row
     given[3][1, 2] = -torch.inf
     found = additive.function(*given, block=block)
@@ -147,14 +147,14 @@ def test_logits_of_any_size_in_any_dtype(additive, dtype, near, size, block):
 
 def test_many_blocks_in_half_precision_lose_no_digits(additive):
     """Ten thousand blocks of one: sums in bfloat16 itself would stop growing at 256."""
-    given = draw(torch.bfloat16, places=10_000)
+    given = draw_qkv(torch.bfloat16, places=10_000)
     found = additive.function(*given, block=1)
     wanted = softmax_in_whole(*(each.double() for each in given))
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 0.05
 
 
 def test_a_row_of_nothing_is_what_the_formula_asks_for(additive):
-    given = draw(torch.float32)
+    given = draw_qkv(torch.float32)
     given[3][1] = -torch.inf
     found = additive.function(*given, block=2)[:, 1]
     zeros = additive.formula.empty_row == "zeros"
@@ -162,33 +162,33 @@ def test_a_row_of_nothing_is_what_the_formula_asks_for(additive):
 
 
 def test_nothing_to_sum_is_zero(additive):
-    found = additive.function(*draw(torch.float32, places=0))
+    found = additive.function(*draw_qkv(torch.float32, places=0))
     assert found.shape == (2, 3, 4)
     assert bool((found == 0).all())
 
 
 def test_gradients_are_those_of_the_whole(additive):
-    given = [each.requires_grad_() for each in draw(torch.float64)]
+    given = [each.requires_grad_() for each in draw_qkv(torch.float64)]
     given[3].data[0, :4] = -torch.inf
     for block in (1, 3):
         found = torch.autograd.grad(additive.function(*given, block=block).pow(2).sum(), given)
         wanted = torch.autograd.grad(softmax_in_whole(*given).pow(2).sum(), given)
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other)
-    smooth = [each.requires_grad_() for each in draw(torch.float64, places=4)]
+    smooth = [each.requires_grad_() for each in draw_qkv(torch.float64, places=4)]
     assert torch.autograd.gradgradcheck(lambda *args: additive.function(*args, block=3), smooth)
 
 
 def test_a_row_of_nothing_leaves_the_gradients_of_the_others_alone():
     built = build_loops(ADDITIVE, ["j*"], empty_row="zeros")
-    given = [each.requires_grad_() for each in draw(torch.float32)]
+    given = [each.requires_grad_() for each in draw_qkv(torch.float32)]
     given[3].data[1] = -torch.inf
     for gradient in torch.autograd.grad(built.function(*given, block=2).sum(), given):
         assert bool(gradient.isfinite().all())
 
 
 def test_a_compiler_gets_one_block(additive):
-    given = draw(torch.float32)
+    given = draw_qkv(torch.float32)
     compiled = torch.compile(additive.function, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*given, block=1), softmax_in_whole(*given))
 
@@ -202,7 +202,7 @@ def test_the_logarithm_of_a_sum_of_exponentials_is_torchs(score):
         torch.testing.assert_close(built.function(x, block=block), torch.logsumexp(2 * x, -1))
 
 
-# What somebody could get wrong, as it would stand in the file.
+# Mistakes in a generated file: (old text, new text) by name.
 MISTAKES = dict(ROWS["MISTAKES"])
 
 
@@ -224,7 +224,7 @@ def test_a_block_of_no_positions_is_refused(names, length):
     built = build_loops(ADDITIVE, names)
     for tiled in built.plan.tiles:
         with pytest.raises(ValueError, match=f"{tiled.block} must be at least 1, got {length}"):
-            built.function(*draw(torch.float32), **{tiled.block: length})
+            built.function(*draw_qkv(torch.float32), **{tiled.block: length})
 
 
 def test_every_loop_is_tried_by_the_gate():

@@ -77,7 +77,7 @@ LENGTH, HALF = 1500, {torch.float32: 4e-6, torch.bfloat16: 8e-3}
 
 
 def check_digits(function, given, sizes):
-    """The same in float64, where the digits of all turns are there, and in shorter floats."""
+    """Compare with float64, which keeps the digits below whole turns, and with shorter floats."""
     for dtype, most in HALF.items():
         short = {k: v.to(dtype) if v.is_floating_point() else v for k, v in given.items()}
         wide = {k: v.double() if v.is_floating_point() else v for k, v in short.items()}

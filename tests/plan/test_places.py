@@ -37,7 +37,7 @@ def test_a_shift_may_be_longer_than_the_tensor(title, size):
 
 
 @pytest.mark.parametrize("sizes", [(3, 7, 2), (3, 4, 2), (3, 1, 2), (3, 0, 9), (2, 1, 0)])
-def test_sizes_tell_whether_a_side_is_padded_or_cut(sizes):
+def test_sizes_decide_whether_a_side_is_padded_or_cut(sizes):
     """Nothing is cut off that is not there, whichever side of the tensor the window is at."""
     text = "x[N]; size P; size M; index t < M\ny[t] = [0 <= t + 2*P - N < N] * x[t + 2*P - N]"
     values = dict(zip("NPM", sizes, strict=True))
@@ -72,7 +72,7 @@ def test_gradients_and_arguments_of_any_strides(title):
 
 @pytest.mark.parametrize("title", [t for t in FORMULAS if "offsets" in t])
 def test_offsets_are_read_from_a_table_of_any_length(title):
-    """None and one of them, too; a square of them is a view."""
+    """A table, a convolution or a transform replaces all pairs, also at small sizes."""
     built = build(FORMULAS[title], name="y")
     assert "By tabulate_" in built.source or "By transform_product" in built.source
     assert "tril" not in built.source
@@ -99,7 +99,7 @@ def test_factors_that_are_read_at_one_place_are_multiplied_before_they_are_gathe
     ("text", "is_multiplied"), ROWS["rows are multiplied once for each offset where that is faster"]
 )
 def test_rows_are_multiplied_once_for_each_offset_where_that_is_faster(text, is_multiplied):
-    """No windows, which are thin matrices: a product that is cut anew, of any length."""
+    """The product is flattened and reshaped, without windows, for rows of any length."""
     built = build(text, name="y", sizes={"N": 512})
     assert ("By tabulate_places" in built.source) is is_multiplied
     for size in (1, 2, 5):
@@ -123,7 +123,7 @@ def test_entries_at_labels_are_products_where_that_is_faster(text, sizes, is_mul
 
 @pytest.mark.parametrize(("text", "is_cut"), ROWS["a range of an index is cut out and padded"])
 def test_a_range_of_an_index_is_cut_out_and_padded(text, is_cut):
-    """At every size, those of none too; what is beside the range does no harm."""
+    """At every size, 0 too; values outside of the range are harmless."""
     built = build(text, name="y")
     assert any(each in built.source for each in ("mask", "triu(")) is not is_cut
     for size in (0, 1, 2, 3, 5):
@@ -146,7 +146,7 @@ def test_what_is_taken_lies_in_one_piece(text, calls):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "recurs"), ROWS["sums of powers recur where that is faster"])
 def test_sums_of_powers_recur_where_that_is_faster(text, recurs):
-    """Powers of what has no index of both; no others, and no more of them."""
+    """Values agree with the loops at small sizes, and gradients are right."""
     declared = "r[B, T]; W[B, D]; a[D]; c[B] > 0; scalar g = 0.9; index t < T\n"
     built = build(declared + text, dict(B=64, T=2048, D=8), name="y")
     assert ("_recur(" in built.source) is recurs
@@ -188,7 +188,7 @@ def test_a_dilated_convolution_is_one_call(title):
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 2])
-def test_a_dilated_convolution_has_as_many_windows_as_it_is_told(more):
+def test_a_dilated_convolution_has_the_declared_number_of_windows(more):
     told = f"x[B, C, L]; w[O, C, 3]; index p < (L - 7 + {more})//2 + 1"
     read = "x[b,c,2*p + 3*k] * w[o,c,k] * [2*p + 3*k < L]"
     built = build(f"{told}\ny[b,o,p] = sum[c,k]({read})", name="y")

@@ -18,11 +18,11 @@ from derive.plan.shards import find_sharding, list_shardings
 ROWS = Expressions(Path(__file__).with_name("shards_rows.txt"), globals())
 
 
-def read(cuts):
+def parse_cuts(cuts):
     return dict(part.split("=") for part in cuts.split(","))
 
 
-def say(transfers):
+def describe_transfers(transfers):
     return [f"{t.collective} {t.tensor} {to_text(t.elements.to_expr())}" for t in transfers]
 
 
@@ -53,7 +53,7 @@ CASES = [  # formula, cuts, forward, backward
         ["all-reduce y_mean_sum N", "all-reduce y_sum N"],
         None,
     ),
-    # a shifted read, a gather, and a running sum need the whole tensor
+    # a shifted parse_cuts, a gather, and a running sum need the whole tensor
     ("x[N]\nindex i < N - 1\ny[i] = x[i + 1] - x[i]", "i=r", [], ["all-reduce x N"]),
     ("x[N]\ny[n] = x[n] - x[N - 1 - n]", "n=r", ["all-gather x N / r"], ["reduce-scatter x N"]),
     ("E[V, D]; int t[N] < V\ny[n,d] = E[t[n],d]", "n=r", [], ["all-reduce E D * V"]),
@@ -82,9 +82,9 @@ REFUSED = ROWS["refused"]
     ids=lambda value: str(value)[:40].replace("\n", " "),
 )
 def test_what_a_cut_costs_and_that_it_is_right(text, cuts, forward, backward):
-    built = derive.build(text, shard=read(cuts))
-    assert forward is None or say(built.sharding.forward) == forward
-    assert backward is None or say(built.sharding.backward) == backward
+    built = derive.build(text, shard=parse_cuts(cuts))
+    assert forward is None or describe_transfers(built.sharding.forward) == forward
+    assert backward is None or describe_transfers(built.sharding.backward) == backward
     judge(built)
 
 
@@ -101,7 +101,7 @@ def test_a_number_that_is_a_tensor_is_differentiated():
 @pytest.mark.parametrize(("text", "cuts", "code"), REFUSED)
 def test_what_cannot_be_cut_is_refused(text, cuts, code):
     with pytest.raises(derive.DeriveError) as refused:
-        derive.build(text, shard=read(cuts))
+        derive.build(text, shard=parse_cuts(cuts))
     assert refused.value.diagnostic.code == code
 
 

@@ -1,4 +1,4 @@
-"""Structures of sums that many spellings have: what a plan makes of each, and what it must not."""
+"""Structures of sums in many spellings: the operations that a plan uses, and must not use."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_a_loop_in_a_loop_joins_what_both_leave():
 
 
 def test_a_tensor_is_not_cut_into_slivers():
-    """Where rows or the numbers within a row can be cut, cutting rows is faster."""
+    """A loop over rows is faster than a loop over the entries of a row."""
     text = """
         h[N, N]; D[N, N]; v[N, N, N, N]
         F[m,n] = h[m,n] + sum[r, s](D[r,s] * (v[m,n,r,s] - v[m,r,n,s]/2))
