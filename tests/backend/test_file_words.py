@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from house import ROOT
+from texts import read_parts
 
 from derive import DeriveError, build, parse
 from derive.notation.formula import FILE_WORDS, FUNCTION_WORDS
@@ -45,6 +46,8 @@ def test_the_words_are_those_that_the_files_read() -> None:
     sources.append(build(parse(WAVES), {"N": 4096}).source)
     sources.append(build(parse(SHIFTS), {"B": 8, "C": 32, "L": 1024}).source)
     sources += [build(rule.computes).source for rule in CELLS if rule.call.startswith("_")]
+    lowered = read_parts(ROOT / "tests/plan/cells_lowered.txt")
+    sources += [build(computes).source for computes, _ in lowered.values()]
     read = {name for source in sources for name in find_read(source)}
     assert {name for name in read if not name.startswith("_")} == set(FILE_WORDS)
 

@@ -13,6 +13,7 @@ from derive.compiler import build
 from derive.frontend.from_sympy import to_system
 from derive.judge.samples import draw_inputs, find_sizes
 from derive.plan.cells import CELLS, attention
+from derive.plan.cells.matching import CellRule
 
 HERE = Path(__file__).parent
 PLAIN, BIASED, MASKED, OTHERS = read_parts(HERE / "attention.txt").values()
@@ -30,8 +31,10 @@ AVERAGE = "_average_segments("
 SO_FAR = "_sum_so_far("
 TRANSPOSED = "functional.conv_transpose1d("
 TEXTS = read_parts(HERE / "cells.txt")
+LOWERED = read_parts(HERE / "cells_lowered.txt")
+CALLS = (*CELLS, *(CellRule(call, *texts, match=None) for call, texts in LOWERED.items()))
 ROWS = {
-    f"{row.call.removeprefix('torch.nn.')}(": row for row in CELLS if row not in attention.CELLS
+    f"{row.call.removeprefix('torch.nn.')}(": row for row in CALLS if row not in attention.CELLS
 }
 FOUND = {call: (row.computes, *TEXTS.get(call, ())) for call, row in ROWS.items()}
 SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]

@@ -8,6 +8,7 @@ import torch
 from cell_runs import (
     ADDMM,  # noqa: F401 - the rows name it
     AVERAGE,
+    CALLS,
     CDIST,
     CLOSE,
     ENTROPY,  # noqa: F401 - the rows name it
@@ -39,7 +40,6 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
-from derive.plan.cells import CELLS
 
 ROWS = Expressions(Path(__file__).with_name("cells_rows.txt"), globals())
 
@@ -59,7 +59,7 @@ def test_what_only_looks_like_a_cell_is_none(call, text):
     assert call not in make(text).source
 
 
-@pytest.mark.parametrize("row", CELLS, ids=lambda row: row.call)
+@pytest.mark.parametrize("row", CALLS, ids=lambda row: row.call)
 def test_a_row_names_its_call_and_its_limits(row):
     source = make(row.computes).source
     assert f"{row.call}(" in source

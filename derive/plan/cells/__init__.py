@@ -24,7 +24,6 @@ from derive.plan.cells import (
     pointwise,
     segments,
     storage,
-    structures,
     windows,
 )
 from derive.plan.cells.matching import CellRule, Definitions, strip
@@ -38,7 +37,6 @@ CELLS: tuple[CellRule, ...] = (
     *norms.CELLS,
     *losses.CELLS,
     *distances.CELLS,
-    *structures.CELLS,
     *segments.CELLS,
     *windows.CELLS,
     *linear.CELLS,
@@ -58,7 +56,7 @@ PRODUCTS = (storage.match_merged_sum, storage.match_matmul)  # need the operands
 MATCHES = (
     storage.match_negated_sum,
     storage.match_windows,
-    *dict.fromkeys(r.match for r in CELLS if r.match and r.match not in PRODUCTS),
+    *dict.fromkeys(r.match for r in CELLS if r.match not in PRODUCTS),
     storage.match_window_product,
     storage.match_row_in_place,
 )

@@ -85,11 +85,62 @@ def _match_distance(
     if not definitions.is_only_reader(total, ops.axes_of(op)):
         return None
     whole = definitions.inline_elementwise(total)
+    for points in _find_points(whole):
+        *_, row, index = ops.axes_of(points[0])
+        column, summed = ops.axes_of(points[1])[-2], (index,)
+        wide = (*ops.axes_of(points[0])[:-1], column, index)
+        spanned = wide[:-1]
+        form = next((f for f in FORMS if is_same(whole, f("sum", *points, wide, summed))), None)
+        if form is None or (form is _sum_absolute_differences and total is not op):
+            continue
+        if any(map(ops.is_integral, points)):
+            return None
+        is_euclidean = form is _sum_differences
+        is_self = ops.rename_indices(points[0], {row: column}) is points[1]  # 0 on the diagonal
+        tolerates_rounding = (
+            total is not op
+            and is_euclidean
+            and not definitions.exact
+            and is_finite_where_defined(to_expr(definitions.inline_elementwise(points[1])))
+            and not _is_magnified(read, definitions)
+            and not _may_coincide(*points, is_self=is_self, definitions=definitions)
+        )
+        square = form("sum", *points, wide, summed)
+        bare = square if total is op else ops.Apply("sqrt", (square,), spanned)
+        keyword = MODE if is_euclidean else ONE
+        cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
+        own: ops.Op | None = None  # the diagonal, where the values of cdist do not do
+        fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
+        direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
+        by_products += CALLS * DEFAULT.launch
+        is_fast = tolerates_rounding and by_products < direct
+        short = _write_squares(points, square, index) if is_euclidean else None
+        least = by_products if is_fast else direct
+        if short is not None and time_op(short, definitions.memory, DEFAULT) < least:
+            if read is not op:  # the gradient of a guarded root is that of its square
+                return None
+            cell = short if total is op else ops.Apply("sqrt", (short,), spanned)
+        elif is_fast:
+            cell, own = fast, ops.Num(ir.ZERO)
+        elif is_euclidean and is_self and _needs_exact_diagonal(total, definitions):
+            own = bare
+        if own is not None and is_self and not excludes_diagonal:
+            equal = write_equality_mask(row, column, spanned)
+            found = match_diagonal_scatter(ops.Choose(equal, own, cell, spanned), definitions)
+            if found is None:
+                return None
+            cell = found
+        scaled = ops.Apply("*", (cell, scale), spanned) if scale is not None else cell
+        return ops.arrange(scaled, ops.axes_of(op))
+    return None
+
+
+def _find_points(whole: ops.Op) -> Iterator[tuple[ops.Op, ops.Op]]:
+    """Yield pairs of points over (batch, row or column, coordinate) whose differences are read."""
     axes = ops.axes_of(whole)
     for difference in _find_differences(whole):
         for one, other in (difference.args, difference.args[::-1]):
-            one, other = strip(one), strip(other)  # noqa: PLW2901 - the points below permutations
-            first, second = ops.axes_of(one), ops.axes_of(other)
+            first, second = ops.axes_of(strip(one)), ops.axes_of(strip(other))
             summed = tuple(i for i in first if i in second and i not in axes)
             batch = tuple(i for i in axes if i in first and i in second)
             rows = tuple(i for i in axes if i in first and i not in second)
@@ -97,66 +148,11 @@ def _match_distance(
             counts = (len(summed), len(rows), len(columns), len(first), len(second), len(axes))
             if counts != (1, 1, 1, *(len(batch) + 2,) * 3):
                 continue
-            spanned, wide = (*batch, *rows, *columns), (*batch, *rows, *columns, *summed)
-            if axes.index(rows[0]) > axes.index(columns[0]):
-                continue
-            form = next(
-                (f for f in FORMS if is_same(whole, f("sum", one, other, wide, summed))), None
-            )
-            if form is None or (form is _sum_absolute_differences and total is not op):
-                continue
-            # whether both operands are the same points, so that the diagonal is 0
-            is_self = ops.rename_indices(one, {rows[0]: columns[0]}) is other
-            tolerates_rounding = (
-                total is not op
-                and form is _sum_differences
-                and not definitions.exact
-                and is_finite_where_defined(to_expr(definitions.inline_elementwise(other)))
-                and not (
-                    _is_magnified(read, definitions)
-                    or _may_coincide(one, other, is_self=is_self, definitions=definitions)
+            if axes.index(rows[0]) < axes.index(columns[0]):
+                yield (
+                    ops.arrange(strip(one), (*batch, *rows, *summed)),
+                    ops.arrange(strip(other), (*batch, *columns, *summed)),
                 )
-            )
-            if ops.is_integral(one) or ops.is_integral(other):
-                return None
-            points = (
-                ops.arrange(one, (*batch, *rows, *summed)),
-                ops.arrange(other, (*batch, *columns, *summed)),
-            )
-            square = form("sum", *points, wide, summed)
-            bare = square if total is op else ops.Apply("sqrt", (square,), spanned)
-            keyword = ONE if form is _sum_absolute_differences else MODE
-            cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
-            own: ops.Op | None = None  # the points' distances from themselves, where cdist's differ
-            fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
-            direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
-            by_products += CALLS * DEFAULT.launch
-            is_fast = tolerates_rounding and by_products < direct
-            short = _write_squares(points, square, summed[0]) if form is _sum_differences else None
-            least = by_products if is_fast else direct
-            if short is not None and time_op(short, definitions.memory, DEFAULT) < least:
-                if read is not op:  # a guarded root has its slope by the square
-                    return None
-                cell = short if total is op else ops.Apply("sqrt", (short,), spanned)
-            elif is_fast:
-                cell = fast
-                own = ops.Num(ir.ZERO) if is_self and not excludes_diagonal else None
-            elif (
-                form is _sum_differences
-                and is_self
-                and not excludes_diagonal
-                and _needs_exact_diagonal(total, definitions)
-            ):
-                own = bare
-            if own is not None:
-                equal = write_equality_mask(rows[0], columns[0], spanned)
-                found = match_diagonal_scatter(ops.Choose(equal, own, cell, spanned), definitions)
-                if found is None:
-                    return None
-                cell = found
-            scaled = ops.Apply("*", (cell, scale), spanned) if scale is not None else cell
-            return ops.arrange(scaled, ops.axes_of(op))
-    return None
 
 
 def _find_sum(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ops.Num | None]:

@@ -43,13 +43,13 @@ class CellRule:
 
     `computes` is a formula in the notation that becomes the call, `refuses` a similar one that must
     not; tests build both. `lacks` lists the call's limitations, for the docstring of a generated
-    file that contains it. A call that lowering emits directly has no matcher.
+    file that contains it.
     """
 
     call: str
     computes: str
     refuses: str
-    match: Callable[[ops.Op, Definitions], ops.Op | None] | None = None
+    match: Callable[[ops.Op, Definitions], ops.Op | None]
     lacks: str = ""
 
 

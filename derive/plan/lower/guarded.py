@@ -106,8 +106,8 @@ def _collect(form: Guarded, parts: list[ir.Expr], condition: ir.Expr) -> Guarded
     guards, factors = dict.fromkeys((*form.guards, *ir.split_and(condition))), [*form.factors]
     while parts:
         match parts.pop(0):
-            case ir.Where(told, then, other) if other is NEUTRAL[form.kind].value:
-                guards |= dict.fromkeys(ir.split_and(told))
+            case ir.Where(guard, then, other) if other is NEUTRAL[form.kind].value:
+                guards |= dict.fromkeys(ir.split_and(guard))
                 parts.insert(0, then)
             case ir.Mul(inner) if form.kind == "sum":
                 parts[:0] = inner

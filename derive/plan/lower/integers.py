@@ -53,8 +53,8 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
         case ir.Where(condition, then, other):
             mask = lower_condition(condition, context, order)
             parts = [
-                _to_integers(lower_integers(context.protect(part, told), context, order))
-                for part, told in ((then, condition), (other, ir.Not(condition)))
+                _to_integers(lower_integers(context.protect(part, guard), context, order))
+                for part, guard in ((then, condition), (other, ir.Not(condition)))
             ]
             if isinstance(other, ir.Number):
                 return fill(parts[0], mask, ops.Num(other), False, order)

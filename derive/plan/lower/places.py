@@ -69,8 +69,8 @@ def read_tensor(
         else:
             merge.append((k, len(axes), len(axes) + len(indices) - 1))
             axes += (ir.Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
-    lying = tuple(axes[turned.index(k)] for k in range(len(turned))) or tuple(axes)
-    op: ops.Op = ops.Source(access.tensor.name, lying, access.tensor.kind)
+    stored_axes = tuple(axes[turned.index(k)] for k in range(len(turned))) or tuple(axes)
+    op: ops.Op = ops.Source(access.tensor.name, stored_axes, access.tensor.kind)
     op = ops.arrange(op, tuple(axes)) if turned else op
     for k, start, end in reversed(merge):
         op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
@@ -437,8 +437,8 @@ def take_places(
             op = _read_form(_pad_axis(op, at, found), at, found)
     if not by:
         return _take_diagonals(op)
-    told = {i for each in by.values() for i in ops.axes_of(each)}
-    by |= {axis: lower_index(axis, context) for axis in ops.axes_of(op) if axis in told}
+    indices = {i for each in by.values() for i in ops.axes_of(each)}
+    by |= {axis: lower_index(axis, context) for axis in ops.axes_of(op) if axis in indices}
     return take_positions(op, by, order)
 
 
@@ -449,11 +449,11 @@ def take_positions(
     axes = ops.axes_of(op)
     places = tuple(k for k, axis in enumerate(axes) if axis in by)
     union = ops.find_union([by[axes[k]] for k in places], order)
-    told = tuple(ops.arrange(by[axes[k]], union) for k in places)
+    integers = tuple(ops.arrange(by[axes[k]], union) for k in places)
     kept = [axis for axis in axes if axis not in by]
     is_one_block = places[-1] - places[0] + 1 == len(places)
     start = places[0] if is_one_block else 0
-    return ops.Take(op, places, told, (*kept[:start], *union, *kept[start:]))
+    return ops.Take(op, places, integers, (*kept[:start], *union, *kept[start:]))
 
 
 def _join_neighbours(
@@ -496,14 +496,14 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
     if more or not (is_rows or (lead and new)):
         return None
     start, run = (at - len(lead), (*lead, *new)) if is_rows else (at, new)
-    told = (*axes[:start], *run, *axes[at + 1 :])
-    order = ops.sort_axes(free, told)
+    full = (*axes[:start], *run, *axes[at + 1 :])
+    order = ops.sort_axes(free, full)
     given = {i: _lower_position(p, i.extent, context, order) for i, p in left.items()}
     given |= {i: lower_index(i, context) for i in lead}
-    whole = ops.arrange(take_positions(op, given, order), told)
+    whole = ops.arrange(take_positions(op, given, order), full)
     number = _join_places(*((*lead, place), (*lead, axis)) if is_rows else ((place,), (axis,)))
     by = ops.strip_casts(context.lower(number, order))
-    by = ops.arrange(by, ops.sort_axes(ops.axes_of(by), told))
+    by = ops.arrange(by, ops.sort_axes(ops.axes_of(by), full))
     if is_rows:
         source = ops.flatten(source, start, at) if lead else source
         by = ops.Expand(by, run) if ops.axes_of(by) != run else by

@@ -181,29 +181,22 @@ def lower_product(
         scaled = push_number(product, context)
         if scaled:
             return lower_sum(scaled, context, order)
-    untold = [drop_padded(product.condition, factor, context) for factor in product.over]
+    conditions = [drop_padded(product.condition, factor, context) for factor in product.over]
     needed = [
-        find_need(told, f) if bound and context.is_singular(f) else told
-        for told, f in zip(untold, product.over, strict=True)
+        find_need(each, f) if bound and context.is_singular(f) else each
+        for each, f in zip(conditions, product.over, strict=True)
     ]
     product.over = context.protect_factors(product.over, needed)
     product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
-    operands = []
-    for k, factor in enumerate(product.over):
-        natural = inner
-        if bound and len(product.over) > 1:
-            own = find_free(factor)
-            others = {i for n, f in enumerate(product.over) if n != k for i in find_free(f)}
-            natural = order_operand(inner, own, others, bound)
-            if others <= {*bound} or any(
-                isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
-                for part in walk(factor)
-            ):
-                natural = ()  # any order will do, or a part determines the order
-        operands.append(lower_operand(factor, context, natural))
-    kept = (p for p in ir.split_and(product.condition) if all(p in ir.split_and(u) for u in untold))
+    operands = [
+        lower_operand(factor, context, _choose_order(k, product.over, bound, inner))
+        for k, factor in enumerate(product.over)
+    ]
+    kept = (
+        p for p in ir.split_and(product.condition) if all(p in ir.split_and(u) for u in conditions)
+    )
     product.condition = ir.all_of(*kept)
     for divisor in product.under:
         if divisor not in late:
@@ -232,8 +225,25 @@ def lower_product(
     for quotient in left:
         result = divide(result, quotient, context, order)
     if not bound and product.condition is not ir.TRUE:
-        result = mask_result(result, product.condition, context, order)
+        mask = lower_condition(product.condition, context, order)
+        is_one = isinstance(result, ops.Num) and result.value is ir.ONE
+        result = ops.Cast(mask) if is_one else fill(result, mask, ops.Num(ir.ZERO), False, order)
     return result
+
+
+def _choose_order(
+    place: int, factors: Sequence[ir.Expr], bound: Sequence[ir.Index], order: tuple[ir.Index, ...]
+) -> tuple[ir.Index, ...]:
+    """Return the order of axes in which a factor is lowered; () for any order."""
+    if not bound or len(factors) < 2:
+        return order
+    factor, own = factors[place], find_free(factors[place])
+    others = {i for k, f in enumerate(factors) if k != place for i in find_free(f)}
+    is_ordered = any(
+        isinstance(part, (ir.Access, ir.Reduce, ir.Along)) and {*own} <= {*find_free(part)}
+        for part in walk(factor)
+    )
+    return () if others <= {*bound} or is_ordered else order_operand(order, own, others, bound)
 
 
 def sort_factor(factor: ir.Expr, product: Product) -> None:
@@ -427,13 +437,3 @@ def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
     """Return the position of the operand with the most indices, all of the mask's, or None."""
     able = [k for k, o in enumerate(operands) if set(ops.axes_of(o)) < set(ops.axes_of(mask))]
     return max(able, key=lambda k: len(ops.axes_of(operands[k])), default=None)
-
-
-def mask_result(
-    op: ops.Op, condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
-) -> ops.Op:
-    """Return the product where the condition holds, else 0."""
-    mask = lower_condition(condition, context, order)
-    if isinstance(op, ops.Num) and op.value is ir.ONE:
-        return ops.Cast(mask)
-    return fill(op, mask, ops.Num(ir.ZERO), False, order)

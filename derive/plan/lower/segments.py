@@ -222,8 +222,8 @@ def _lower_numbers(label: Label, context: Context) -> ops.Op:
     return op.arg if isinstance(op, ops.Cast) and op.kind == "wide" else op
 
 
-def _write_mask(label: Label, numbers: ops.Op, rest: Sequence[ir.Index] = ()) -> ops.Op:
-    wide = (label.segment, *ops.axes_of(numbers), *rest)
+def _write_mask(label: Label, numbers: ops.Op) -> ops.Op:
+    wide = (label.segment, *ops.axes_of(numbers))
     return ops.combine("==", (numbers, ops.Iota(label.segment)), wide)
 
 
