@@ -578,11 +578,6 @@ def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
     return op if not here or axes[len(axes) - len(here) :] == here else Arrange(op, axes)
 
 
-def expand(op: Op, axes: tuple[ir.Index, ...]) -> Op:
-    """The operation over all of these axes: permuted, or repeated along those it lacks."""
-    return arrange(op, axes) if {*axes_of(op)} == {*axes} else Expand(op, axes)
-
-
 def find_union(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """All their axes, the widest operand's first where the order leaves it open."""
     widest = sorted(ops, key=lambda op: -len(axes_of(op)))

@@ -29,7 +29,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_copied, find_true_axes
-from derive.plan.lower.condition import concatenate_parts
+from derive.plan.lower.condition import concatenate_parts, expand
 from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _write_solve(
         right = ops.arrange(right, order)
         right = ops.Arrange(right, order) if ops.axes_of(right) != order else right
     else:
-        right = ops.expand(right, order)
+        right = expand(right, order)
     start = len(batch) + 1
     merged = own
     if len(own) > 1:

@@ -329,25 +329,22 @@ def split_product(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> Factors:
 def _sort_factor(
     op: ops.Op, found: Factors, inline: Callable[[ops.Op], ops.Op], *, is_under: bool
 ) -> None:
+    above, below = (found.under, found.over) if is_under else (found.over, found.under)
     match inline(op):
-        case ops.Apply("*", (one, other)):
+        case ops.Apply("*" | "/" as function, (one, other)):
             _sort_factor(one, found, inline, is_under=is_under)
-            _sort_factor(other, found, inline, is_under=is_under)
-        case ops.Apply("/", (one, other)):
-            _sort_factor(one, found, inline, is_under=is_under)
-            _sort_factor(other, found, inline, is_under=not is_under)
+            _sort_factor(other, found, inline, is_under=is_under is (function == "*"))
         case ops.Apply("neg", (arg,)):
             found.negative = not found.negative
             _sort_factor(arg, found, inline, is_under=is_under)
         case ops.Apply("rsqrt", (arg,)):
-            root = ops.Apply("sqrt", (arg,), ops.axes_of(arg))
-            (found.over if is_under else found.under).append(root)
+            below.append(ops.Apply("sqrt", (arg,), ops.axes_of(arg)))
         case ops.Num(value) if value is ir.ONE:
             pass
         case ops.Apply("sqrt") as root:
-            (found.under if is_under else found.over).append(root)
+            above.append(root)
         case _:
-            (found.under if is_under else found.over).append(strip(op))
+            above.append(strip(op))
 
 
 def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:

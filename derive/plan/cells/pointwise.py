@@ -28,6 +28,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_strides, find_true_axes
+from derive.plan.lower.condition import expand
 from derive.plan.lower.product import split_sign
 
 GIVEN = tuple(map(ops.Given, range(4)))
@@ -168,7 +169,7 @@ def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     given = _read_diagonal(other, ends, kept)
     if given is None or ops.axes_of(arg) != axes:
         return None
-    given = ops.expand(given, kept)
+    given = expand(given, kept)
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
     # torch copies the strides of the operand, in which entries may overlap
@@ -229,8 +230,8 @@ def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     name = "torch.scatter" if added is None else "torch.scatter_add"
     args = (
         ops.arrange(arg, axes),
-        ops.expand(labels, kept),
-        value if is_number else ops.expand(value, kept),
+        expand(labels, kept),
+        value if is_number else expand(value, kept),
     )
     call = ops.TorchCall(name, (GIVEN[0], at, place, new))
     return ops.Cell(call, args, op, axes, volume=axes)

@@ -28,6 +28,7 @@ from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
+    expand,
     expand_to_indices,
     fill,
     lower_choice,
@@ -77,7 +78,7 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
         op = ops.Cast(op, "int")
     if ops.is_integral(op):
         context.integers.add(target.tensor.name)
-    op = ops.expand(op, order)
+    op = expand(op, order)
     for place, extent in zip(target.places, target.tensor.shape, strict=True):
         back = find_reversed(place, extent)
         if back is not None:

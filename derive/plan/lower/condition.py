@@ -477,7 +477,7 @@ def concatenate_parts(
         here = (*axes[:at], piece, *axes[at + 1 :])
         there = (*axes[:at], *axes[at + 1 :]) if is_stack else here
         part: ops.Op = ops.NumTensor(op.value) if isinstance(op, ops.Num) else op
-        part = ops.expand(part, there)
+        part = expand(part, there)
         args.insert(0, part)
         # in terms of the whole axis, the column starts at its first position
         column: ops.Op = ops.Arrange(part, here) if is_stack else part
@@ -493,6 +493,11 @@ def concatenate_parts(
     given = tuple(ops.Given(k) for k in range(len(args)))
     call = ops.TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
     return ops.Cell(call, tuple(args), whole, axes)
+
+
+def expand(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
+    """Return the operation over all of the axes, permuted or repeated along those it lacks."""
+    return ops.arrange(op, axes) if {*ops.axes_of(op)} == {*axes} else ops.Expand(op, axes)
 
 
 def expand_to_indices(

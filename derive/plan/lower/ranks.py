@@ -14,6 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute, walk
 from derive.plan import ops
+from derive.plan.lower.condition import expand
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
@@ -168,7 +169,7 @@ def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> 
         own = (*(i for i in own if i not in {*batch, row}), *batch, row)
     elif own[-1] is not row:
         options = (("dim", own.index(row)),)
-    x = ops.expand(x, own)
+    x = expand(x, own)
     names = {i.name for i in own} | wanted.context.names
     each, other = (ir.Index(free_name(name, names), row.extent) for name in ("each", "other"))
     before, here = (ops.rename_indices(key, {row: i}) for i in (other, each))

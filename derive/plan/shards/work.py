@@ -101,8 +101,8 @@ class EquationSplitter:
         for axis, index in tuple(active.items()):
             kind = next((part.kind for part in alongs if index in part.indices), "")
             if kind:
-                self._note_whole(
-                    target.tensor.name, f"{kind}[{index.name}] needs all of its entries"
+                self.whole[target.tensor.name, f"{kind}[{index.name}] needs all of its entries"] = (
+                    None
                 )
                 del active[axis]
         inner = [part for part in walk(value) if isinstance(part, ir.Reduce)]
@@ -111,16 +111,13 @@ class EquationSplitter:
                 continue
             other = active.get(self.cuts[index.name])
             if other is not None:
-                why = f"{other.name} is cut there over {self.cuts[index.name]}"
+                why = f"{other.name} is already sharded over {self.cuts[index.name]}"
             elif kind in {*COMBINED, *MADE_OF_SUMS}:
-                why = f"{kind}[{index.name}] stands under a condition"
+                why = f"{kind}[{index.name}] is under a condition"
             else:
-                why = f"{kind}[{index.name}] is not made of shares"
-            self._note_whole(target.tensor.name, why)
+                why = f"{kind}[{index.name}] cannot be combined from shards"
+            self.whole[target.tensor.name, why] = None
         self.work.append(Work(ir.Equation(target, value), active))
-
-    def _note_whole(self, tensor: str, why: str) -> None:
-        self.whole.setdefault((tensor, why))
 
     def _find_result_cuts(self, equation: ir.Equation) -> dict[str, ir.Index]:
         """Return for each dimension its first index along which the result can be sharded."""
@@ -135,10 +132,10 @@ class EquationSplitter:
                     found[axis] = index
                     break
                 where = next(p for p in equation.target.places if index in find_free(p))
-                self._note_whole(
+                self.whole[
                     equation.target.tensor.name,
-                    f"the positions of {name} do not lie together in {to_text(where)}",
-                )
+                    f"the positions of {name} are not contiguous in {to_text(where)}",
+                ] = None
         return found
 
     def _find_recurrence_cuts(self, group: Sequence[ir.Equation]) -> dict[str, ir.Index]:
@@ -156,9 +153,9 @@ class EquationSplitter:
                     found[axis] = index
                     break
                 if any(index.name == name for index in every_index):
-                    self._note_whole(
-                        group[0].target.tensor.name, f"it recurs along or across {name}"
-                    )
+                    self.whole[
+                        group[0].target.tensor.name, f"the recurrence runs along or across {name}"
+                    ] = None
         return found
 
     def _extract_sums(self, value: ir.Expr, names: set[str], target: ir.Access) -> ir.Expr:
