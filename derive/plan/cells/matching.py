@@ -261,7 +261,7 @@ def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
 
 
 def expand_stored(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """Return the operand as a tensor that is as long as each axis, not 1."""
+    """Return the operand over all of the axes, none of them broadcast from size 1."""
     is_full = {*find_true_axes(op)} == {*axes}
     return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
 

@@ -244,14 +244,9 @@ def _write_channel_call(
     """
     axes = ops.axes_of(norm.arg)
     start = axes.index(affine[0])
-    arg = norm.arg
-    if len(affine) > 1:
-        arg = ops.flatten(arg, start, start + len(affine) - 1)
-    if start > 1:
-        arg = ops.flatten(arg, 0, start - 1)
-    given = {
-        n: ops.flatten(op, 0, len(affine) - 1) if len(affine) > 1 else op for n, op in given.items()
-    }
+    rest = tuple((index,) for index in axes[start + len(affine) :])
+    arg = ops.merge(norm.arg, (axes[:start], affine, *rest))
+    given = {name: ops.merge(op, (affine,)) for name, op in given.items()}
     number = (ops.Num(affine[0].extent),) if norm.call == GROUP else ()
     args = (arg, *given.values(), *number, ops.Num(norm.eps))
     places = {name: ops.Given(1 + k) for k, name in enumerate(given)}
@@ -263,9 +258,7 @@ def _write_channel_call(
             return ops.TorchCall(GROUP, (ops.Given(0), ops.Given(len(args) - 2), *weights, eps))
         return ops.TorchCall(norm.call, (ops.Given(0), *weights, NONE, NONE, True, 0.0, eps, False))
 
-    inner: ops.Op = arg
-    if len(affine) > 1:
-        inner = ops.Unflatten(arg, 1, affine)
+    inner = ops.Unflatten(arg, 1, affine) if len(affine) > 1 else arg
     made = ops.axes_of(inner)
     kept = affine if norm.call == BATCH else made[:2]
     over = tuple(i for i in made if i not in kept)
