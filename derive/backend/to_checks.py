@@ -37,6 +37,7 @@ from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, find_size_names, walk
 from derive.plan import ops
+from derive.plan.calls import Operand, Subscript, TorchCall
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
@@ -387,13 +388,13 @@ _CHECKED = f"""# a product of factors may be too large where no value is, and al
         {_WHOLE} if is_finite else 0"""
 
 
-def _find_called(call: ops.Operand) -> Iterator[str]:
+def _find_called(call: Operand) -> Iterator[str]:
     """The functions in a call."""
     match call:
-        case ops.TorchCall(function, args):
+        case TorchCall(function, args):
             yield function
             yield from _find_called(args)
-        case ops.Pick(arg):
+        case Subscript(arg):
             yield from _find_called(arg)
         case tuple():
             for part in call:

@@ -200,7 +200,7 @@ def _find_views(plan: Plan) -> str:
     """The arguments that a result is a view of: whoever writes to it writes to them."""
     made = {step.name: step.op for step in plan.steps}
     memory = cost.Storage(plan.complete(plan.sizes))
-    memory.note(made.items())
+    memory.record_strides(made.items())
     found: dict[str, None] = {}
     stacked = {each.name for scan in plan.scans for each in scan.carried}
     for each in reversed(plan.results):

@@ -15,6 +15,16 @@ from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
 from derive.plan import meaning, ops, plan
+from derive.plan.calls import (
+    CellArgument,
+    Condition,
+    DtypeLimit,
+    Extents,
+    LocalName,
+    Operand,
+    Subscript,
+    TorchCall,
+)
 from derive.plan.matrices import find_matrices, is_batched, to_matmul
 from derive.plan.steps import Tile
 
@@ -242,11 +252,11 @@ class Printer:
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
         """The blocks of an operation along the index of a loop."""
-        told: tuple[ops.Operand, ...]
+        told: tuple[Operand, ...]
         match op:
             case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):
                 size, told = ops.Num(inner.extent), ()
-            case ops.Cell(ops.TorchCall(_, (_, place, *_, to)), (arg, size, ops.Num(step))) if (
+            case ops.Cell(TorchCall(_, (_, place, *_, to)), (arg, size, ops.Num(step))) if (
                 tile.is_shifting(op)
             ):
                 told = (to,)
@@ -478,38 +488,38 @@ def is_growing(op: ops.Op) -> bool:
 
 
 def write_call(
-    call: ops.Operand, given: Callable[[int, int], str], like: str, dtype: str
+    call: Operand, given: Callable[[int, int], str], like: str, dtype: str
 ) -> tuple[str, int]:
     """The text of a call and how tightly it holds; `given` writes an argument of its cell."""
 
-    def write(part: ops.Operand, precedence: int = 0) -> str:
-        if isinstance(part, ops.Given):
+    def write(part: Operand, precedence: int = 0) -> str:
+        if isinstance(part, CellArgument):
             return given(part.place, precedence)
         text, own = write_call(part, given, like, dtype)
         return f"({text})" if own < precedence else text
 
     match call:
-        case ops.Given(place):
+        case CellArgument(place):
             return given(place, 0), ATOM
-        case ops.Local(name):
+        case LocalName(name):
             return {"like": like, "dtype": dtype, "device": f"{like}.device"}.get(name, name), ATOM
-        case ops.Pick(ops.TorchCall(".max" | ".min") as pair, (int(place),)):
+        case Subscript(TorchCall(".max" | ".min") as pair, (int(place),)):
             return f"{write(pair)}.{('values', 'indices')[place]}", ATOM
-        case ops.Pick(arg, at):
+        case Subscript(arg, at):
             return f"{write(arg, ATOM)}[{', '.join(map(str, at))}]", ATOM
-        case ops.Extents(arg, start, stop):
+        case Extents(arg, start, stop):
             places = f"{start or ''}:{'' if stop is None else stop}"
             return f"*{write(arg, ATOM)}.shape[{places}]", ATOM
-        case ops.Limit(kind, word):
+        case DtypeLimit(kind, word):
             return f"torch.finfo({write(kind)}).{word}", ATOM
-        case ops.TorchCall(function, (one, other)) if function in INFIX:
+        case TorchCall(function, (one, other)) if function in INFIX:
             precedence = INFIX[function]
             left = write(one, precedence + (function == "@"))
             right = write(other, precedence + 1)
             return f"{left} {function} {right}", precedence
-        case ops.TorchCall("**", (base, power)):
+        case TorchCall("**", (base, power)):
             return f"{write(base, ATOM)}**{write(power, SIGN)}", POWER
-        case ops.TorchCall(function, args, keywords):
+        case TorchCall(function, args, keywords):
             head, rest = ("", args)
             if function.startswith("."):
                 head, rest = write(args[0], ATOM), args[1:]
@@ -533,7 +543,7 @@ def write_cell(cell: ops.Cell) -> tuple[str, str]:
 
 
 def write_conditions(
-    when: Sequence[ops.Condition], given: Callable[[int, int], str], dtype: str
+    when: Sequence[Condition], given: Callable[[int, int], str], dtype: str
 ) -> str:
     """The text of the condition of a call of torch."""
     texts = {
@@ -541,7 +551,9 @@ def write_conditions(
         "real": f"{dtype}.is_floating_point",
     }
     return " and ".join(
-        f"isinstance({given(each.place, 0)}, float)" if isinstance(each, ops.Given) else texts[each]
+        f"isinstance({given(each.place, 0)}, float)"
+        if isinstance(each, CellArgument)
+        else texts[each]
         for each in when
     )
 

@@ -22,6 +22,7 @@ from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import Names, substitute, walk
 from derive.plan import cost, ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.matrices import find_matrices, is_batched, to_matmul
 from derive.plan.meaning import to_step_equation
 from derive.plan.plan import Plan
@@ -226,7 +227,7 @@ def _find_spread(op: ops.Expand) -> ops.Op | None:
 
 def _is_spread(op: ops.Cell) -> bool:
     """Whether a call of addcmul needs views of narrower tensors: two calls without are faster."""
-    is_called = isinstance(op.call, ops.TorchCall) and op.call.function == "torch.addcmul"
+    is_called = isinstance(op.call, TorchCall) and op.call.function == "torch.addcmul"
     return is_called and any(isinstance(arg, ops.Expand) for arg in op.args)
 
 
@@ -245,7 +246,7 @@ def _multiply(op: ops.Einsum) -> ops.Op:
         is_bmm = all(len(ops.axes_of(arg)) == 3 for arg in args) and len(made.axes) == 3
         if not is_bmm or not all(batch in axes for axes in true):
             return made
-        call = ops.TorchCall("torch.bmm", (ops.Given(0), ops.Given(1)))
+        call = TorchCall("torch.bmm", (CellArgument(0), CellArgument(1)))
         return ops.Cell(call, args, made, made.axes)
 
     return call_bmm(to_matmul(op))

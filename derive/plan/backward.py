@@ -25,7 +25,7 @@ from derive.plan.chunks import close_running
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
 from derive.plan.machine import WIDTH, Machine
 from derive.plan.plan import Plan, find_root, fix_chunks
-from derive.plan.scans import open_recurrences
+from derive.plan.scans import extract_loops
 from derive.plan.search import Request, find_plan
 from derive.plan.steps import free_name
 from derive.plan.waves import turn_upward
@@ -102,17 +102,17 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the r
     found = _find_kept(system, gradients, sizes)
     kept = (*found, *(name for name in compared if name not in found))
 
-    def time(names: tuple[str, ...]) -> float:
+    def time_saving(names: tuple[str, ...]) -> float:
         pair = split_passes(system, gradients, names)
-        opened = (open_recurrences(close_running(turn_upward(each)))[0] for each in pair)
+        opened = (extract_loops(close_running(turn_upward(each)))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time(request.machine) for plan in plans)
 
-    least = time(kept)
+    least = time_saving(kept)
     sure = {*compared, *(tensor.name for tensor in system.results)}
     for name in [each for each in kept if each not in sure]:
         fewer = tuple(each for each in kept if each != name)
-        if (seconds := time(fewer)) <= least:
+        if (seconds := time_saving(fewer)) <= least:
             kept, least = fewer, seconds
     ahead, behind = split_passes(system, gradients, kept)
     lean = replace(request, keywords=False, in_place=True)
@@ -204,7 +204,7 @@ def _keep_products(
         system=replace(backward.system, inputs=tuple(inputs)),
         steps=tuple(step for step in backward.steps if step.name not in again),
         tile=backward.tile
-        and backward.tile.keep(kept, [*reads, *map(ops.find_reads, backward.results)]),
+        and backward.tile.keep_steps(kept, [*reads, *map(ops.find_reads, backward.results)]),
     )
     return (ahead, behind, tuple(again)) if again else (forward, backward, ())
 
@@ -318,7 +318,7 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
                 width = WIDTH if ops.is_boolean(saved) else 1
                 count = memory.count(find_true_axes(saved)) * turns // width
                 kept.setdefault(key, count)
-        memory.note([(step.name, step.op)])
+        memory.record_strides([(step.name, step.op)])
         root = find_root(step.op)
         if isinstance(root, ops.Source) and root.name in kept:
             kept[step.name] = 0  # a view
@@ -365,12 +365,12 @@ CALLED = 2.5  # time of the backward of a call of torch over its forward: 2 to 2
 def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of autograd's backward of one operation."""
 
-    def stand(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
+    def make_contiguous(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
         return ops.Source(name, axes)  # a contiguous tensor
 
     def time_products(axes: tuple[ir.Index, ...], times: float = 1) -> float:
         """The time of elementwise products."""
-        pair = (stand(axes), stand(axes, "other"))
+        pair = (make_contiguous(axes), make_contiguous(axes, "other"))
         return times * time_op(ops.Apply("*", pair, axes), memory, machine)
 
     axes, args, seconds = find_true_axes(op), ops.args_of(op), 0.0
@@ -379,7 +379,7 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Einsum((one, other)):
             for arg, beside in ((one, other), (other, one)):
                 if has_gradient(arg):
-                    product = ops.Einsum((stand(op.axes), beside), ops.axes_of(arg))
+                    product = ops.Einsum((make_contiguous(op.axes), beside), ops.axes_of(arg))
                     seconds += time_op(product, memory, machine)
         case ops.Apply(function):
             each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)
@@ -387,7 +387,7 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
                 seconds += time_products(axes, each) if each else 0
                 over = tuple(i for i in axes if i not in find_true_axes(arg))
                 if over:
-                    summed = ops.Reduction("sum", stand(axes), over)
+                    summed = ops.Reduction("sum", make_contiguous(axes), over)
                     seconds += time_op(summed, memory, machine)
         case ops.Reduction(kind, arg):
             seconds += time_products(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)

@@ -27,7 +27,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.turns import settle_choices
+from derive.plan.turns import fold_choices
 
 Reads = tuple[ir.Access, ...]
 Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside
@@ -226,7 +226,7 @@ class Cases:
         return {i: ir.Number(Fraction(n[0])) for i, n in each if len({*n}) == 1}
 
     def _fix_indices(self, expr: ir.Expr, at: dict[ir.Expr, ir.Expr]) -> ir.Expr:
-        return rewrite_bottom_up(substitute(expr, at), settle_choices)
+        return rewrite_bottom_up(substitute(expr, at), fold_choices)
 
     def _drop(self, out: Collection[ir.Access]) -> ir.Expr:
         """The last case without these reads; HarmfulError where the neutral value changes it."""
@@ -372,7 +372,7 @@ def classify(expr: ir.Expr, read: Callable[[ir.Expr], str | None], guarded: set[
     if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr)) and all(
         read(part) is None and not isinstance(part, (ir.Access, ir.Infinity)) for part in walk(expr)
     ):
-        return FINITE  # it depends on scalars and positions only
+        return FINITE  # only scalars and positions
     raise HarmfulError
 
 

@@ -14,6 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Subscript, TorchCall
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
@@ -147,7 +148,7 @@ def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         match step.op:
             case ops.Reduction("argmax", ops.Source(name, axes), (index,)):
                 known["max", name, axes.index(index)] = step
-            case ops.Cell(ops.Pick(ops.TorchCall(".min")), (ops.Source(name, axes),)):
+            case ops.Cell(Subscript(TorchCall(".min")), (ops.Source(name, axes),)):
                 known["min", name, len(axes) - 1] = step
     done: list[Step] = []
 
@@ -182,7 +183,7 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         here = ops.with_args(op, args)
         match op:
             case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
-                call = ops.TorchCall(NORM, tuple(map(ops.Given, range(len(args)))))
+                call = TorchCall(NORM, tuple(map(CellArgument, range(len(args)))))
                 return ops.Cell(call, args, here, axes)
         return here
 
@@ -551,7 +552,7 @@ def keep_in_place(
             turned[step.name] = tuple(op.axes.index(i) for i in ops.axes_of(op.arg))
             op = op.arg
         done.append(Step(step.name, op) if op is not step.op else step)
-        memory.note([(step.name, op)])
+        memory.record_strides([(step.name, op)])
     return tuple(done), tuple(map(restore_op, results))
 
 
@@ -560,7 +561,7 @@ def _order_matrices(
 ) -> ops.Op:
     """The product in the axis order that is faster for its readers, or has fewer transposes."""
 
-    def weigh(axes: tuple[ir.Index, ...]) -> tuple[float, int]:
+    def weigh_order(axes: tuple[ir.Index, ...]) -> tuple[float, int]:
         memory.strides[name] = memory.find_dense(product.axes, axes)
         parts = (part for op in read for part in ops.walk_ops(op))
         own = [ops.axes_of(arg) for arg in product.args]
@@ -569,7 +570,7 @@ def _order_matrices(
         )
         return sum(time_op(part, memory, DEFAULT) for part in parts), turned
 
-    axes = min((product.axes, product.axes[::-1]), key=weigh)
+    axes = min((product.axes, product.axes[::-1]), key=weigh_order)
     return ops.arrange(ops.Einsum(product.args, axes), product.axes)
 
 

@@ -40,7 +40,14 @@ from derive.ir.walk import (
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.readers import time_turn
 from derive.plan.scans import find_indices_of
-from derive.plan.turns import add_terms, begins, find_interval, find_slope, multiply, strip_starts
+from derive.plan.turns import (
+    add_terms,
+    excludes_first,
+    find_interval,
+    find_slope,
+    multiply,
+    strip_starts,
+)
 
 LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less memory than S
 LEAST = 8  # the shortest chunk in which products of decays are divided
@@ -60,10 +67,9 @@ def close_running(system: ir.System) -> ir.System:
         equation, *more = recurrence.equations
         if recurrence.inner is not None or more:
             continue
-        told = strip_starts(recurrence)
-        start = told[1].get((equation.target.tensor, 1)) if told is not None else None
-        stripped = replace(equation, value=told[0][0]) if told is not None else equation
-        whole = _close(stripped, recurrence, start, names)
+        (value,), starts = strip_starts(recurrence) or ([equation.value], {})
+        start = starts.get((equation.target.tensor, 1))
+        whole = _find_prefix(replace(equation, value=value), recurrence, start, names)
         if whole is not None:
             new = ir.Equation(equation.target, whole)
             made = tuple(new if e is equation else e for e in system.equations)
@@ -71,7 +77,7 @@ def close_running(system: ir.System) -> ir.System:
     return system
 
 
-def _close(
+def _find_prefix(
     equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
 ) -> ir.Expr | None:
     """The prefix reduction that equals a recurrence, if any; `start` is its initial value."""
@@ -82,7 +88,7 @@ def _close(
     match slope:
         case ir.Where(condition, ir.Number() as then, ir.Number() as other) if start is None:
             holds = condition if then is ir.ONE else ir.Not(condition)
-            if {then, other} == {ir.ZERO, ir.ONE} and begins(holds, t):
+            if {then, other} == {ir.ZERO, ir.ONE} and excludes_first(holds, t):
                 return ir.Along("cumsum", t, ir.TRUE, rest)
     match value:
         case _ if start is None:
@@ -143,7 +149,7 @@ def chunk_values(
     made = Chunks(system)
     for recurrence in find_recurrences(system):
         if len(recurrence.equations) == 1:
-            _Chunker(made, recurrence, sizes, machine, keywords=keywords).chunk()
+            _Chunker(made, recurrence, sizes, machine, keywords=keywords).chunk_sums()
     return made
 
 
@@ -176,17 +182,17 @@ class _Chunker:
         self.cut: dict[tuple[ir.Tensor, ir.Expr], ir.Tensor] = {}
         self.made_of: dict[ir.Expr, ir.Access] = {}
 
-    def chunk(self) -> None:
+    def chunk_sums(self) -> None:
         """Replace the sums over S by sums in chunks, and drop S."""
         system, tensor = self.open_reads(self.made.system), self.target.tensor
-        told = strip_starts(self.recurrence)
-        if told is None or (tensor, 1) not in told[1]:
+        values, starts = strip_starts(self.recurrence) or ([], {})
+        if (tensor, 1) not in starts:
             return
-        self.begin = told[1][tensor, 1]
+        self.begin = starts[tensor, 1]
         sums = self.find_sums(system)
         if not sums:
             return
-        stripped = replace(self.recurrence.equations[0], value=told[0][0])
+        stripped = replace(self.recurrence.equations[0], value=values[0])
         parts = find_slope(stripped.value, replace(self.recurrence, equations=(stripped,)))
         length = None if parts is None else self.find_length(*parts)
         if parts is None or length is None:
@@ -326,10 +332,10 @@ class _Chunker:
             ratio *= max(high, 1 / low) if low > 0 and is_part else inf
         return next((n for n in (*LENGTHS, LEAST) if n <= most and ratio**n <= MOST_DIVIDED), None)
 
-    def at(self, expr: ir.Expr, place: ir.Index, fill: ir.Expr = ir.ZERO) -> ir.Expr:
+    def cut_product(self, expr: ir.Expr, place: ir.Index, fill: ir.Expr = ir.ZERO) -> ir.Expr:
         """A product without S, at a position of a chunk; its factors are cut in chunks."""
         if isinstance(expr, ir.Mul):
-            return multiply(*(self.at(factor, place, fill) for factor in expr.factors))
+            return multiply(*(self.cut_product(factor, place, fill) for factor in expr.factors))
         if self.index not in find_free(expr):
             return expr
         read = expr if _is_cut(expr, self.index) else self.made_of.get(expr)
@@ -350,11 +356,11 @@ class _Chunker:
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
             whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
             source = ir.Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
-            self.view(ir.Equation(ir.Access(self.cut[tensor, fill], made), source), axis, fill)
+            self.add_view(ir.Equation(ir.Access(self.cut[tensor, fill], made), source), axis, fill)
         before, after = read.places[:axis], read.places[axis + 1 :]
         return ir.Access(self.cut[tensor, fill], (*before, self.n, place, *after))
 
-    def view(self, equation: ir.Equation, axis: int, fill: ir.Expr = ir.ZERO) -> None:
+    def add_view(self, equation: ir.Equation, axis: int, fill: ir.Expr = ir.ZERO) -> None:
         self.before.append(equation)
         self.made.views[equation] = axis, fill
 
@@ -389,9 +395,9 @@ class _Chunker:
         self.start = ir.Where(
             ir.Compare("<", back, ir.ZERO), self.begin, substitute(ends, {n: back})
         )
-        decayed = multiply(substitute(decayed, at_end), self.at(added, s))
+        decayed = multiply(substitute(decayed, at_end), self.cut_product(added, s))
         new = ir.Reduce("sum", (s,), ir.TRUE, decayed)
-        self.define(ends, ir.Add((multiply(substitute(self.kept, at_end), self.start), new)))
+        self.add_equation(ends, ir.Add((multiply(substitute(self.kept, at_end), self.start), new)))
         if self.begin is ir.ZERO:  # zeros in front instead of a choice
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
@@ -426,30 +432,30 @@ class _Chunker:
     def make_kept(self, slope: ir.Expr) -> ir.Access:
         """Define P as a prefix product."""
         kept = self.name_products("kept", slope, (self.c,))
-        factor = substitute(self.at(slope, self.c, ir.ONE), {self.c: self.s})
+        factor = substitute(self.cut_product(slope, self.c, ir.ONE), {self.c: self.s})
         so_far = ir.Compare("<=", self.s, self.c)
-        self.define(kept, ir.Reduce("prod", (self.s,), so_far, factor))
+        self.add_equation(kept, ir.Reduce("prod", (self.s,), so_far, factor))
         return kept
 
     def make_products(self, slope: ir.Expr) -> ir.Access:
         """Define D and P as recurrences."""
-        c, s, here = self.c, self.s, self.at(slope, self.c)
+        c, s, here = self.c, self.s, self.cut_product(slope, self.c)
         decay = self.name_products("decay", slope, (c, s))
         kept = self.kept = self.name_products("kept", slope, (c,))
         previous: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
         one_back, kept_back = (substitute(each, previous) for each in (decay, kept))
         same = ir.Where(ir.Compare("==", c, s), ir.ONE, ir.ZERO)
         decayed = ir.Where(ir.Compare(">", c, s), multiply(here, one_back), ir.ZERO)
-        self.define(decay, ir.Add((decayed, same)))
+        self.add_equation(decay, ir.Add((decayed, same)))
         first = ir.Where(ir.Compare("<", previous[c], ir.ZERO), ir.ONE, kept_back)
-        self.define(kept, multiply(here, first))
+        self.add_equation(kept, multiply(here, first))
         self.made.inner |= {decay.tensor, kept.tensor}
         return decay
 
     def make_access(self, name: str, axes: tuple[ir.Index, ...]) -> ir.Access:
         return ir.name_axes(self.names.take(name), axes)
 
-    def define(self, target: ir.Expr, value: ir.Expr) -> None:
+    def add_equation(self, target: ir.Expr, value: ir.Expr) -> None:
         assert isinstance(target, ir.Access)
         self.before.append(ir.Equation(target, value))
 
@@ -461,12 +467,12 @@ class _Chunker:
         factors = ir.split_product(body)
         (of,) = (f for f in factors if self.find_read(f) is not None)
         read, is_before = self.find_read(of) or (self.target, False)
-        rest = self.at(multiply(*(f for f in factors if f is not of)), self.c)
+        rest = self.cut_product(multiply(*(f for f in factors if f is not of)), self.c)
         places = [p for k, p in enumerate(read.places) if k != self.axis]
         new: dict[ir.Expr, ir.Expr] = dict(zip(self.state, places, strict=True))
         kept, decay, start, here = (
             substitute(each, new)
-            for each in (*self.ways[is_before], self.start, self.at(added, self.s))
+            for each in (*self.ways[is_before], self.start, self.cut_product(added, self.s))
         )
         carried = ir.Reduce("sum", whole.bound, ir.TRUE, multiply(rest, kept, start))
         own = ir.Reduce("sum", (self.s, *whole.bound), ir.TRUE, multiply(rest, decay, here))
@@ -477,13 +483,13 @@ class _Chunker:
         others: tuple[ir.Index, ...] = (*axes[:axis], self.n, self.c, *axes[axis + 1 :])
         name = self.target.tensor.name
         made = self.make_access(f"{name}_sum_chunks", others)
-        self.define(made, ir.Add((carried, own)))
+        self.add_equation(made, ir.Add((carried, own)))
         joined = self.make_access(f"{name}_sum", tuple(axes))
         places_of: dict[ir.Expr, ir.Expr] = {
             self.n: ir.Call("floordiv", (self.index, self.length)),
             self.c: ir.Call("mod", (self.index, self.length)),
         }
-        self.view(ir.Equation(joined, substitute(made, places_of)), axis)
+        self.add_view(ir.Equation(joined, substitute(made, places_of)), axis)
         if self.flip is None:
             return joined
         return ir.Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))

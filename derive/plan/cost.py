@@ -25,6 +25,7 @@ from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
 from derive.plan import machine as rates
 from derive.plan import ops
+from derive.plan.calls import TorchCall
 from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
 from derive.plan.steps import Step, Tile
 
@@ -173,7 +174,7 @@ class Storage:
             step *= max(1, self.extent(index))
         return tuple(found[i] for i in axes)
 
-    def note(self, made: Iterable[tuple[str, ops.Op]]) -> None:
+    def record_strides(self, made: Iterable[tuple[str, ops.Op]]) -> None:
         """Record the strides of the results of some operations, by name."""
         for name, op in made:
             self.strides[name] = find_strides(op, self)
@@ -459,7 +460,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             taken = memory.count(ops.axes_of(op.by[0])) if find_spread(op, memory) else 0
             run = max(1, memory.count(ops.axes_of(arg)[places[-1] + 1 :]))
             return (rates.TAKEN * taken + rates.PLACED * memory.count(op.axes) / run) * each
-        case ops.Cell(ops.TorchCall(".gather"), axes=axes):
+        case ops.Cell(TorchCall(".gather"), axes=axes):
             return rates.GATHERED * memory.count(axes) * each
         case ops.Cell(volume=volume) if volume:
             strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
@@ -546,7 +547,7 @@ def find_time(
     if tile is None:
         return find_seconds(steps[first:end], memory, machine)
     seconds = find_seconds(steps[first : tile.first], memory, machine)
-    memory.note(tile.sliced)
+    memory.record_strides(tile.sliced)
     inside = steps[tile.first : tile.last + 1]
     turn = machine.launch * (1 + len(tile.sliced))
     length = memory.sizes[tile.block]

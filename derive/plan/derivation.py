@@ -25,7 +25,7 @@ from derive.plan.cost import count_elements
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
 from derive.plan.scans import Linear
-from derive.plan.search import RECUR, STAGES, open_formula
+from derive.plan.search import RECUR, STAGES, remove_recurrences
 from derive.rewrite.recipes import RENAMED, Use, find_uses, prepare
 from derive.rewrite.rule import rename_equation_indices
 from derive.rewrite.rules.offsets import find_recurrent
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from derive.plan.machine import Machine
     from derive.plan.path import Order
     from derive.plan.scans import Loop
-    from derive.plan.search import Opened, Request
+    from derive.plan.search import LoopFree, Request
     from derive.plan.steps import Tile
 
 WriteCell: TypeAlias = Callable[[ops.Cell], tuple[str, str]]
@@ -83,12 +83,12 @@ def find_derivation(
         found = find_recurrent(prepare(formula)[0])
         assert found is not None
         recurrent, stages = found, [*_list_changes(*RECUR, formula, found)]
-    opened = open_formula(recurrent, plan.sizes, request)
-    for (name, law), (old, new) in zip(STAGES, pairwise(opened.stages), strict=True):
+    acyclic = remove_recurrences(recurrent, plan.sizes, request)
+    for (name, law), (old, new) in zip(STAGES, pairwise(acyclic.stages), strict=True):
         stages += _list_changes(name, law, old, new)
-    stages += _list_turns(opened)
-    uses = _list_uses(plan, opened.system)
-    rows = _Rows(plan, request, opened, uses)
+    stages += _list_turns(acyclic)
+    uses = _list_uses(plan, acyclic.system)
+    rows = _Rows(plan, request, acyclic, uses)
     entries = [*rows.count_uses(), *rows.list_transforms()]
     entries += [_describe_order(order) for order in plan.orders]
     calls = rows.list_calls(write)
@@ -97,8 +97,8 @@ def find_derivation(
         costs = rows.count_form(rows.last, cells=request.cells)
         entries[counted[-1]] = replace(entries[counted[-1]], new=costs)
     entries += [*calls, *rows.list_loops()]
-    told = (_declare(entry, opened.chunks.lengths) for entry in (*stages, *entries))
-    return Derivation(count_written(formula), tuple(told))
+    declared = (_declare_lengths(each, acyclic.chunks.lengths) for each in (*stages, *entries))
+    return Derivation(count_written(formula), tuple(declared))
 
 
 def count_costs(plan: Plan, machine: Machine) -> Costs:
@@ -108,7 +108,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
     return Costs(operations, elements, *at, plan.find_time(machine))
 
 
-def _declare(entry: Entry, lengths: Mapping[str, int]) -> Entry:
+def _declare_lengths(entry: Entry, lengths: Mapping[str, int]) -> Entry:
     """The entry, with the lengths of chunks as sizes of its system."""
     if entry.system is None or not lengths:
         return entry
@@ -175,19 +175,20 @@ def _list_changes(name: str, law: str, old: ir.System, new: ir.System) -> Iterat
             yield Entry(name, law, each.target.tensor.name, value, each.value, each.target, new)
 
 
-def _list_turns(opened: Opened) -> Iterator[Entry]:
+def _list_turns(acyclic: LoopFree) -> Iterator[Entry]:
     """The entries of values outside of loops, of the turns of loops, and of chunks."""
-    turns = {made: loop for loop in opened.loops for made in loop.made.values()}
-    known = {each.target.tensor: each.value for each in opened.stages[-1].equations}
-    for each in opened.system.equations:
+    turns = {made: loop for loop in acyclic.loops for made in loop.made.values()}
+    known = {each.target.tensor: each.value for each in acyclic.stages[-1].equations}
+    for each in acyclic.system.equations:
         tensor, loop = each.target.tensor, turns.get(each.target.tensor)
-        told = Entry(*ONCE, tensor.name, known.get(tensor), each.value, each.target, opened.system)
+        was, target = known.get(tensor), each.target
+        entry = Entry(*ONCE, tensor.name, was, each.value, target, acyclic.system)
         if loop is not None:
             law = f"for each {loop.index.name} in turn, {to_text(loop.index.extent)} turns"
-            yield replace(told, name=IN_TURN, law=law, remarks=(*_list_names(loop, tensor),))
-        elif each.value is not known.get(tensor):
-            yield told
-    for loop in opened.loops:
+            yield replace(entry, name=IN_TURN, law=law, remarks=(*_list_names(loop, tensor),))
+        elif each.value is not was:
+            yield entry
+    for loop in acyclic.loops:
         if isinstance(loop.whole, Linear):
             decay, added, first = loop.whole.parts
             back: dict[ir.Expr, ir.Expr] = {loop.index: ir.Add((loop.index, ir.MINUS_ONE))}
@@ -236,8 +237,8 @@ def _add_uses(uses: list[Entry], system: ir.System) -> None:
         if use.name not in TIDY:
             way = [each for each in uses[-1:] if _makes_way(each, use)]
             del uses[len(uses) - len(way) :]
-            told = tuple(f"with {each.name}: {each.law}" for each in way)
-            uses.append(Entry(use.name, use.law, use.equation, system=use.system, remarks=told))
+            remarks = tuple(f"with {each.name}: {each.law}" for each in way)
+            uses.append(Entry(use.name, use.law, use.equation, system=use.system, remarks=remarks))
         elif uses:
             uses[-1] = replace(uses[-1], system=use.system)
 
@@ -253,12 +254,12 @@ class _Rows:
 
     plan: Plan
     request: Request
-    opened: Opened
+    acyclic: LoopFree
     uses: Sequence[Entry]
 
     def __post_init__(self) -> None:
         """Find the forms before the first use and after each; the last one is the planned form."""
-        system = self.opened.system
+        system = self.acyclic.system
         start = system if self.uses else prepare(system)[0]
         self.forms = [Form(system, start, ())]
         for entry in self.uses:
@@ -268,16 +269,16 @@ class _Rows:
         has_waves = any(isinstance(op, ops.Fourier) for op in parts)
         self.last = replace(self.forms[-1], transforms=has_waves)
 
-    def lower(self, form: Form, *, cells: bool) -> Plan:
+    def lower_form(self, form: Form, *, cells: bool) -> Plan:
         """The plan of a form, without a loop over blocks."""
-        sizes = {**self.plan.sizes, **self.opened.lengths}
+        sizes = {**self.plan.sizes, **self.acyclic.lengths}
         plan = lower_system(form, sizes, cells=cells, exact=self.request.exact)
-        return replace(self.opened.close(plan), frees=self.plan.frees)
+        return replace(self.acyclic.restore_loops(plan), frees=self.plan.frees)
 
     def count_form(self, form: Form, *, cells: bool = False) -> Costs | None:
         """The costs of a form; None for an intermediate form without a plan."""
         try:
-            return count_costs(self.lower(form, cells=cells), self.request.machine)
+            return count_costs(self.lower_form(form, cells=cells), self.request.machine)
         except DeriveError:
             return None
 
@@ -292,12 +293,12 @@ class _Rows:
         if not self.last.transforms:
             return []
         found = []
-        for step in self.lower(self.last, cells=False).steps:
+        for step in self.lower_form(self.last, cells=False).steps:
             waves = [op for op in ops.walk_ops(step.op) if isinstance(op, ops.Fourier)]
-            remarks = [f"torch.fft.{op.kind} of {to_text(op.length)} values" for op in waves]
+            calls = (f"torch.fft.{op.kind} of {to_text(op.length)} values" for op in waves)
             if waves:
-                each, told = to_step_equation(step), tuple(dict.fromkeys(remarks))
-                entry = Entry(*TRANSFORM, step.name, None, each.value, each.target, remarks=told)
+                each, remarks = to_step_equation(step), tuple(dict.fromkeys(calls))
+                entry = Entry(*TRANSFORM, step.name, None, each.value, each.target, remarks=remarks)
                 found.append(entry)
         return _count_last(found, self.count_form(self.forms[-1]), self.count_form(self.last))
 
@@ -306,13 +307,13 @@ class _Rows:
         if not self.request.cells:
             return []
         found = []
-        for step in self.lower(self.last, cells=True).steps:
+        for step in self.lower_form(self.last, cells=True).steps:
             for op in ops.walk_ops(step.op):
                 if isinstance(op, ops.Cell):
                     target = to_step_equation(step).target if op is step.op else None
                     call, condition = write(op)
-                    told = [f"by {call}", f"where {condition}, else as above"]
-                    remarks = tuple(told if condition else told[:1])
+                    remarks: tuple[str, ...] = (f"by {call}", f"where {condition}, else as above")
+                    remarks = remarks if condition else remarks[:1]
                     entry = Entry(*CALL, step.name, to_expr(op), target=target, remarks=remarks)
                     found.append(entry)
         return _count_last(

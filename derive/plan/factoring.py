@@ -21,19 +21,19 @@ from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import Names, find_all_indices, rename_apart
-from derive.plan.path import count, find_path
+from derive.plan.path import count_operations, find_path
 from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.terms import FEW, Term, to_sum
 
-# An index is the number of its extent and a number of its own. Numbers from SHARED on are indices
-# that a factor shares with the rest of its term, those from BOUND on are summed inside.
+# An index is a pair: the number of its extent, and a number of its own. Numbers from SHARED on are
+# for indices that a factor shares with the rest of its term, from BOUND on for summed indices.
 Place: TypeAlias = tuple[int, int]
 Factor: TypeAlias = tuple[int, tuple[Place, ...]]  # the number of a tensor, and its indices
 Factors: TypeAlias = tuple[Factor, ...]
 Terms: TypeAlias = dict[Factors, Fraction]
 SHARED, BOUND = 1 << 10, 1 << 20
-MOST_FACTORS = 6  # of a product: with more, too many permutations of equal factors
+MOST_FACTORS = 6  # factors of a product with a tolerable number of permutations
 MOST_ORDERS = factorial(MOST_FACTORS)  # permutations of the indices of a part
 
 
@@ -96,7 +96,7 @@ class Group:
     """The key of terms with a common factor: the factor, and the indices of the rest."""
 
     factor: Factor
-    free: tuple[Place, ...]  # of the rest
+    free: tuple[Place, ...]  # the free indices of the rest
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Factoring:
             extents = {place: self.extents[place[0]] for place in number.values()}
             inputs: list[ir.Index] = [*shape]  # type: ignore[list-item]
             path = find_path(inputs, output, extents)  # type: ignore[arg-type]
-            self.costs[shape, output] = count(path, inputs, output, extents)  # type: ignore[arg-type]
+            self.costs[shape, output] = count_operations(path, inputs, output, extents)  # type: ignore[arg-type]
         return self.costs[shape, output]
 
     def count_all(self, wholes: Iterable[tuple[frozenset[Place], Terms]]) -> int:
@@ -162,7 +162,7 @@ class Factoring:
         places: dict[Factors, list[tuple[Group, Factors]]] = {}
         size = self.count_elements(free)
 
-        def enter(factors: Factors) -> None:
+        def enter_product(factors: Factors) -> None:
             places[factors] = []
             alone = self.find_cost(factors, free)
             for group, rest in self.split_factors(factors, free):
@@ -172,7 +172,7 @@ class Factoring:
                     groups[group][rest] = (factors, gain)
                     places[factors].append((group, rest))
 
-        def remove(factors: Factors) -> Fraction:
+        def remove_product(factors: Factors) -> Fraction:
             for group, rest in places.pop(factors):
                 del groups[group][rest]
             return left.pop(factors)
@@ -187,26 +187,26 @@ class Factoring:
             return gain - whole + self.count_elements(group.free) - size
 
         for factors in left:
-            enter(factors)
+            enter_product(factors)
         while groups:
             best = max(groups, key=lambda group: (find_saving(group), group.factor, group.free))
             if find_saving(best) <= 0:
                 break
             members = [(rest, factors) for rest, (factors, _) in groups[best].items()]
-            inner = {rest: remove(factors) for rest, factors in members}
+            inner = {rest: remove_product(factors) for rest, factors in members}
             wholes: Terms = {(best.factor,): Fraction(1)}
             for term in list(left):
                 found = find_beside(term, inner, frozenset(best.free), free, left)
                 if found is not None:
                     beside, wholes[beside], taken = found
                     for each in taken:
-                        remove(each)
+                        remove_product(each)
             number, part = self.make_part(best.free, inner)
             for beside, ratio in wholes.items():
                 whole = normalize((*beside, part), free)
                 if whole not in left:
                     left[whole] = Fraction(0)
-                    enter(whole)
+                    enter_product(whole)
                 left[whole] += number * ratio
         return left
 
@@ -419,10 +419,10 @@ class _Reader:
         back = {place: index for index, place in self.places.items()}
         equations: list[ir.Equation] = []
 
-        def define(terms: Terms) -> None:
+        def define_parts(terms: Terms) -> None:
             for tensor in dict.fromkeys(tensor for factors in terms for tensor, _ in factors):
                 if tensor in parts and tensor not in self.tensors:
-                    define(parts[tensor])
+                    define_parts(parts[tensor])
                     free = self.factoring.parts[tensor][0]
                     names = self._name_places(free, back)
                     name = taken.take("part")
@@ -435,7 +435,7 @@ class _Reader:
         for equation in system.equations:
             value = equation.value
             if equation in changed:
-                define(changed[equation].terms)
+                define_parts(changed[equation].terms)
                 whole = self._write_terms(changed[equation].terms, back)
                 terms = ir.split_sum(whole)
                 value = ir.sum_of([*changed[equation].others, *terms])

@@ -29,6 +29,7 @@ from derive.ir.walk import (
     substitute,
 )
 from derive.plan import ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells.matching import is_equal
 
 
@@ -74,7 +75,7 @@ class Gated:
     target: ir.Access
     states: tuple[ir.Tensor, ...]  # the first one is the target
     feature: ir.Index
-    told: ir.Expr
+    value: ir.Expr  # the right side of the target's equation
     needed: tuple[Part, ...]
     parts: tuple[ir.Access, ...] = ()  # the initial states and the needed parts, as tensors
 
@@ -111,13 +112,13 @@ class Gated:
         starts = [ops.merge(_align(op, rows), [rows, (self.feature,)]) for op in args[:count]]
         x = ops.merge(_align(x, rows), [rows, *((i,) for i in others)])
         given = (x, *starts, *weights)
-        places = tuple(map(ops.Given, range(len(given))))
+        places = tuple(map(CellArgument, range(len(given))))
         ends = [1 + count + gates * k for k in range(4)]
         stacked = (places[a:b] for a, b in pairwise(ends))
-        cats = (ops.TorchCall("torch.cat", (each,)) for each in stacked)
-        call = ops.TorchCall(self.kind.call, (*places[: ends[0]], *cats, *places[ends[-1] :]))
+        cats = (TorchCall("torch.cat", (each,)) for each in stacked)
+        call = TorchCall(self.kind.call, (*places[: ends[0]], *cats, *places[ends[-1] :]))
         inner = (ops.axes_of(x)[0], index, self.feature)
-        whole = ops.Gated(given, inner, self.told)
+        whole = ops.Gated(given, inner, self.value)
         made: ops.Op = ops.Cell(call, given, whole, inner, scratch=(inner,) * gates)
         if not batch:
             made = ops.Select(made, 0, ir.ZERO)
@@ -135,18 +136,19 @@ def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
 def find_gated(
     recurrence: Recurrence, values: Sequence[ir.Expr], shown: Collection[ir.Tensor]
 ) -> Gated | None:
-    """The recurrence as one call of torch, where only its first state is `shown`.
+    """The recurrence as one call of torch, if that fits and only its first state is `shown`.
 
-    `values` are the values of its equations without initial values.
+    `values` are the values of the equations without initial values. The `shown` tensors are results
+    or read by other equations.
     """
     targets = recurrence.targets
     by_tensor = dict(zip(targets, values, strict=True))
     reads = recurrence.find_reads(*values)
     lags = {(access.tensor, recurrence.find_lag(access)) for access in reads}
     states = [tensor for tensor in targets if (tensor, 1) in lags]
-    told = [tensor for tensor in targets if tensor in shown]
+    read = [tensor for tensor in targets if tensor in shown]
     is_plain = all(isinstance(p, ir.Index) for target in targets.values() for p in target.places)
-    if not is_plain or len(told) != 1 or any(lag not in (0, 1) for _, lag in lags):
+    if not is_plain or len(read) != 1 or any(lag not in (0, 1) for _, lag in lags):
         return None
 
     def inline(expr: ir.Expr) -> ir.Expr:
@@ -158,7 +160,7 @@ def find_gated(
     whole = {tensor: rewrite_bottom_up(by_tensor[tensor], inline) for tensor in states}
     for kind in _KINDS:
         for order in permutations(states) if len(states) == len(kind.states) else ():
-            if order[0] is told[0]:
+            if order[0] is read[0]:
                 named = dict(zip(kind.states, order, strict=True))
                 found = _Match(recurrence, kind, named, by_tensor, whole).find_gated()
                 if found is not None:
@@ -173,9 +175,9 @@ class _Match:
     recurrence: Recurrence
     kind: Kind
     states: Mapping[str, ir.Tensor]
-    by_tensor: Mapping[ir.Tensor, ir.Expr]  # as written
-    values: Mapping[ir.Tensor, ir.Expr]  # of the states, with other equations inlined
-    columns: dict[str, ir.Index] = field(default_factory=dict)  # of the matrices of x and h
+    by_tensor: Mapping[ir.Tensor, ir.Expr]  # the right side of each equation
+    values: Mapping[ir.Tensor, ir.Expr]  # the states' right sides with other equations inlined
+    columns: dict[str, ir.Index] = field(default_factory=dict)  # the summed index for x and for h
     x: ir.Expr | None = None  # the input
 
     def find_gated(self) -> Gated | None:
@@ -287,13 +289,13 @@ class _Match:
         if scaled:
             late = ir.sum_of(sums.get((scaled, "late"), []))
             parts.append(Part(f"{scaled}_{reset}_bias", (e,), late))
-        told = self.by_tensor[self.target.tensor]
-        return Gated(self.kind, self.target, (*self.states.values(),), e, told, tuple(parts))
+        value = self.by_tensor[self.target.tensor]
+        return Gated(self.kind, self.target, (*self.states.values(),), e, value, tuple(parts))
 
     def classify_term(
         self, bound: tuple[ir.Index, ...], factors: Sequence[ir.Expr]
     ) -> tuple[str, ir.Expr] | None:
-        """("x", "h" or "", weight): what a term multiplies, and by what; None for other terms."""
+        """The factor that a term multiplies ("x", "h" or "") and its weight; None for others."""
         moving = [
             f for f in factors if self.recurrence.reads(f) or {*self.others} & {*find_free(f)}
         ]

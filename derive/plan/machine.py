@@ -20,19 +20,19 @@ KEPT = 1 << 25  # bytes from which malloc returns a tensor; half of its trim thr
 EACH = 2  # bytes from cache that take as long as one operation of a call on an element
 AGAIN = 2  # rate of rereading recently read entries, over that of the cache
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
-# Costs in units of one value of exp: a strided read (STRIDED), a choice by an elementwise mask
-# (MASKED) or by a mask of rows (PICKED), a comparison or a cast of a truth value (COMPARED), the
-# start of a row of a reduction (ROW), a number in a call that walks two rows for each entry of its
-# result (SINGLE), and the start of such an entry in numbers (BEGUN). The last two were measured by
-# torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
+# The unit of the following costs is one value of exp: a strided read (STRIDED), a choice by an
+# elementwise mask (MASKED) or by a mask of rows (PICKED), a comparison or a cast of a truth value
+# (COMPARED), the start of a row of a reduction (ROW), a number in a call that walks two rows for
+# each entry of its result (SINGLE), and the start of such an entry in numbers (BEGUN). The last two
+# were measured by torch.cdist of 3 to 128 dimensions: 0.4 to 0.9 ns a number.
 STRIDED, MASKED, PICKED, COMPARED, ROW, SINGLE, BEGUN = 1, 2, 0.6, 0.5, 4, 0.45, 4
-# The same for the start of an inner loop of an elementwise operation: 2 to 2.5 ns.
+# The start of an inner loop of an elementwise operation: 2 to 2.5 ns.
 RUN = 2
-# The same for one indexed position of a non-contiguous tensor: 65 to 110 ns; for one contiguous run
-# of entries of a contiguous tensor: 2 to 4 ns; for an entry of torch.gather: 0.7 ns.
+# One indexed position of a non-contiguous tensor (65 to 110 ns), one contiguous run of entries of a
+# contiguous tensor (2 to 4 ns), and one entry of torch.gather (0.7 ns).
 TAKEN, PLACED, GATHERED = 70, 2, 0.6
-# The same for a value of a linear recurrence, and the launches of its chunks: 3 to 7 ns a value
-# and 0.15 ms, from 256 rows of 256 places to 64 of 4096.
+# One value of a linear recurrence (3 to 7 ns), and the launches of its chunks (0.15 ms): measured
+# from 256 rows of 256 positions to 64 rows of 4096.
 RECURRED, CHUNKED = 4, 40
 
 

@@ -26,7 +26,7 @@ from derive.plan.meaning import to_expr
 from derive.plan.steps import Step
 from derive.rewrite.guards import mark_tensors
 
-Reads = frozenset[frozenset[ir.Index]]  # for each argument, the indices at which it is read
+Reads = frozenset[frozenset[ir.Index]]  # the indices of the reads of each argument
 PLAIN = (ops.Apply, ops.Einsum, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cast)
 ORDERS = (ops.Arrange, ops.Expand)
 KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
@@ -37,8 +37,8 @@ class Known:
     """Facts about the steps so far."""
 
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)  # data-dependent truth values
-    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # marked as such
+    dependent: set[str] = field(default_factory=set)  # steps that depend on data
+    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with infinite bounds
     is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:
@@ -66,7 +66,7 @@ class Known:
         if any(isinstance(p, ops.Num) and isinstance(p.value, ir.Infinity) for p in parts):
             return False
         names = {part.name for part in parts if isinstance(part, ops.Source)}
-        return bool(names & self.told) or not names <= {*self.reads}
+        return bool(names & self.dependent) or not names <= {*self.reads}
 
     def is_arithmetic(self, arg: ops.Op, mask: ops.Op) -> bool:
         """Whether the mask may become a factor of the operand or be added to it."""
@@ -102,7 +102,7 @@ class Known:
         axes = ops.axes_of(step.op)
         self.reads[step.name] = axes, self.find_reads(step.op)
         if self.is_data_dependent(step.op):
-            self.told.add(step.name)
+            self.dependent.add(step.name)
         tensor = ir.Tensor(
             step.name, tuple(i.extent for i in axes), ops.to_source("", step.op).kind
         )

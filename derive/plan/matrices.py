@@ -27,7 +27,7 @@ def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[o
         if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
             continue
         if len(rows) == 1 and not column and ops.axes_of(left) == (*summed, *rows):
-            return right, left  # its gradient has the layout of the matrix
+            return right, left  # the gradient then has the layout of the matrix
         if len(rows) == 1 or ops.axes_of(left) == (*rows, *summed):
             return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()

@@ -39,7 +39,7 @@ def find_values(steps: Iterable[Step]) -> dict[str, ir.Expr]:
 def to_expr(op: ops.Op) -> ir.Expr:
     """The value of an operation at its axes; TypeError for a recurrence."""
     match op:
-        case ops.Source(name, (index,), "int") if name == index.name:  # its positions
+        case ops.Source(name, (index,), "int") if name == index.name:
             return index
         case ops.Source(name, axes, kind):
             return ir.name_axes(name, axes, kind)
@@ -67,8 +67,8 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return ir.Where(inside, read, value) if inside is not ir.TRUE else read
         case ops.Take(arg, places, by):
             taken = [ops.axes_of(arg)[k] for k in places]
-            told: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
-            return substitute(to_expr(arg), told)
+            new: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
+            return substitute(to_expr(arg), new)
         case ops.Unflatten(arg, place, parts):
             return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
         case ops.Flatten(arg, start, end, index):
@@ -107,12 +107,12 @@ def to_expr(op: ops.Op) -> ir.Expr:
             meaning = to_expr(whole)
             tensors = {access.tensor.name for access in find_accesses(meaning)}
             return _rename_apart(meaning, tensors | {index.name for index in axes})
-        case ops.Gated(told=meaning):
+        case ops.Gated(value=meaning):
             return meaning
         case ops.Fourier():
             return _expand_transform(op)
         case ops.Recur():
-            raise TypeError("what recurs is told by the equation of its step")
+            raise TypeError("a recurrence has no expression: use the equation of its step")
 
 
 def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:

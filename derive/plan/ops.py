@@ -2,22 +2,22 @@
 
     op = Source(name, axes)                an argument or an earlier step
        | Num(value)                        a Python number over sizes and scalars
-       | NumTensor(value, wide)            the same as a 0-d tensor
+       | NumTensor(value, wide)            a number as a 0-d tensor
        | Iota(index) | Triangle(rows, columns, offset, upper)
        | Select(arg, place, at) | Slice(arg, place, index, start, step) | Flip(arg, place, index)
        | Pad(arg, place, index, before, value) | Unfold(arg, place, outer, inner, step)
        | Unflatten(arg, place, parts) | Diagonal(arg, first, second)
-       | Take(arg, places, by, axes)       the positions of some places are told by tensors
+       | Take(arg, places, by, axes)       advanced indexing by integer tensors
        | Flatten(arg, start, end, index) | Arrange(arg, axes) | Expand(arg, axes)
        | Einsum(args, axes) | Apply(function, args, axes)
        | Reduction(kind, arg, over) | Along(kind, arg, index)
        | Fill(arg, mask, value, where) | Choose(condition, then, other, axes) | Cast(arg)
        | Recur(decay, added, first, axes, index, ..) | Fourier(arg, index, ..)
-       | Gated(args, axes, told)           a recurrence that a cell makes
+       | Gated(args, axes, value)          a recurrence with gates, inside a cell
        | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
-Here, and only from here on, axes have an order: `axes_of(op)` is a tuple of indices. `Arrange` may
-name axes that its argument lacks; they have size 1 there and broadcast.
+The axes of an operation have an order: `axes_of(op)` is a tuple of indices. A `place` is the number
+of an axis. `Arrange` may name axes that its argument lacks: they have size 1 and broadcast.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from derive.analysis.integers import is_counted
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import is_whole, walk
+from derive.plan.calls import Condition, Operand
 
 
 @ir.node
@@ -52,10 +53,10 @@ class Num:
 
 @ir.node
 class NumTensor:
-    """A number as a 0-d tensor, of the formula's dtype unless it is to be `wide`."""
+    """A number as a 0-d tensor, in the formula's dtype or in float64 (`wide`)."""
 
     value: ir.Expr
-    wide: bool = False  # float64: half precision has no sizes above 65504
+    wide: bool = False  # half precision cannot hold sizes above 65504
 
 
 @ir.node
@@ -67,7 +68,7 @@ class Iota:
 
 @ir.node
 class Triangle:
-    """Truth values: columns - rows <= offset, or >= offset where `upper`."""
+    """Truth values: columns - rows <= offset, or >= offset for an `upper` triangle."""
 
     rows: ir.Index
     columns: ir.Index
@@ -77,7 +78,7 @@ class Triangle:
 
 @ir.node
 class Select:
-    """One position of one place."""
+    """One position of an axis, as Tensor.select."""
 
     arg: Op
     place: int
@@ -86,7 +87,7 @@ class Select:
 
 @ir.node
 class Slice:
-    """Positions of one place, from `start` on in steps: as many as its index has."""
+    """A strided slice of an axis: start, start + step, .. for each position of the index."""
 
     arg: Op
     place: int
@@ -97,7 +98,7 @@ class Slice:
 
 @ir.node
 class Flip:
-    """One place counted from its end."""
+    """An axis in reverse order."""
 
     arg: Op
     place: int
@@ -106,9 +107,9 @@ class Flip:
 
 @ir.node
 class Pad:
-    """One place with zeros, or others, `before` it, and after it up to the extent of the index.
+    """An axis with `before` entries of padding in front, and padding up to the extent of the index.
 
-    Where there are fewer than none, positions are cut off.
+    A negative amount of padding cuts off positions.
     """
 
     arg: Op
@@ -120,7 +121,7 @@ class Pad:
 
 @ir.node
 class Unfold:
-    """The windows of one place: `outer` counts them, a `step` apart; `inner`, last, runs in one."""
+    """The windows of an axis, `step` apart: `outer` numbers them, `inner` is a new last axis."""
 
     arg: Op
     place: int
@@ -131,9 +132,10 @@ class Unfold:
 
 @ir.node
 class Take:
-    """The positions of some places told by integers, which are over one order of axes.
+    """Advanced indexing of some axes by integer tensors, which share one order of axes.
 
-    As in torch their axes stand where the places are, or first where these are no neighbours.
+    As in torch, the axes of the integers replace the indexed axes if those are adjacent. Otherwise
+    they come first.
     """
 
     arg: Op
@@ -144,7 +146,7 @@ class Take:
 
 @ir.node
 class Unflatten:
-    """A merged place taken apart into its indices, slowest first."""
+    """A merged axis split into the axes of its parts, slowest first."""
 
     arg: Op
     place: int
@@ -153,7 +155,7 @@ class Unflatten:
 
 @ir.node
 class Diagonal:
-    """Two places read by the same index; it moves to the end."""
+    """The diagonal of two axes, as a new last axis."""
 
     arg: Op
     first: int
@@ -172,7 +174,7 @@ class Flatten:
 
 @ir.node
 class Arrange:
-    """The same tensor with its axes in this order; axes it lacks have size 1."""
+    """A permutation of the axes of a tensor; missing axes have size 1."""
 
     arg: Op
     axes: tuple[ir.Index, ...]
@@ -180,7 +182,7 @@ class Arrange:
 
 @ir.node
 class Expand:
-    """The same tensor repeated along the axes it lacks."""
+    """A tensor repeated along the axes that it lacks."""
 
     arg: Op
     axes: tuple[ir.Index, ...]
@@ -214,7 +216,7 @@ class Reduction:
 
 @ir.node
 class Along:
-    """A function along one index, which stays, or a matrix of the matrix in two."""
+    """A function along one index that keeps it, or a matrix of a matrix (with `columns`)."""
 
     kind: str
     arg: Op
@@ -224,7 +226,7 @@ class Along:
 
 @ir.node
 class Fill:
-    """The argument with a number wherever the mask is `where`."""
+    """The argument with a number at the entries at which the mask equals `where`."""
 
     arg: Op
     mask: Op
@@ -244,7 +246,7 @@ class Choose:
 
 @ir.node
 class Cast:
-    """What it holds in the formula's dtype, or as another kind; `single`: float32 at least."""
+    """A cast to the formula's dtype or to another kind; `single` is at least float32."""
 
     arg: Op
     kind: str = "real"
@@ -252,11 +254,11 @@ class Cast:
 
 @ir.node
 class Recur:
-    """`decay` times the value one place before along the index, plus `added`.
+    """A linear recurrence: `decay` times the previous value along the index, plus `added`.
 
-    `first` stands before the first place. It `is_bounded` where no decay is above 1 or below -1. A
-    decay that is the same at all places has an index of its own, of extent 1, in place of theirs.
-    `chunk` is the keyword for how many places run one after the other.
+    `first` is the initial value. The recurrence `is_bounded` if all decays are between -1 and 1. A
+    constant decay has an index of extent 1 instead of the index of the recurrence. `chunk` is the
+    keyword argument, or the number, for the length of chunks.
     """
 
     decay: Op
@@ -270,18 +272,19 @@ class Recur:
 
 @ir.node
 class Gated:
-    """What a recurrence with gates makes of its weights and of what it reads: `told`, over axes."""
+    """The result of a recurrence with gates, over its input and weights."""
 
     args: tuple[Op, ...]
     axes: tuple[ir.Index, ...]
-    told: ir.Expr
+    value: ir.Expr  # the equation's right side, which describes the result
 
 
 @ir.node
 class Fourier:
-    """The Fourier transform, by torch's name of it, along an index, which becomes another one.
+    """A Fourier transform along `index`; `to` is the index of the result, `kind` torch's name.
 
-    Zeros fill the length; a sum back `is_plain` that is not divided by it.
+    The argument is padded with zeros to the length. An inverse transform that `is_plain` is not
+    divided by the length.
     """
 
     arg: Op
@@ -293,75 +296,11 @@ class Fourier:
 
 
 @ir.node
-class Given:
-    """An argument of a cell in its call, by its number."""
-
-    place: int
-
-
-@ir.node
-class Local:
-    """What a printed function knows by itself, by its name.
-
-    `like` is the tensor that new ones are made like, `device` its device, `dtype` that of the
-    formula; a loop brings along others.
-    """
-
-    name: str
-
-
-@ir.node
-class Pick:
-    """Subscripts: ":" for all of a place, None for a new one, numbers."""
-
-    arg: Operand
-    at: tuple[str | int | None, ...]
-
-
-@ir.node
-class Extents:
-    """The extents of the places from one to another, each an argument of its own."""
-
-    arg: Operand
-    start: int
-    stop: int | None
-
-
-@ir.node
-class Limit:
-    """A limit of a dtype: `max`, its largest finite number, or `tiny`, its least normal one."""
-
-    dtype: Operand
-    word: str
-
-
-@ir.node
-class TorchCall:
-    """A function of torch, a method where its name begins with a dot, or a sign between two."""
-
-    function: str
-    args: tuple[Operand, ...]
-    keywords: tuple[tuple[str, Operand], ...] = ()
-
-
-# In a call a text stands for itself, in quotes; a tuple is one argument.
-Operand: TypeAlias = (
-    "Given | Local | Pick | Extents | Limit | TorchCall | tuple[Operand, ...] | str | int | float"
-)
-# The formula's dtype is float32 or float64; it is of real numbers; the argument is no tensor.
-Condition: TypeAlias = Literal["wide", "real"] | Given
-
-
-@ir.node
 class Cell:
-    """One call of torch that computes what several operations do, `whole`, on the arguments.
+    """One call of torch in place of several operations, `whole`, on the arguments.
 
-    Where torch's function does not take all that the operations do, it is used `when` the
-    conditions hold, and the operations are written out beside it. Where torch's function does less
-    than the operations, it walks over the indices of `volume`. What a reader has to know of it
-    stands in `note`. Each entry of `scratch` has the indices of a tensor that torch's function
-    makes beside its result. The indices in `filled` have to have a position. Through those of
-    `single` torch goes one number after the other, for each entry of the result.
+    If `when` has conditions, the call is used where they hold, and the operations are printed for
+    the other case.
     """
 
     call: Operand
@@ -369,11 +308,11 @@ class Cell:
     whole: Op
     axes: tuple[ir.Index, ...]
     when: tuple[Condition, ...] = ()
-    volume: tuple[ir.Index, ...] = ()
-    note: str = ""
-    scratch: tuple[tuple[ir.Index, ...], ...] = ()
-    filled: tuple[ir.Index, ...] = ()
-    single: tuple[ir.Index, ...] = ()
+    volume: tuple[ir.Index, ...] = ()  # the iteration space, if not that of `whole`
+    note: str = ""  # a remark for the reader of the file
+    scratch: tuple[tuple[ir.Index, ...], ...] = ()  # the indices of each temporary tensor
+    filled: tuple[ir.Index, ...] = ()  # indices whose extent must not be 0
+    single: tuple[ir.Index, ...] = ()  # indices walked one number at a time for each entry
 
 
 Op: TypeAlias = (
@@ -413,7 +352,7 @@ VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, E
 def axes_of(op: Op) -> tuple[ir.Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
-        case Source() | Arrange() | Einsum() | Apply():  # most are: asked first
+        case Source() | Arrange() | Einsum() | Apply():  # first, as these are the most frequent
             return op.axes
         case Num() | NumTensor():
             return ()
@@ -450,13 +389,13 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
 
 
 def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
-    """One index for indices merged into one place, named by the place: `h*D + d`."""
+    """The index of a merged axis, named after its position: `h*D + d`."""
     name = to_text(to_place(parts)).replace(" * ", "*")
     return ir.Index(name, ir.Mul(tuple(p.extent for p in parts)))
 
 
 def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
-    """The axes from start to end merged into one index; what was taken apart is put together."""
+    """The axes from start to end merged into one index; this undoes an Unflatten."""
     index = index or merge_indices(axes_of(op)[start : end + 1])
     match op:
         case Unflatten(arg, place, parts) if place == start and len(parts) == end - start + 1:
@@ -472,7 +411,7 @@ def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
 
 
 def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
-    """The axes in the order of these groups, each of several merged into one."""
+    """The axes in the order of these groups, with each group merged into one axis."""
     op = arrange(op, tuple(index for group in groups for index in group))
     for k, group in reversed(list(enumerate(groups))):
         if len(group) > 1:
@@ -482,7 +421,7 @@ def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
 
 
 def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
-    """The place that merges the indices, slowest first."""
+    """The position on the merged axis of these indices, slowest first."""
     terms: list[ir.Expr] = []
     for k, index in enumerate(parts):
         strides = tuple(p.extent for p in parts[k + 1 :])
@@ -491,7 +430,7 @@ def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
 
 
 def args_of(op: Op) -> tuple[Op, ...]:
-    """The operations it works on."""
+    """The operands of an operation."""
     match op:
         case Einsum(args, _) | Apply(_, args, _) | Cell(_, args) | Gated(args):
             return args
@@ -509,7 +448,10 @@ def args_of(op: Op) -> tuple[Op, ...]:
 
 
 def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
-    """The same operation on other arguments of the same axes; `new` for what a call computes."""
+    """The operation on other arguments of the same axes.
+
+    `new` maps operations inside a cell's `whole`, beside its arguments.
+    """
     if not args or (args == args_of(op) and new is None):
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
@@ -521,7 +463,7 @@ def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) 
             values |= {"args": args, "whole": exchange(op.whole, new)}
         case Take():
             values |= {"arg": args[0], "by": args[1:]}
-        case Choose() | Fill() | Recur():  # they stand first
+        case Choose() | Fill() | Recur():  # the operands are the first fields
             values |= zip(op.__match_args__, args, strict=False)
         case _:
             values["arg"] = args[0]
@@ -529,27 +471,27 @@ def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) 
 
 
 def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
-    """The operation with some of those inside it exchanged."""
+    """The operation with some of its parts replaced."""
     if op in new:
         return new[op]
     return with_args(op, tuple(exchange(arg, new) for arg in args_of(op)), new)
 
 
 def rename_indices(op: Op, new: Mapping[ir.Index, ir.Index]) -> Op:
-    """The operation under other indices."""
+    """The operation with other indices."""
 
-    def each(value: Any) -> Any:
+    def rename_field(value: Any) -> Any:
         if isinstance(value, ir.Index):
             return new.get(value, value)
         if isinstance(value, tuple):
-            return tuple(map(each, value))
+            return tuple(map(rename_field, value))
         return rename_indices(value, new) if isinstance(value, OPS) else value
 
-    return type(op)(*(each(getattr(op, name)) for name in op.__match_args__))
+    return type(op)(*(rename_field(getattr(op, name)) for name in op.__match_args__))
 
 
 def walk_ops(op: Op) -> Iterator[Op]:
-    """The operation and all it works on, innermost first."""
+    """The operation and all its operands, innermost first."""
     found, waiting = [], [op]
     while waiting:
         here = waiting.pop()
@@ -565,13 +507,13 @@ def find_reads(op: Op) -> frozenset[str]:
 
 
 def sort_axes(indices: Iterable[ir.Index], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
-    """The indices in a preferred order; those it does not name come first, as they stand."""
+    """The indices in a preferred order; indices missing from it come first, in their own order."""
     each = tuple(dict.fromkeys(indices))
     return tuple(sorted(each, key=lambda i: order.index(i) if i in order else -1))
 
 
 def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
-    """The operation's result with these axes in this order (those it lacks broadcast)."""
+    """The result with its axes in this order; missing axes have size 1."""
     if isinstance(op, Arrange) and {*op.axes} == {*axes_of(op.arg)}:
         op = op.arg
     here = axes_of(op)
@@ -579,19 +521,19 @@ def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
 
 
 def find_union(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
-    """All their axes, the widest operand's first where the order leaves it open."""
+    """The axes of all operands in the given order; other axes first, the widest operand's first."""
     widest = sorted(ops, key=lambda op: -len(axes_of(op)))
     return sort_axes((i for op in widest for i in axes_of(op)), order)
 
 
 def align(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[Op, ...]:
-    """The operands over one order of axes, so that they broadcast."""
+    """The operands with aligned axes, so that they broadcast."""
     axes = find_union(ops, order)
     return tuple(arrange(op, axes) for op in ops)
 
 
 def combine(function: str, ops: Sequence[Op], order: tuple[ir.Index, ...]) -> Apply:
-    """An elementwise function of operands that are brought over one order of axes."""
+    """An elementwise function of the aligned operands."""
     args = align(ops, order)
     return Apply(function, args, find_union(args, order))
 
@@ -600,7 +542,7 @@ BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 
 
 def is_number(expr: ir.Expr) -> bool:
-    """Is it made of sizes, scalars and constants by arithmetic alone?"""
+    """Whether an expression consists of arithmetic on sizes, scalars and constants."""
     kinds = (ir.Number, ir.Infinity, ir.Size, ir.Scalar, ir.Add, ir.Mul, ir.Pow)
     calls = {"pi", "I", "floordiv", "mod"}
     return all(
@@ -610,18 +552,21 @@ def is_number(expr: ir.Expr) -> bool:
 
 
 def is_integer(expr: ir.Expr) -> bool:
-    """Is it arithmetic of indices and integers? It is computed in integers throughout.
+    """Whether an expression is arithmetic on indices and integers.
 
-    Positions above 256 have no bfloat16.
+    Such values are computed in integers, as bfloat16 cannot hold all integers above 256.
     """
     return is_counted(expr, brackets=False)
 
 
 def strip_casts(op: Op, divides: bool = True) -> Op:
-    """The operation on integers as they are; truth values alone become 0 and 1, which add up."""
+    """The operation on integers without casts; truth values in arithmetic become 0 and 1.
+
+    Without `divides`, 0-d tensors stay floats: as a divisor, an integer 0 raises in torch, and a
+    float 0 gives nan.
+    """
     if isinstance(op, Cast):
         return op if op.kind == "int" else strip_casts(op.arg, divides)
-    # a divisor that may be 0: torch raises for an integer, a float gives nan
     if divides and isinstance(op, NumTensor) and not op.wide and is_whole(op.value):
         return Cast(op, "int")
     args, numbers = [strip_casts(a, divides) for a in args_of(op)], (Num(ir.ONE), Num(ir.ZERO))
@@ -632,7 +577,7 @@ def strip_casts(op: Op, divides: bool = True) -> Op:
 
 
 def is_boolean(op: Op) -> bool:
-    """Does it hold truth values?"""
+    """Whether the entries are truth values."""
     match op:
         case Source(_, _, kind):
             return kind == "bool"
@@ -652,7 +597,7 @@ def is_boolean(op: Op) -> bool:
 
 
 def is_complex(op: Op) -> bool:
-    """Does it hold complex numbers?"""
+    """Whether the entries are complex numbers."""
     match op:
         case Source(_, _, kind):
             return kind == "complex"
@@ -670,14 +615,14 @@ def is_complex(op: Op) -> bool:
 
 
 def to_source(name: str, op: Op) -> Source:
-    """An operation by the name of the step that it is."""
+    """A read of the step with this name and operation."""
     kinds = (("bool", is_boolean), ("int", is_integral), ("complex", is_complex))
     kind = next((kind for kind, test in kinds if test(op)), "real")
     return Source(name, axes_of(op), kind)
 
 
 def is_integral(op: Op) -> bool:
-    """Does it hold integers: places, index arithmetic, integer tensors?"""
+    """Whether the entries are integers: positions, index arithmetic, or integer tensors."""
     match op:
         case Source(_, _, kind) | Cast(_, kind):
             return kind == "int"

@@ -39,11 +39,13 @@ class Order:
         operands = [ops.axes_of(op) for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
         best = find_path(operands, self.axes, extents, self.minimize)
-        own, least = (count(path, operands, self.axes, extents) for path in (self.path, best))
+        own, least = (
+            count_operations(path, operands, self.axes, extents) for path in (self.path, best)
+        )
         return least - own
 
 
-def count(
+def count_operations(
     path: Path, operands: Sequence[Iterable[T]], output: Iterable[T], extents: Mapping[T, int]
 ) -> int:
     """The multiplications of all pairs, and the additions of pairs that sum an index."""
@@ -103,7 +105,9 @@ def _search_numbered(
         path = opt_einsum.paths.optimal(*problem)
         if len(set(inputs)) > 2:  # `optimal` misses orders among operands with equal indices
             other = opt_einsum.DynamicProgramming(minimize=minimize, search_outer=True)(*problem)
-            path = min(path, other, key=lambda each: count(each, inputs, output, problem[2]))
+            path = min(
+                path, other, key=lambda each: count_operations(each, inputs, output, problem[2])
+            )
     else:
         path = _search_many(*problem)
     return tuple(tuple(sorted(step)) for step in path)

@@ -39,7 +39,7 @@ def find_peak(
     counter = _Counter(steps, Storage(sizes), freed or {})
     alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
     for op in results:
-        alive = counter.compute(op, alive)
+        alive = counter.count_op(op, alive)
     return add_all(counter.fullest.parts)
 
 
@@ -74,28 +74,28 @@ class _Counter:
     kept: dict[ops.Op, Amount] = field(default_factory=dict)
     own: dict[str, Amount] = field(default_factory=dict)  # the result of each step
 
-    def compute(self, op: ops.Op, alive: Amount) -> Amount:
+    def count_op(self, op: ops.Op, alive: Amount) -> Amount:
         """The elements alive after an operation; its operands are computed in turn."""
         held = alive
         for arg in ops.args_of(op):
-            held = self.compute(arg, held)
+            held = self.count_op(arg, held)
         copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
         made = map(count_elements, find_scratch(op))
         if isinstance(op, ops.VIEWS):
-            held += self.weigh(*(count * find_width(op) for count in copies))
+            held += self.to_amount(*(count * find_width(op) for count in copies))
             self._note_peak(held)
             return held
         if op not in self.kept:
-            self.kept[op] = self.weigh(find_kept(op))
+            self.kept[op] = self.to_amount(find_kept(op))
         kept = self.kept[op]
-        self._note_peak(held + kept + self.weigh(*copies, *made))
+        self._note_peak(held + kept + self.to_amount(*copies, *made))
         return alive + kept
 
     def _note_peak(self, alive: Amount) -> None:
         if alive.number > self.fullest.number:
             self.fullest = alive
 
-    def weigh(self, *parts: Polynomial) -> Amount:
+    def to_amount(self, *parts: Polynomial) -> Amount:
         """The amount of some polynomials."""
         sizes = self.memory.sizes
         counts = (p.at(sizes) for p in parts)
@@ -116,19 +116,19 @@ class _Counter:
         while place <= last:
             if tile is not None and place == tile.first:
                 alive = self.count_loop(tile, alive)
-                alive = alive if passed else self.free(tile.last, alive)
+                alive = alive if passed else self.free_names(tile.last, alive)
                 place = tile.last + 1
                 continue
             step = self.steps[place]
-            after = self.compute(step.op, alive)
+            after = self.count_op(step.op, alive)
             self.own[step.name] = after.without(alive)
             alive = alive if step.name in passed else after
-            alive = alive if passed else self.free(place, alive)
-            self.memory.note([(step.name, step.op)])
+            alive = alive if passed else self.free_names(place, alive)
+            self.memory.record_strides([(step.name, step.op)])
             place += 1
         return alive
 
-    def free(self, place: int, alive: Amount) -> Amount:
+    def free_names(self, place: int, alive: Amount) -> Amount:
         """The elements alive after the names freed at a step are deleted."""
         for name in self.freed.get(place, ()):
             alive = alive.without(self.own[name])
@@ -136,22 +136,22 @@ class _Counter:
 
     def count_loop(self, tile: Tile, alive: Amount) -> Amount:
         """The elements alive after a loop; the last block of each step is still alive."""
-        running = self.weigh(*(count_elements(each.axes) for each in tile.running))
+        running = self.to_amount(*(count_elements(each.axes) for each in tile.running))
         names = [name for name, _, _ in tile.joined]
         inside = self.steps[tile.first : tile.last + 1]
         made = [step for step in inside if step.name in names]
-        joined = self.weigh(*(count_whole(step, tile.nest) for step in made))
+        joined = self.to_amount(*(count_whole(step, tile.nest) for step in made))
         passed = [*names, *(each.name for each in tile.running)]
         alive += running + joined
         for _, op in tile.sliced:  # most are views
-            alive = self.compute(op, alive)
-        self.memory.note(tile.sliced)
+            alive = self.count_op(op, alive)
+        self.memory.record_strides(tile.sliced)
         end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
         if self.memory.extent(tile.index) > self.memory.sizes[tile.block]:
             for step in inside:
-                self.compute(step.op, end)  # the last turn's blocks are alive in the next turn
+                self.count_op(step.op, end)  # the last turn's blocks are alive in the next turn
         if not tile.start:
             end += joined  # the list of blocks and the whole are both alive
         self._note_peak(end)
-        self.own |= {step.name: self.weigh(count_whole(step, tile.nest)) for step in made}
+        self.own |= {step.name: self.to_amount(count_whole(step, tile.nest)) for step in made}
         return end

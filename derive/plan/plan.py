@@ -15,6 +15,7 @@ from derive.ir import nodes as ir
 from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial, add_all
 from derive.plan import ops
+from derive.plan.calls import LocalName, TorchCall
 from derive.plan.cost import (
     Storage,
     find_flops,
@@ -51,7 +52,7 @@ class Costs:
     elements: Polynomial  # the peak of elements alive
     operations_at: int
     elements_at: int
-    seconds: float | None = None  # by the machine's constants; None for a part of a plan
+    seconds: float | None = None  # estimated time; None for a part of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     tile: Tile | None = None
     scans: tuple[Scan, ...] = ()  # the loops of recurrences
-    # Keyword arguments for lengths of chunks that no operation names, as in `chunks`.
+    # Keyword arguments for chunk lengths that no operation names, as in `chunks`.
     lengths: Mapping[str, tuple[ir.Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
-    log: tuple[Entry, ...] = ()  # rules of the search
-    orders: tuple[Order, ...] = ()  # of three factors or more
+    log: tuple[Entry, ...] = ()  # rules that the search applied
+    orders: tuple[Order, ...] = ()  # contraction orders of three or more factors
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
     uses: tuple[tuple[str, ...], ...] = ()  # results of each use
     in_place: bool = False  # whether blocks may be written into the whole tensor
@@ -185,7 +186,7 @@ class Plan:
                 case ops.Recur() if not op.chunk.isdigit():
                     found[op.chunk] = (op.index, RECUR_CHUNK)
                 case ops.Cell(
-                    ops.TorchCall(keywords=(("chunk", ops.Local(name)),)), axes=(*_, index, _)
+                    TorchCall(keywords=(("chunk", LocalName(name)),)), axes=(*_, index, _)
                 ):
                     found[name] = (index, PRODUCT_CHUNK)
         return found
@@ -263,7 +264,7 @@ class Plan:
                 }
         kept = [step.name in needed for step in self.steps]
         reads = [ops.find_reads(step.op) if step.name in needed else set() for step in self.steps]
-        tile = self.tile and self.tile.keep(kept, [*reads, *map(ops.find_reads, results)])
+        tile = self.tile and self.tile.keep_steps(kept, [*reads, *map(ops.find_reads, results)])
         steps = tuple(step for step in self.steps if step.name in needed)
         return replace(self, steps=steps, results=results, tile=tile, uses=())
 
@@ -376,13 +377,13 @@ def fix_chunks(plan: Plan) -> Plan:
     """The plan with the default lengths of chunks instead of keyword arguments."""
     lengths = {name: usual for name, (_, usual) in plan.chunks.items()}
 
-    def fix(op: ops.Op) -> ops.Op:
-        op = ops.with_args(op, tuple(map(fix, ops.args_of(op))))
+    def fix_op(op: ops.Op) -> ops.Op:
+        op = ops.with_args(op, tuple(map(fix_op, ops.args_of(op))))
         match op:
             case ops.Recur() if op.chunk in lengths:
                 return replace(op, chunk=str(lengths[op.chunk]))
-            case ops.Cell(ops.TorchCall(keywords=(("chunk", ops.Local(name)),)) as call):
+            case ops.Cell(TorchCall(keywords=(("chunk", LocalName(name)),)) as call):
                 return replace(op, call=replace(call, keywords=(("chunk", lengths[name]),)))
         return op
 
-    return replace(plan, steps=tuple(replace(step, op=fix(step.op)) for step in plan.steps))
+    return replace(plan, steps=tuple(replace(step, op=fix_op(step.op)) for step in plan.steps))

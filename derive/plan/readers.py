@@ -44,10 +44,9 @@ def time_turn(states: int, machine: Machine) -> float:
 
 def is_linear(recurrence: Recurrence) -> bool:
     """Whether the recurrence is one equation that is linear in its previous value."""
-    (first, *more), told = recurrence.equations, strip_starts(recurrence)
-    value = first.value if told is None else told[0][0]
-    stripped = replace(first, value=value)
-    own = replace(recurrence, equations=(stripped, *more))
+    first, *more = recurrence.equations
+    (value, *_), _ = strip_starts(recurrence) or ([first.value], {})
+    own = replace(recurrence, equations=(replace(first, value=value), *more))
     return not more and find_slope(value, own) is not None
 
 
@@ -208,7 +207,7 @@ def is_last(access: ir.Access, axis: int) -> bool:
 
 
 def find_last(system: ir.System, recurrence: Recurrence) -> dict[ir.Tensor, bool]:
-    """The states of which only the last value is read outside, and whether it is."""
+    """The states of which at most the last value is read outside; True if it is read."""
     own = recurrence.targets
     outside = [e for e in system.equations if e.target.tensor not in own]
     found: dict[ir.Tensor, bool] = {}
@@ -225,7 +224,7 @@ def read_last(
     last: Mapping[ir.Tensor, tuple[ir.Tensor, int]],
     starts: Mapping[ir.Tensor, ir.Equation],
 ) -> ir.Expr:
-    """The expression with last values read by name; they include the case of no turns."""
+    """The expression with reads of last values by name; the names also cover a loop of 0 turns."""
 
     def name_read(here: ir.Expr) -> ir.Expr:
         match here:
@@ -234,10 +233,10 @@ def read_last(
             ):
                 made, axis = last[tensor]
                 others = (*places[:axis], *places[axis + 1 :])
-                told = starts.get(tensor)
-                if told is not None:
-                    new = dict(zip(told.target.places, others, strict=True))
-                    if substitute(told.value, new) is start:
+                first = starts.get(tensor)
+                if first is not None:
+                    new = dict(zip(first.target.places, others, strict=True))
+                    if substitute(first.value, new) is start:
                         return ir.Access(made, others)
             case ir.Access(tensor, places) if tensor in last:
                 made, axis = last[tensor]

@@ -1,13 +1,13 @@
-"""Recurrences in a plan: one turn of the loop, between what is computed before it and after it.
+"""Loops of recurrences: a system without recurrences holds one turn (iteration) of each loop.
 
     h[t] = tanh(sum[d](W[e,d] * x[t,d]) + sum[f](U[e,f] * h[t - 1,f]))     with h[-1] = h0
 
-    h_in[t,e] = sum[d](W[e,d] * x[t,d])                 before, for all places at once
+    h_in[t,e] = sum[d](W[e,d] * x[t,d])                           before the loop, for all t at once
     h_t[e] = tanh(h_in_t[e] + sum[f](U[e,f] * h_before[f]))       one turn
-    h                                                   what later equations read
 
-`open_recurrences` makes such a system, which no longer recurs: slices, values of turns before, and
-what a loop leaves behind are inputs of it. Its steps are then put in order around the loops.
+`extract_loops` makes this system. Its inputs include slices such as h_in_t, values of previous
+turns such as h_before, and the result h of the loop. After it is planned, `restore_loops` sorts the
+steps into those before, in and after each loop.
 """
 
 from __future__ import annotations
@@ -42,38 +42,33 @@ from derive.plan.gates import Gated, find_gated
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.steps import Carried, Scan, Step
-from derive.plan.turns import (
-    find_conditions,
-    find_interval,
-    find_slope,
-    settle_choices,
-    strip_starts,
-)
+from derive.plan.turns import find_conditions, find_interval, find_slope, fold_choices, strip_starts
 from derive.rewrite.guards import find_nonfinite
 
 
 @dataclass
 class Loop:
-    """What one recurrence is made of in the opened system."""
+    """The tensors of one recurrence in the system without recurrences."""
 
     index: ir.Index
+    # The slice of a tensor along an axis, at the position of the turn.
     sliced: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
-    # The value of each tensor in one turn, its values so many turns before, and before the loop.
-    made: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)
+    made: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # the state after a turn
+    # The state by its lag in turns, and the states before the loop.
     before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
     first: dict[ir.Tensor, list[ir.Tensor]] = field(default_factory=dict)
-    skips: bool = False  # whether the values before the loop are no part of the tensor
-    axes: dict[ir.Tensor, int] = field(default_factory=dict)
-    lists: dict[ir.Tensor, str] = field(default_factory=dict)
-    turn: str = ""  # the number of the turn, where a position reads it
-    dropped: set[ir.Tensor] = field(default_factory=set)  # states that are not kept
-    last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # the last values of such
-    whole: Linear | View | Gated | None = None  # instead of turns
+    skips: bool = False  # whether the states before the loop are not part of the tensor
+    axes: dict[ir.Tensor, int] = field(default_factory=dict)  # the axis of the loop
+    lists: dict[ir.Tensor, str] = field(default_factory=dict)  # the name of the list of states
+    turn: str = ""  # the name of the turn's number; "" if no position reads it
+    dropped: set[ir.Tensor] = field(default_factory=set)  # states whose list is not kept
+    last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # last values of dropped states
+    whole: Linear | View | Gated | None = None  # one operation in place of turns
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """h[t,..] = decay[t,..] * h[t - 1,..] + added[t,..], and what stands before the first place."""
+    """A linear recurrence h[t,..] = decay[t,..] * h[t - 1,..] + added[t,..], with h[-1] = first."""
 
     target: ir.Access
     decay: ir.Access
@@ -84,11 +79,11 @@ class Linear:
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
-        """What it is computed from."""
+        """The operands."""
         return self.decay, self.added, self.first
 
     def to_op(self, index: ir.Index, decay: ops.Op, added: ops.Op, first: ops.Op) -> ops.Op:
-        """The operation on those."""
+        """The recurrence as an operation on the operands."""
         axes = find_indices_of(self.target)
         first = ops.arrange(first, tuple(i for i in axes if i is not index))
         return ops.Recur(decay, added, first, axes, index, self.chunk, self.is_bounded)
@@ -96,7 +91,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor cut in chunks, k_chunks[n,c,i] = k[n*C + c,i], or chunks joined, the other way."""
+    """A tensor cut into chunks, k_chunks[n,c,i] = k[n*C + c,i], or the inverse."""
 
     target: ir.Access
     source: ir.Access
@@ -105,11 +100,11 @@ class View:
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
-        """What it is a view of."""
+        """The operand."""
         return (self.source,)
 
     def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:
-        """The operation on that, with the last chunk filled."""
+        """The view as an operation on its operand; the last chunk is padded."""
         axes, axis = find_indices_of(self.target), self.axis
         if len(axes) < len(ops.axes_of(source)):
             whole = ops.Flatten(
@@ -122,11 +117,11 @@ class View:
 
 
 def find_indices_of(access: ir.Access) -> tuple[ir.Index, ...]:
-    """Its places, which are indices."""
+    """The positions of an access that are plain indices."""
     return tuple(place for place in access.places if isinstance(place, ir.Index))
 
 
-def open_recurrences(
+def extract_loops(
     system: ir.System,
     views: Mapping[ir.Equation, tuple[int, ir.Expr]] = MappingProxyType({}),
     lengths: Mapping[str, int] = MappingProxyType({}),
@@ -134,12 +129,12 @@ def open_recurrences(
     keywords: bool = True,
     turns: Turns | None = None,
 ) -> tuple[ir.System, list[Loop]]:
-    """The system in which nothing recurs, and its loops; the system itself where it has none.
+    """A system without recurrences, and the loops of the given system.
 
-    `views` are equations that cut a place in chunks or join them, which place, and what fills the
-    last chunk; `lengths` are those of such chunks. How long the chunks of a linear recurrence are
-    can be told by keywords, or else stands in the code. With `turns` a recurrence may be one call
-    of torch, and sums over states are made turn by turn where that pays.
+    `views` are equations that cut an axis into chunks or join chunks; each has the axis and the
+    padding of the last chunk. `lengths` are the lengths of these chunks. The chunk length of a
+    linear recurrence is a keyword argument, or a constant without `keywords`. With `turns`, a
+    recurrence may become one call of torch, and sums over states may move into the loop.
     """
     found = find_recurrences(system)
     if not found:
@@ -147,24 +142,25 @@ def open_recurrences(
     system, found = fold_readers(system, found, turns)
     recurrences = {each.equations[0]: each for each in found}
     together = {e for each in recurrences.values() for e in each.equations}
-    opener = _Opener(system, lengths, keywords=keywords, turns=turns)
+    extractor = _LoopExtractor(system, lengths, keywords=keywords, turns=turns)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         if equation in recurrences:
             read = (
-                ir.Equation(e.target, read_last(e.value, opener.last, opener.starts))
+                ir.Equation(e.target, read_last(e.value, extractor.last, extractor.starts))
                 for e in recurrences[equation].equations
             )
-            equations += opener.open(replace(recurrences[equation], equations=tuple(read)))
+            own = replace(recurrences[equation], equations=tuple(read))
+            equations += extractor.extract_loop(own)
         elif equation in views:
-            opener.add_view(equation, *views[equation])
+            extractor.add_view(equation, *views[equation])
         elif equation not in together:
-            value = read_last(equation.value, opener.last, opener.starts)
+            value = read_last(equation.value, extractor.last, extractor.starts)
             equations.append(ir.Equation(equation.target, value))
-    loops = opener.loops
+    loops = extractor.loops
     inputs = [t for loop in loops for t in (*loop.sliced.values(), *loop.before.values())]
     inputs += [t for loop in loops for t in (*loop.made, *loop.last.values())]
-    given, marked = {*system.inputs, *inputs}, opener.nonfinite
+    given, marked = {*system.inputs, *inputs}, extractor.nonfinite
     wanted = [*system.results]
     for loop in loops:
         wanted += [tensor for tensor, _ in loop.sliced]
@@ -172,27 +168,27 @@ def open_recurrences(
         wanted += [loop.made[tensor] for tensor in loop.lists]
         wanted += [part.tensor for part in (loop.whole.parts if loop.whole is not None else ())]
     results = tuple(dict.fromkeys(tensor for tensor in wanted if tensor not in given))
-    opened = replace(
+    acyclic = replace(
         system,
         inputs=(*system.inputs, *(marked.get(tensor, tensor) for tensor in inputs)),
         equations=tuple(equations),
         results=results,
         written=(),
-        finite=_follow(system.finite, loops),
-        infinite=_follow(system.infinite, loops),
+        finite=_add_states(system.finite, loops),
+        infinite=_add_states(system.infinite, loops),
         varying=tuple(tensor.name for tensor in inputs),
     )
-    return opened, loops
+    return acyclic, loops
 
 
-def _follow(names: tuple[str, ...], loops: Sequence[Loop]) -> tuple[str, ...]:
-    """The names of tensors, and of what a turn makes of them."""
+def _add_states(names: tuple[str, ...], loops: Sequence[Loop]) -> tuple[str, ...]:
+    """The names of tensors, and the names of their states in a turn."""
     made = (m.name for loop in loops for t, m in loop.made.items() if t.name in names)
     return (*names, *made)
 
 
-class _Opener:
-    """The names of a system, and its loops so far."""
+class _LoopExtractor:
+    """A converter of recurrences to loops, with the names and the loops so far."""
 
     def __init__(
         self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool, turns: Turns | None
@@ -200,17 +196,17 @@ class _Opener:
         self.system, self.lengths, self.keywords = system, lengths, keywords
         self.turns = turns
         self.loops: list[Loop] = []
-        # The last value of a state and the place of its turns, and its value before the first turn.
+        # The last value of a state and its loop axis, and the value before the first turn.
         self.last: dict[ir.Tensor, tuple[ir.Tensor, int]] = {}
         self.starts: dict[ir.Tensor, ir.Equation] = {}
         self.names = Names.of(system)
         self.names |= {*lengths}
-        self.outside: list[ir.Equation] = []
-        self.chunks: dict[str, str] = {}
+        self.outside: list[ir.Equation] = []  # equations before the loop
+        self.chunks: dict[str, str] = {}  # the keyword argument for the chunks of each index
         self.nonfinite = find_nonfinite(system)
 
     def add_view(self, equation: ir.Equation, axis: int, fill: ir.Expr) -> None:
-        """A loop of no turns, which makes a view of a tensor."""
+        """Add a view of a tensor as a loop without turns."""
         target, value = equation.target, equation.value
         assert isinstance(value, ir.Access)
         tensor = value.tensor
@@ -224,15 +220,15 @@ class _Opener:
         loop.made = {target.tensor: target.tensor}
         self.loops.append(loop)
 
-    def open(self, recurrence: Recurrence) -> list[ir.Equation]:
-        """The equations of one turn, behind those of what it begins with and reads."""
+    def extract_loop(self, recurrence: Recurrence) -> list[ir.Equation]:
+        """The equations before the loop, then those of one turn."""
         own = recurrence.targets
         self.recurrence, self.own, self.outside = recurrence, own, []
         self.positions: dict[tuple[ir.Expr, ir.Expr], ir.Access] = {}
         if recurrence.inner is not None:
             raise self._refuse("it needs a loop in a loop", "read D[i - 1,j], D[i,j - 1] alone")
         loop = self.loop = Loop(recurrence.index)
-        self.shift = 0  # turns before the loop that are told by themselves
+        self.shift = 0  # turns peeled off the front of the loop
         for tensor in own:
             loop.axes[tensor] = recurrence.find_axis(tensor)
         self.loops.append(loop)
@@ -243,43 +239,43 @@ class _Opener:
             if lag
         }
         values = None
-        if (told := strip_starts(recurrence)) is not None:
-            values, starts = told
-            self._begin_all(starts)
+        if (stripped := strip_starts(recurrence)) is not None:
+            values, starts = stripped
+            self._add_starts(starts)
         last = find_last(self.system, recurrence)
         is_whole = len(own) == 1 and not (last and self.turns and self.turns.pays(recurrence))
-        if is_whole and (linear := self._split(values)) is not None:
+        if is_whole and (linear := self._find_linear(values)) is not None:
             loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
         if values is not None and self.turns and self.turns.cells:
-            gated = find_gated(recurrence, values, self._find_shown())
+            gated = find_gated(recurrence, values, self._find_read_outside())
             if gated is not None:
-                return self._call(gated)
-        values = values or self._peel()
-        if values is None:  # a condition on the turn is left, or every read is guarded
+                return self._use_gated(gated)
+        values = values or self._choose_peeling()
+        if values is None:  # a condition on the turn remains, or every read is guarded
             values = [equation.value for equation in recurrence.equations]
             values, starts = strip_starts(recurrence, is_guarded=True) or (values, {})
-            self._begin_all(starts)
+            self._add_starts(starts)
         for equation in recurrence.equations:
             tensor = equation.target.tensor
             name = self.names.take(f"{tensor.name}_{recurrence.index.name}")
-            loop.made[tensor] = self._without(tensor, name)
+            loop.made[tensor] = self._drop_axis(tensor, name)
         for tensor, lag in sorted(self.lags, key=lambda each: (each[0].name, each[1])):
             name = self.names.take(f"{tensor.name}_before" + (f"_{lag}" if lag > 1 else ""))
-            loop.before[tensor, lag] = self._without(tensor, name)
+            loop.before[tensor, lag] = self._drop_axis(tensor, name)
         turn: list[ir.Equation] = []
         for equation, value in zip(recurrence.equations, values, strict=True):
             self.here = equation.target
-            target = ir.Access(loop.made[self.here.tensor], self._others(self.here))
+            target = ir.Access(loop.made[self.here.tensor], self._drop_turn(self.here))
             value = rewrite_bottom_up(value, partial(push_guard, reads=self.recurrence.reads))  # noqa: PLW2901
-            turn.append(ir.Equation(target, self._place(value)))
-        self._keep(last)
+            turn.append(ir.Equation(target, self._lower_in_turn(value)))
+        self._name_lists(last)
         return [*self.outside, *turn]
 
-    def _keep(self, last: Mapping[ir.Tensor, bool]) -> None:
-        """Name what the loop carries on and leaves behind; `last` are states that it does not keep.
+    def _name_lists(self, last: Mapping[ir.Tensor, bool]) -> None:
+        """Name the lists of states, and the last values of the states that `find_last` finds.
 
-        What is neither read a turn later nor outside is carried no further.
+        A state that no later turn and no other equation reads gets no list.
         """
         loop = self.loop
         loop.dropped = {*last}
@@ -291,21 +287,21 @@ class _Opener:
             loop.lists[tensor] = self.names.take(f"{tensor.name}_each")
             if last.get(tensor):
                 name = self.names.take(f"{tensor.name}_last")
-                loop.last[tensor] = self._without(tensor, name)
+                loop.last[tensor] = self._drop_axis(tensor, name)
                 self.last[tensor] = loop.last[tensor], loop.axes[tensor]
             begun = loop.first.get(tensor, [])
             if loop.skips and begun:
                 first = next(e for e in self.outside if e.target.tensor is begun[-1])
                 self.starts[tensor] = first
 
-    def _find_shown(self) -> set[ir.Tensor]:
-        """What the results are, and what other equations read."""
+    def _find_read_outside(self) -> set[ir.Tensor]:
+        """The results, and the tensors that equations outside of the recurrence read."""
         others = [e for e in self.system.equations if e.target.tensor not in self.own]
         read = {access.tensor for each in others for access in find_accesses(each.value)}
         return {*self.system.results, *read}
 
-    def _call(self, gated: Gated) -> list[ir.Equation]:
-        """What a call of torch is given in place of a loop."""
+    def _use_gated(self, gated: Gated) -> list[ir.Equation]:
+        """Replace the loop by a call of torch; return the equations of the call's arguments."""
         begun = [self.loop.first.pop(tensor)[-1] for tensor in gated.states]
         given = [e.target for tensor in begun for e in self.outside if e.target.tensor is tensor]
         for target, equation in gated.name_parts(self.names):
@@ -316,19 +312,19 @@ class _Opener:
         self.loop.made, self.loop.first = {tensor: tensor}, {}
         return self.outside
 
-    def _split(self, values: list[ir.Expr] | None) -> Linear | None:
-        """The recurrence as a factor of what stands one place before, and what is added to that.
+    def _find_linear(self, values: list[ir.Expr] | None) -> Linear | None:
+        """The recurrence as a linear one, with decay and summand as tensors before the loop.
 
-        Where no start is told, the factor is 0 at the first place, as the guard of the read is.
+        Without an initial value, the guard of the read makes the decay 0 in the first turn.
         """
         (equation,) = self.recurrence.equations
         target, name = equation.target, equation.target.tensor.name
         parts = find_slope(values[0] if values else equation.value, self.recurrence)
         if target.tensor.kind == "int" or parts is None or self.lags != {(target.tensor, 1)}:
             return None
-        others = self._others(target)
+        others = self._drop_turn(target)
         if not values:
-            self._begin(target.tensor, ir.ZERO, f"{name}_first")
+            self._add_start(target.tensor, ir.ZERO, f"{name}_first")
         begin = self.loop.first.pop(target.tensor)[-1]
         first = next(e for e in self.outside if e.target.tensor is begin)
         if _is_plain(first.value, others):
@@ -338,7 +334,7 @@ class _Opener:
             index = self.recurrence.index
             here = {*find_free(part), index}
             axes = tuple(i for i in target.places if i in here)
-            if word == "decay" and index not in find_free(part):  # the same at all places: one
+            if word == "decay" and index not in find_free(part):  # a constant decay
                 one = ir.Index(self.names.take(f"{index.name}_once"), ir.ONE)
                 axes = tuple(one if i is index else i for i in axes)
             shape = tuple(i.extent for i in axes if isinstance(i, ir.Index))
@@ -356,42 +352,46 @@ class _Opener:
         }
         if not self.keywords or sizes & {*self.lengths}:
             chunk = str(RECUR_CHUNK)
-        elif not chunk:  # those over one index have one keyword
+        elif not chunk:  # recurrences over one index share the keyword argument
             chunk = self.names.take(f"{self.recurrence.index.name}_chunk")
             self.chunks[self.recurrence.index.name] = chunk
         return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
 
-    def _without(self, tensor: ir.Tensor, name: str) -> ir.Tensor:
+    def _drop_axis(self, tensor: ir.Tensor, name: str) -> ir.Tensor:
+        """The tensor under a new name, without the axis of the loop."""
         axis = self.loop.axes[tensor]
         shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
         return replace(self.nonfinite.get(tensor, tensor), name=name, shape=shape)
 
-    def _others(self, access: ir.Access) -> tuple[ir.Expr, ...]:
+    def _drop_turn(self, access: ir.Access) -> tuple[ir.Expr, ...]:
+        """The positions of an access without that on the axis of the loop."""
         axis = self.loop.axes[access.tensor]
         return (*access.places[:axis], *access.places[axis + 1 :])
 
-    def _target(self, tensor: ir.Tensor) -> ir.Access:
+    def _find_target(self, tensor: ir.Tensor) -> ir.Access:
         return next(e.target for e in self.recurrence.equations if e.target.tensor is tensor)
 
-    def _begin(self, tensor: ir.Tensor, value: ir.Expr, name: str) -> None:
-        """One more value of a tensor before the loop."""
-        made = self._without(tensor, self.names.take(name))
+    def _add_start(self, tensor: ir.Tensor, value: ir.Expr, name: str) -> None:
+        """Add the next value of a state before the loop."""
+        made = self._drop_axis(tensor, self.names.take(name))
         self.loop.first.setdefault(tensor, []).append(made)
-        self.outside.append(ir.Equation(ir.Access(made, self._others(self._target(tensor))), value))
+        self.outside.append(
+            ir.Equation(ir.Access(made, self._drop_turn(self._find_target(tensor))), value)
+        )
 
-    def _begin_all(self, starts: Mapping[tuple[ir.Tensor, int], ir.Expr]) -> None:
-        """What stands before the first place; what nothing reads may be anything finite."""
+    def _add_starts(self, starts: Mapping[tuple[ir.Tensor, int], ir.Expr]) -> None:
+        """Add the initial values by lag; a value that is never read is 1."""
         self.loop.skips = True
         for tensor in self.own:
             self.loop.first[tensor] = []
             most = max((lag for each, lag in self.lags if each is tensor), default=0)
             for back in range(most, 0, -1):
-                self._begin(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
+                self._add_start(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
-    def _peel(self) -> list[ir.Expr] | None:
-        """The first turns by themselves, and the values of the equations for those behind them.
+    def _choose_peeling(self) -> list[ir.Expr] | None:
+        """Peel off as few turns as leave the fewest conditions; the values in later turns.
 
-        As few turns as leave the fewest conditions; None where as few are left without any.
+        None if peeling does not reduce the conditions.
         """
         values = [equation.value for equation in self.recurrence.equations]
         index = self.recurrence.index
@@ -406,46 +406,46 @@ class _Opener:
         whole, _ = strip_starts(self.recurrence, is_guarded=True) or (values, {})
         bound = len({*find_conditions(whole, index)})
         counts = range(least, max(least, most) + 1)
-        later = {count: self._move_turns(count) for count in counts}
+        later = {count: self._shift_turns(count) for count in counts}
         left = {count: len({*find_conditions(*later[count])}) for count in counts}
         fewest = sorted((n, count) for count, n in left.items() if n < max(bound, 1))
         peeled = (self._peel_turns(count, *later[count]) for _, count in fewest)
         return next((each for each in peeled if each is not None), None)
 
-    def _move_turns(self, count: int) -> tuple[list[ir.Expr], ir.Index]:
-        """The values behind so many turns, and the index that these are over."""
+    def _shift_turns(self, count: int) -> tuple[list[ir.Expr], ir.Index]:
+        """The values after so many turns, and the index of the remaining turns."""
         index = self.recurrence.index
         less = Polynomial.of(index.extent) - Polynomial.of(count)
         later = rename_apart(ir.Index(index.name, less.to_expr()), self.names)
         moved: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.Number(Fraction(count))))}
         values = (substitute(e.value, moved) for e in self.recurrence.equations)
-        return [rewrite_bottom_up(value, settle_choices) for value in values], later
+        return [rewrite_bottom_up(value, fold_choices) for value in values], later
 
     def _peel_turns(
         self, count: int, values: list[ir.Expr], later: ir.Index
     ) -> list[ir.Expr] | None:
-        """So many turns by themselves, and the values for those behind them."""
+        """Peel off so many turns; the values in later turns, or None where a read stays."""
         index, equations = self.recurrence.index, self.recurrence.equations
         made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
 
-        def read(expr: ir.Expr) -> ir.Expr:
-            """What an earlier turn, or an equation before, has made."""
+        def read_peeled(expr: ir.Expr) -> ir.Expr:
+            """Replace a read of a peeled turn by the tensor of that turn."""
             if isinstance(expr, ir.Access) and expr.tensor in made:
                 turn = Polynomial.of(expr.places[self.loop.axes[expr.tensor]]).constant
                 if turn is not None and 0 <= turn < len(made[expr.tensor]):
-                    return ir.Access(made[expr.tensor][int(turn)], self._others(expr))
-            return settle_choices(expr)
+                    return ir.Access(made[expr.tensor][int(turn)], self._drop_turn(expr))
+            return fold_choices(expr)
 
         firsts: list[ir.Equation] = []
         for turn, equation in product(range(count), equations):
             at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
-            value = rewrite_bottom_up(substitute(equation.value, at), read)
+            value = rewrite_bottom_up(substitute(equation.value, at), read_peeled)
             if self.recurrence.reads(value):
                 return None
             target = equation.target
-            first = self._without(target.tensor, self.names.take(f"{target.tensor.name}_first"))
+            first = self._drop_axis(target.tensor, self.names.take(f"{target.tensor.name}_first"))
             made[target.tensor].append(first)
-            firsts.append(ir.Equation(ir.Access(first, self._others(target)), value))
+            firsts.append(ir.Equation(ir.Access(first, self._drop_turn(target)), value))
         self.loop.first |= made
         self.outside += firsts
         self.names.add(later.name)
@@ -454,11 +454,11 @@ class _Opener:
 
     def _refuse(self, why: str, instead: str) -> Exception:
         names = ", ".join(e.target.tensor.name for e in self.recurrence.equations)
-        says = f"the recurrence of {names} has no code yet: {why}"
-        return refuse("not-yet", says, help=instead)
+        message = f"the recurrence of {names} has no code yet: {why}"
+        return refuse("not-yet", message, help=instead)
 
-    def _place(self, expr: ir.Expr) -> ir.Expr:
-        """An expression in one turn of the loop; what does not recur is computed before it."""
+    def _lower_in_turn(self, expr: ir.Expr) -> ir.Expr:
+        """An expression in one turn; parts without a state are computed before the loop."""
         index = self.loop.index
         if isinstance(expr, ir.Access) and expr.tensor in self.own:
             tensor, axis = expr.tensor, self.loop.axes[expr.tensor]
@@ -468,29 +468,29 @@ class _Opener:
                 instead = "start at -1, as f[-1,n] = 0, and define each at one index t"
                 raise self._refuse("one of them runs a place ahead of the others", instead)
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
-            others = zip(self._others(expr), now.shape, strict=True)
-            return ir.Access(now, tuple(self._place_position(p, n) for p, n in others))
+            others = zip(self._drop_turn(expr), now.shape, strict=True)
+            return ir.Access(now, tuple(self._lower_position(p, n) for p, n in others))
         if not self.recurrence.reads(expr):
             if index not in find_free(expr):
                 return expr
             is_negated = isinstance(expr, ir.Not) and isinstance(expr.part, ir.Access)
             apart = is_negated or (isinstance(expr, ir.Mul) and self._is_outer(expr))
-            return map_children(expr, self._place) if apart else self._slice(expr)
+            return map_children(expr, self._lower_in_turn) if apart else self._slice(expr)
         match expr:
             case ir.Add(parts) | ir.Mul(parts):
                 alone = [part for part in parts if not self.recurrence.reads(part)]
                 widest = max((set(find_free(part)) for part in alone), key=len, default=set())
                 merged = [part for part in alone if set(find_free(part)) <= widest]
                 if len(merged) > 1 and index in widest:
-                    rest = [self._place(part) for part in parts if part not in merged]
+                    rest = [self._lower_in_turn(part) for part in parts if part not in merged]
                     return type(expr)((self._slice(type(expr)(tuple(merged))), *rest))
             case ir.Along(_, along) if along is index:
                 raise self._refuse(
                     f"{expr.kind} goes along its index", "let it read nothing that recurs"
                 )
-        return map_children(expr, self._place)
+        return map_children(expr, self._lower_in_turn)
 
-    def _place_position(self, position: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    def _lower_position(self, position: ir.Expr, extent: ir.Expr) -> ir.Expr:
         """A position in one turn, which may read the turn's number.
 
         Positions over more indices are read from a tensor of integers. There a position outside of
@@ -498,7 +498,7 @@ class _Opener:
         """
         index, free = self.loop.index, find_free(position)
         if index not in free or find_accesses(position):
-            return self._place(position)
+            return self._lower_in_turn(position)
         is_inside = (
             is_never_negative(position),
             is_never_negative(Polynomial.of(extent) - Polynomial.of(position) - Polynomial.of(1)),
@@ -521,13 +521,13 @@ class _Opener:
         return self._slice(self.positions[key])
 
     def _is_outer(self, product: ir.Mul) -> bool:
-        """Whether a product is wider than its factors, so that each turn had better multiply."""
+        """Whether a product is so much larger than its factors that each turn should multiply."""
         free = {*find_free(product)} - {self.loop.index}
         narrow = all(free - {*find_free(factor)} for factor in product.factors)
         return narrow and self.turns is not None and self.turns.is_wide(free)
 
     def _slice(self, expr: ir.Expr) -> ir.Expr:
-        """What a tensor holds at the place of a turn; one that is no tensor becomes one before."""
+        """The slice of a value at the turn; other expressions become tensors before the loop."""
         index = self.loop.index
         if isinstance(expr, ir.Access) and expr.places.count(index) == 1:
             axis = expr.places.index(index)
@@ -556,7 +556,7 @@ class _Opener:
 
 
 def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
-    """Is it a tensor of real numbers over some of these indices, in any order?"""
+    """Whether an expression is a read of a real tensor over exactly these indices."""
     return (
         isinstance(expr, ir.Access)
         and expr.tensor.kind == "real"
@@ -565,8 +565,8 @@ def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
     )
 
 
-def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
-    """The plan of an opened system as that of the formula: its steps in order around the loops."""
+def restore_loops(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
+    """The plan of the formula, from that of the system that `extract_loops` made."""
     results: dict[str, ops.Op] = {
         tensor.name: op for tensor, op in zip(plan.system.results, plan.results, strict=True)
     }
@@ -576,12 +576,12 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
         ranks |= {tensor.name: 2 * k + 2 for tensor in (*loop.made, *loop.last.values())}
     for step in plan.steps:
         ranks[step.name] = max((ranks.get(name, 0) for name in ops.find_reads(step.op)), default=0)
-    for k, loop in enumerate(loops):  # what a turn makes belongs to it, whatever it reads
+    for k, loop in enumerate(loops):  # the new states belong to the loop, whatever they read
         waiting = [name for t in loop.lists for name in ops.find_reads(results[loop.made[t].name])]
         for name in waiting:
             ranks[name] = max(ranks[name], 2 * k + 1)
 
-    def read(access: ir.Access) -> ops.Op:
+    def read_operand(access: ir.Access) -> ops.Op:
         op = results.get(access.tensor.name)
         if op is None:
             return ops.Source(access.tensor.name, find_indices_of(access), access.tensor.kind)
@@ -593,7 +593,8 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     for k, loop in enumerate(loops):
         if loop.whole is not None:
             name = loop.whole.target.tensor.name
-            whole.append(Step(name, loop.whole.to_op(loop.index, *map(read, loop.whole.parts))))
+            operands = map(read_operand, loop.whole.parts)
+            whole.append(Step(name, loop.whole.to_op(loop.index, *operands)))
             ranks[name] = 2 * k + 1
     steps = tuple(sorted((*plan.steps, *whole), key=lambda step: ranks[step.name]))
     at = [ranks[step.name] for step in steps]
@@ -602,7 +603,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
         axes = tuple(ir.Index(f"{tensor.name}@{k}", n) for k, n in enumerate(tensor.shape))
         return ops.Source(tensor.name, axes)
 
-    def find(tensor: ir.Tensor) -> ops.Op:
+    def find_op(tensor: ir.Tensor) -> ops.Op:
         return results.get(tensor.name, name_places(tensor))
 
     by_name = {step.name: step.op for step in plan.steps}
@@ -612,8 +613,8 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
             Carried(
                 tensor.name,
                 each,
-                tuple(_cast(find(t), tensor, by_name) for t in loop.first.get(tensor, [])),
-                find(loop.made[tensor]),
+                tuple(_cast_start(find_op(t), tensor, by_name) for t in loop.first.get(tensor, [])),
+                find_op(loop.made[tensor]),
                 tuple((t.name, lag) for (own, lag), t in loop.before.items() if own is tensor),
                 len(loop.first.get(tensor, [])) if loop.skips else 0,
                 loop.axes[tensor],
@@ -623,7 +624,7 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
             )
             for tensor, each in loop.lists.items()
         )
-        sliced = tuple((made.name, find(t), axis) for (t, axis), made in loop.sliced.items())
+        sliced = tuple((made.name, find_op(t), axis) for (t, axis), made in loop.sliced.items())
         first = sum(rank < 2 * k + 1 for rank in at)
         last = sum(rank <= 2 * k + 1 for rank in at) - 1
         if loop.whole is None:
@@ -633,8 +634,8 @@ def close_recurrences(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     return replace(plan, system=system, steps=steps, results=found, scans=tuple(scans))
 
 
-def _cast(op: ops.Op, tensor: ir.Tensor, by_name: Mapping[str, ops.Op]) -> ops.Op:
-    """The first value of a tensor of real numbers as such, where it is made of positions."""
+def _cast_start(op: ops.Op, tensor: ir.Tensor, by_name: Mapping[str, ops.Op]) -> ops.Op:
+    """The initial value of a real tensor, cast from integers if it consists of positions."""
     root = op
     while isinstance(root, (ops.Source, ops.Expand, ops.Arrange)):
         if isinstance(root, ops.Source) and root.name not in by_name:

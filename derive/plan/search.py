@@ -1,14 +1,12 @@
 """The search for a fast plan: rules that lead to other forms, orders of contraction, loops.
 
-From the form that the rules of `recipes` make, every use of an optional rule is tried, the most
-promising form always first, and the best one taken. What a form costs follows from the machine's
-constants, not from a stopwatch, so that the same formula gives the same bytes. Forms met before are
-not tried again.
+The search starts from the form that the rules of `recipes` make. It tries every use of an optional
+rule, continues from the fastest form, and takes the best one. No form is tried twice. Times follow
+from the machine's constants, not from a stopwatch, so the same formula gives the same bytes.
 
-The best order of contraction is chosen at the sizes that a plan is made for. For size regimes each
-size alone is then made much smaller and much larger; where another form or order takes clearly
-fewer operations there, the size at which the two are equal is found from their costs, which are
-polynomials.
+Contraction orders are chosen at the sizes of the plan. For size regimes, each size alone is made
+much smaller and much larger. If another form or order takes far fewer operations there, the
+crossing is found from the costs, which are polynomials over sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,43 +30,43 @@ from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.readers import Turns
-from derive.plan.scans import Loop, close_recurrences, open_recurrences
+from derive.plan.scans import Loop, extract_loops, restore_loops
 from derive.plan.steps import Step
 from derive.plan.waves import turn_upward
 from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
 from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
-PAYS = 0.95  # of the time before: a rule that gains less is not worth a reader's thought
-MOST_TURNS = 6  # forms from which others are looked for
-MOST_FORMS = 24  # tried in all
-MOST_OPERATIONS = 2400  # of the plans tried: a formula of more than a hundred gets fewer forms
+PAYS = 0.95  # the largest ratio of new to old time that justifies a rule
+MOST_TURNS = 6  # forms whose neighbours are tried
+MOST_FORMS = 24  # forms tried in total
+MOST_OPERATIONS = 2400  # operations of all plans tried: a formula with over 100 gets fewer forms
 RECUR = ("accumulate_powers", "sum_{r <= t} g**(t - r) * x_r = y_t, y_t = g * y_{t - 1} + x_t")
 FACTOR = ("factor_terms", "sum x * u + sum x * w = sum x * (u + w)")
 MOST_NEIGHBOURS = 4  # forms tried for other sizes
-FAR = 16  # times smaller and larger: the plausible range
-MOST_PRODUCTS = 10  # of a plan whose orders are searched again at other sizes
-CLEAR = 1.5  # times fewer operations at its end, from which another order is worth telling
+FAR = 16  # ratio of the sizes tried to the plan's: the plausible range
+MOST_PRODUCTS = 10  # products of a plan up to which regimes are searched
+CLEAR = 1.5  # ratio of operations at the end of the range from which a regime is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a plan beyond the formula and its sizes."""
+    """The options of a plan beyond the formula and its sizes."""
 
     machine: Machine = DEFAULT
-    elements: int | None = None  # that may be alive at once
+    elements: int | None = None  # the largest number of elements alive at once
     exact: bool = False  # no rule that loses digits
-    fast_math: bool = False  # such rules also where digits count, if the sign is kept
+    fast_math: bool = False  # lossy rules also where digits count, if the sign is kept
     cells: bool = True
     is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
-    uses: tuple[tuple[str, ...], ...] = ()  # the results that are computed, each time others
-    in_place: bool = False  # may blocks be written into the whole that they are of?
-    keywords: bool = True  # for how long the chunks of recurrences are
+    uses: tuple[tuple[str, ...], ...] = ()  # sets of results that are computed together
+    in_place: bool = False  # whether blocks may be written into the whole tensor
+    keywords: bool = True  # whether chunk lengths of recurrences are keyword arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A form, its plan without a loop, and how long that takes."""
+    """A form, its plan without a loop over blocks, and the time of that plan."""
 
     form: Form
     plan: Plan
@@ -76,10 +74,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A formula that recurs as a system that does not, by way of others, and its loops."""
+class LoopFree:
+    """A formula as a system without recurrences, and its loops."""
 
-    stages: tuple[ir.System, ...]  # as written, upward, so far, in chunks: as STAGES tells
+    stages: tuple[ir.System, ...]  # the formula, then the system after each of STAGES
     system: ir.System
     loops: list[Loop]
     chunks: Chunks
@@ -87,16 +85,16 @@ class Opened:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Numbers for the lengths of chunks, and for the turns of loops, which begin at 0."""
+        """The lengths of chunks, and 0 for the turn numbers that positions read."""
         return {**self.chunks.lengths, **{loop.turn: 0 for loop in self.loops if loop.turn}}
 
-    def close(self, plan: Plan) -> Plan:
-        """A plan of that system as one of the formula."""
+    def restore_loops(self, plan: Plan) -> Plan:
+        """The plan of the formula, from one of the system without recurrences."""
         if not self.loops:
             return plan
         lengths = {name: (self.chunks.indices[name], n) for name, n in self.chunks.lengths.items()}
         plan = replace(plan, sizes=dict(self.sizes), lengths=lengths)
-        return close_recurrences(plan, self.stages[0], self.loops)
+        return restore_loops(plan, self.stages[0], self.loops)
 
 
 STAGES = (
@@ -106,15 +104,15 @@ STAGES = (
 )
 
 
-def open_formula(formula: ir.System, sizes: Mapping[str, int], request: Request) -> Opened:
-    """The formula as its loops leave it to be planned, and how it came to that."""
+def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Request) -> LoopFree:
+    """The formula without recurrences, by the rewrites of STAGES and the extraction of loops."""
     keywords, cells = request.keywords, request.cells and not request.is_matmul
     turned = turn_upward(folded := fold_sums(formula))
     chunks = chunk_values(
         closed := close_running(turned), sizes, request.machine, keywords=keywords
     )
     complete = {**sizes, **chunks.lengths}
-    system, loops = open_recurrences(
+    system, loops = extract_loops(
         chunks.system,
         chunks.views,
         chunks.lengths,
@@ -122,15 +120,15 @@ def open_formula(formula: ir.System, sizes: Mapping[str, int], request: Request)
         turns=Turns(complete, request.machine, cells, frozenset(chunks.inner)),
     )
     stages = (formula if loops else folded, turned, closed, chunks.system)
-    return Opened(stages, system, loops, chunks, sizes)
+    return LoopFree(stages, system, loops, chunks, sizes)
 
 
 def find_plan(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
-    """The fastest plan that the search meets, and the `regimes` of sizes in which others are.
+    """The fastest plan that the search finds, with size regimes if `regimes`.
 
-    What can recur is also planned so.
+    A formula that can be written as a recurrence is also planned in that form.
     """
     plan = _search(system, sizes, request, regimes=regimes)
     if request.is_matmul or not any(find_offsets(e.value) for e in system.equations):
@@ -151,79 +149,79 @@ def _search(
     is_real = not any(holds_complex(equation.value) for equation in system.equations)
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)
-    opened = open_formula(system, sizes, request)
-    search = _Search({**sizes, **opened.lengths}, request)
-    prepared, notes = search.prepare(opened.system)
-    form = Form(opened.system, prepared, notes)
-    start = search.measure(form) if opened.loops else search.start(form)
+    acyclic = remove_recurrences(system, sizes, request)
+    search = _Search({**sizes, **acyclic.lengths}, request)
+    prepared, notes = search.prepare(acyclic.system)
+    form = Form(acyclic.system, prepared, notes)
+    start = search.plan_form(form) if acyclic.loops else search.factor_form(form)
     best = search.try_orders(search.try_rules(start))
     best = search.try_transforms(start, best)
     plan = replace(best.plan, is_matmul=request.is_matmul)
-    if opened.loops:
-        plan = opened.close(plan)
+    if acyclic.loops:
+        plan = acyclic.restore_loops(plan)
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
-            plan = replace(plan, steps=add_early(plan.steps), frees=0)
+            plan = replace(plan, steps=move_sums_early(plan.steps), frees=0)
         plan = tile(plan, request.machine, request.elements) if is_real else plan
     if request.elements is not None:
         check_memory(plan, request.elements)
     if plan.frees is None:
         plan = replace(plan, frees=LARGE)
-    is_open = regimes and not opened.loops
-    return replace(plan, regimes=search.find_regimes(plan, start)) if is_open else plan
+    if regimes and not acyclic.loops:
+        plan = replace(plan, regimes=search.find_regimes(plan, start))
+    return plan
 
 
 @dataclass
 class _Search:
-    """Forms of one formula at its sizes; each is prepared, and planned, once."""
+    """The forms of one formula at its sizes, with caches of prepared systems and plans."""
 
     sizes: Mapping[str, int]
     request: Request
     prepared: dict[ir.System, tuple[ir.System, tuple[str, ...]]] = field(default_factory=dict)
-    planned: dict[ir.System, Plan] = field(default_factory=dict)  # in orders of fewest operations
+    planned: dict[ir.System, Plan] = field(default_factory=dict)  # by prepared system
 
     def prepare(self, system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
-        """What the recipe makes of a system, and the laws worth telling of."""
+        """The system after the recipe, and the laws that the file names."""
         if system not in self.prepared:
             self.prepared[system] = prepare(system)
         return self.prepared[system]
 
-    def start(self, form: Form) -> Candidate:
-        """The form itself, or what its terms have in common taken out, where memory allows that."""
+    def factor_form(self, form: Form) -> Candidate:
+        """The form with common factors of its terms factored out, if the memory limit allows it."""
         system = factor_system(form.prepared, self.sizes)
         if system is None:
-            return self.measure(form)
+            return self.plan_form(form)
         values = {equation.target: equation.value for equation in form.prepared.equations}
         changed = next(e for e in system.equations if values.get(e.target, e.value) is not e.value)
         name, before = changed.target.tensor.name, values[changed.target]
-        told = Entry(*FACTOR, name, before, changed.value, changed.target, system, is_choice=True)
+        entry = Entry(*FACTOR, name, before, changed.value, changed.target, system, is_choice=True)
         notes = (*form.notes, ": ".join(FACTOR))
-        found = self.measure(replace(form, prepared=system, notes=notes, log=(told,)))
+        found = self.plan_form(replace(form, prepared=system, notes=notes, log=(entry,)))
         most = self.request.elements
         if most is None or found.plan.peak <= most:
             return found
-        return min(found, self.measure(form), key=lambda each: each.plan.peak)
+        return min(found, self.plan_form(form), key=lambda each: each.plan.peak)
 
-    def _lower(self, form: Form, sizes: Mapping[str, int]) -> Plan:
-        asked = self.request
-        told = dict(cells=asked.cells, chunks=not asked.is_matmul, exact=asked.exact)
-        return lower_system(form, sizes, **told)
+    def _lower_form(self, form: Form, sizes: Mapping[str, int]) -> Plan:
+        options, chunks = self.request, not self.request.is_matmul
+        return lower_system(form, sizes, cells=options.cells, chunks=chunks, exact=options.exact)
 
-    def measure(self, form: Form) -> Candidate:
-        """The form with its plan; DeriveError where it has none."""
+    def plan_form(self, form: Form) -> Candidate:
+        """The form with its plan; DeriveError if it has none."""
         is_usual = form.minimize == FLOPS and not form.transforms
         plan = self.planned.get(form.prepared) if is_usual else None
         if plan is None:
-            plan = self._lower(form, self.sizes)
+            plan = self._lower_form(form, self.sizes)
             plan = replace(plan, uses=self.request.uses, in_place=self.request.in_place)
             if is_usual:
                 self.planned[form.prepared] = plan
         return Candidate(form, plan, plan.find_time(self.request.machine))
 
     def try_rules(self, start: Candidate) -> Candidate:
-        """The best form that optional rules lead to; the most promising one is always tried next.
+        """The best form that optional rules lead to, by best-first search.
 
-        A form that is slower itself may lead to a faster one, so it is kept for its turn.
+        A slower form may lead to a faster one, so it stays in the queue.
         """
         rules = OPTIONS if self.request.exact else (*OPTIONS, *LOSSY)
         best, seen, waiting = start, {start.form.prepared: None}, [start]
@@ -248,41 +246,44 @@ class _Search:
             if len(seen) >= most:
                 return
             rule, system = rewriting.rule, rewriting.system
-            # What a law across equations put together can be sorted out.
+            # the recipe simplifies what a law across equations has merged
             prepared = self.prepare(system)[0] if rule.across is not None else system
             if prepared not in seen:
                 seen[prepared] = None
                 loses = f"; it loses {rule.loses}" if rule.loses else ""
                 notes = (*here.form.notes, f"{rule.name}: {rule.law}{loses}")
-                log = (*here.form.log, *note_rule(rewriting, prepared))
-                with suppress(DeriveError):  # it may have positions that no plan can read
-                    yield self.measure(replace(here.form, prepared=prepared, notes=notes, log=log))
+                log = (*here.form.log, *log_rule(rewriting, prepared))
+                with suppress(DeriveError):  # the form may read positions that no plan can
+                    yield self.plan_form(
+                        replace(here.form, prepared=prepared, notes=notes, log=log)
+                    )
 
     def try_transforms(self, start: Candidate, best: Candidate) -> Candidate:
-        """The first form, or the same, with sums of waves and of offsets by fast transforms."""
+        """The best candidate, or one whose sums use fast Fourier transforms if that is faster."""
         forms = (start.form,) if best is start else (start.form, best.form)
         for each in () if self.request.is_matmul else filter(_may_transform, forms):
             with suppress(DeriveError):
-                found = self.measure(replace(each, transforms=True))
+                found = self.plan_form(replace(each, transforms=True))
                 if found.seconds < PAYS * best.seconds:
                     best = found
         return best
 
     def try_orders(self, best: Candidate) -> Candidate:
-        """Among orders of as few operations, one of fewer or larger products.
+        """The best candidate, or its form with fewer, larger products and no more operations.
 
-        Small matrices are slow to multiply. Two factors meet in one order.
+        Small matrices are slow to multiply.
         """
         if not any(len(order.operands) <= EXHAUSTIVE for order in best.plan.orders):
             return best
-        found = self.measure(replace(best.form, minimize=FEW))
+        found = self.plan_form(replace(best.form, minimize=FEW))
         is_more = found.plan.at_sizes(found.plan.flops) > best.plan.at_sizes(best.plan.flops)
         return found if found.seconds < PAYS * best.seconds and not is_more else best
 
     def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
         """At most one regime below and one above for each size.
 
-        Looked at are the form of the recipe and a few near it, in their best orders there.
+        The candidates are the first form and a few forms that one rule leads to, each in its best
+        contraction order at the other size.
         """
         if not plan.einsums or count_products(plan) > MOST_PRODUCTS:
             return ()
@@ -306,7 +307,7 @@ class _Search:
                 least = min(counts)
                 if least * CLEAR <= plan.at_sizes(own, there):
                     form = found[counts.index(least)].form
-                    other = self._lower(form, there)
+                    other = self._lower_form(form, there)
                     other = replace(other, is_matmul=self.request.is_matmul)
                     both = (plan, own), (other, other.flops)
                     regimes.append(
@@ -315,8 +316,8 @@ class _Search:
         return tuple(regimes)
 
 
-def add_early(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps in an order in which what is added up is there no longer than it must."""
+def move_sums_early(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Move each elementwise step directly behind its last operand, which frees memory sooner."""
     done: list[Step] = []
     places: dict[str, int] = {}
     for step in steps:
@@ -345,12 +346,12 @@ def _find_crossing(
 
 
 def count_products(plan: Plan) -> int:
-    """The products of a plan, or of its longest order."""
+    """The number of products in a plan, or in its longest contraction order."""
     return max((len(plan.einsums), *(len(order.path) for order in plan.orders)))
 
 
 def _may_transform(form: Form) -> bool:
-    """Whether waves or offsets can be in the form: functions, or sums of indices."""
+    """Whether a form may have sums over waves or offsets: it has functions or sums of indices."""
 
     def is_able(part: ir.Expr) -> bool:
         terms = part.terms if isinstance(part, ir.Add) else ()
@@ -363,12 +364,12 @@ def _may_transform(form: Form) -> bool:
 
 
 def _count_tries(plan: Plan) -> int:
-    """How many plans as long as this one may be tried."""
+    """The number of plans of this length that may be tried."""
     return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in ops.walk_ops(step.op)))
 
 
-def note_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:
-    """One use of an optional rule, and that the recipe was used afterwards."""
+def log_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:
+    """The entry of one use of an optional rule, and one for the recipe if that ran afterwards."""
     rule, system = rewriting.rule, rewriting.system
     targets = (equation.target for equation in system.equations)
     entry = Entry(

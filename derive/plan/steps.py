@@ -1,6 +1,6 @@
-"""The steps of a generated function, their names, and the loops over blocks that some run in.
+"""The steps of a generated function, their names, and the loops around some of them.
 
-A step that the formula does not name gets a name made from the names it does.
+A step that the formula does not name is named after its operands: `q_k`, `exp_x`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_size_names
 from derive.plan import ops
 
-# Before the first block: 0, or 1 where there is no block; 1; the lowest finite number; infinities.
+# Initial values of a loop: 0; 0, but 1 without any block; 1; the lowest finite number; infinities.
 Start: TypeAlias = Literal["zero", "empty", "one", "lowest", "-oo", "oo"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of the generated function: a name and the operation that gives it."""
+    """One line of the generated function: a name and its operation."""
 
     name: str
     op: ops.Op
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A value that a loop carries from block to block; a step of the loop makes it anew."""
+    """An accumulator of a loop over blocks; the step of the same name updates it."""
 
     name: str
     axes: tuple[ir.Index, ...]
@@ -45,66 +45,65 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A tensor that recurs: the list of its values, what that begins with, and what a turn adds."""
+    """A state of a recurrence, which the loop collects in a list."""
 
     name: str
-    each: str
-    first: tuple[ops.Op, ...]
-    made: ops.Op
-    before: tuple[tuple[str, int], ...]  # names in a turn, and how many turns before they were made
-    skipped: int  # of the first that are no part of the tensor
-    axis: int
-    shape: tuple[ir.Expr, ...]  # of all values together
-    last: str  # the name of its last value, where something reads that alone
-    is_kept: bool  # whether something reads the others after the loop
+    each: str  # the name of the list
+    first: tuple[ops.Op, ...]  # the values before the loop
+    made: ops.Op  # the value that an iteration appends
+    before: tuple[tuple[str, int], ...]  # names of previous values, and their lags
+    skipped: int  # initial values that are not part of the tensor
+    axis: int  # the axis of the loop in the tensor
+    shape: tuple[ir.Expr, ...]  # the shape of the tensor
+    last: str  # the name of the last value; "" if nothing reads it alone
+    is_kept: bool  # whether other values are read after the loop
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Some of the steps run once for each place of an index, in turn."""
+    """The loop of a recurrence over the positions of an index."""
 
     index: ir.Index
-    first: int  # of the steps in the loop
+    first: int  # the number of the first step in the loop
     last: int
-    # A name in a turn, what it is a place of, which axis.
+    # A name in the loop, the operation that it is a slice of, and the sliced axis.
     sliced: tuple[tuple[str, ops.Op, int], ...]
     carried: tuple[Carried, ...]
-    turn: str = ""  # the number of the turn, where a step reads it
+    turn: str = ""  # the name of the turn's number; "" if no step reads it
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Some of the steps run in a loop over blocks of an index, whose length is a keyword argument.
+    """A loop over blocks of an index, whose length is a keyword argument.
 
-    The index of those steps has the extent `block`. A block is as long as keeps the largest tensor
-    in it to `target` elements; each position adds `unit` elements to that tensor. An index that is
-    summed leaves nothing to be joined: its loop has running values. Some of the steps may run in a
-    loop of their own.
+    In the steps of the loop, the index has the extent `block`. The default block length limits the
+    largest tensor in the loop to `target` elements. A loop over a summed index has accumulators
+    instead of joined blocks.
     """
 
     index: ir.Index
-    block: str
-    first: int  # of the steps in the loop
+    block: str  # the keyword argument
+    first: int  # the number of the first step in the loop
     last: int
-    sliced: tuple[tuple[str, ops.Op], ...]  # the name of a block, and what it is a block of
-    # A step, the list of its blocks or the whole of them, the place of the index.
+    sliced: tuple[tuple[str, ops.Op], ...]  # the name of a block, and the sliced operation
+    # A step, the name of the list of its blocks or of the whole tensor, and the axis of the index.
     joined: tuple[tuple[str, str, int], ...]
-    unit: Polynomial
+    unit: Polynomial  # elements of the largest tensor for each position of a block
     target: int
     running: tuple[Running, ...] = ()
-    wide: str = ""  # the name of the dtype of the running sums: half precision would not do
-    inner: Tile | None = None
-    start: str = ""  # the name of a block's first position, where blocks are written into a whole
-    # A step whose blocks are written into the whole that the loop around has of it, and the place.
+    wide: str = ""  # the name of the dtype of the accumulators, if half precision needs another
+    inner: Tile | None = None  # a loop inside this one
+    start: str = ""  # the name of a block's first position, if blocks are written in place
+    # A step whose blocks are written into a tensor of the outer loop, and the axis.
     through: tuple[tuple[str, int], ...] = ()
 
     @property
     def blocks(self) -> Polynomial:
-        """How many blocks there are, the last one counted by its share."""
+        """The number of blocks; a shorter last block counts as a fraction."""
         return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
     def is_shifting(self, op: ops.Op) -> bool:
-        """Are these windows, or a copy of some, and the loop goes over the positions in them?"""
+        """Whether an operation is windows, or a copy of them, and the loop is over their inside."""
         windows = (
             op.whole.arg if isinstance(op, ops.Cell) and isinstance(op.whole, ops.Arrange) else op
         )
@@ -112,18 +111,21 @@ class Tile:
 
     @property
     def names(self) -> set[str]:
-        """The names that the loop has beside those of its steps."""
+        """The names that the loop defines, without its steps."""
         lists = {name for _, name, _ in self.joined}
         own = {self.block, self.wide, self.start, *(name for name, _ in self.sliced)}
         return lists | own - {""}
 
-    def keep(self, kept: Sequence[bool], reads: Sequence[Set[str]]) -> Tile | None:
-        """The loop among those steps alone that are kept; `reads` by step, and by the results."""
+    def keep_steps(self, kept: Sequence[bool], reads: Sequence[Set[str]]) -> Tile | None:
+        """The loop restricted to the kept steps; None if none is in it.
+
+        `reads` are the names that each step and each result reads.
+        """
         first, last = sum(kept[: self.first]), sum(kept[: self.last + 1]) - 1
         if last < first:
             return None
         names = set[str]().union(*reads[self.last + 1 :])
-        inner = self.inner and self.inner.keep(kept, reads)
+        inner = self.inner and self.inner.keep_steps(kept, reads)
         joined = tuple(each for each in self.joined if each[0] in names)
         through = tuple(each for each in self.through if each[0] in names)
         running = tuple(each for each in self.running if each.name in names)
@@ -136,28 +138,28 @@ class Tile:
         return (self, *(self.inner.nest if self.inner is not None else ()))
 
 
-LONGEST = 24
-CUT = LONGEST + len("_scaled") + 1  # what is longer is too long with and without that ending
+LONGEST = 24  # characters of a name
+CUT = LONGEST + len("_scaled") + 1  # longer names are too long even without this suffix
 RESERVED = {"torch", "Tensor", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 _WORDS = {"+": "plus", "-": "minus", "<": "mask", "<=": "mask", ">": "mask", ">=": "mask"}
 _WORDS |= {"==": "mask", "!=": "mask", "and": "mask", "or": "mask", "not": "mask", "neg": "minus"}
 
 
 def free_name(wanted: str, taken: Container[str]) -> str:
-    """The name itself, or with a number, so that it is neither taken nor Python's own."""
+    """The name, with a number or an underscore if it is taken or reserved by Python."""
     name = f"{wanted}_" if wanted in RESERVED else wanted
     numbered = (f"{wanted}_{k}" for k in range(2, 10**6))
     return name if name not in taken else next(n for n in numbered if n not in taken)
 
 
 def name_op(op: ops.Op, target: str) -> str:
-    """What a person might call it: `q_k` for q times k, `exp_x`, `max_x`, `causal`."""
+    """A readable name for an operation: `q_k` for q times k, `exp_x`, `max_x`, `causal`."""
     name = _describe(op)
-    return name if name and len(name) <= LONGEST else f"{target}_{_role(op)}"
+    return name if name and len(name) <= LONGEST else f"{target}_{_name_role(op)}"
 
 
 def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
-    """What a part of a long line might be called: what a row is taken of, else by itself."""
+    """A readable name for a part of a long line; the input of a normalized row is `.._logits`."""
     inside = whole
     while isinstance(inside, (ops.Along, ops.Fill)):
         inside = ops.args_of(inside)[0]
@@ -168,7 +170,7 @@ def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _describe(op: ops.Op) -> str:
-    """The words of an operation, cut where they are too long for a name anyhow."""
+    """The name of an operation, truncated to CUT characters; "" if it has none."""
     return _find_words(op)[:CUT]
 
 
@@ -182,19 +184,19 @@ def _find_words(op: ops.Op) -> str:
             return "anticausal" if upper else "causal"
         case ops.Einsum(args, _):
             words = [_describe(a).removesuffix("_scaled") for a in args if not is_mask(a)]
-            return _join(words if len(words) == len(args) else ["sum", *words])
+            return _join_words(words if len(words) == len(args) else ["sum", *words])
         case ops.Reduction(kind, arg, _):
-            return _join([kind, _describe(arg)])
+            return _join_words([kind, _describe(arg)])
         case ops.Along(kind, arg, _):
-            return _join([kind, _describe(arg)])
+            return _join_words([kind, _describe(arg)])
         case ops.Fill(arg, _, _, _):
-            return _join([_describe(arg), "masked"])
+            return _join_words([_describe(arg), "masked"])
         case ops.Pad(arg):
-            return _join([_describe(arg).removesuffix("_padded"), "padded"])
+            return _join_words([_describe(arg).removesuffix("_padded"), "padded"])
         case ops.Flip(arg):
-            return _join([_describe(arg), "reversed"])
+            return _join_words([_describe(arg), "reversed"])
         case ops.Fourier(arg):
-            return _join([_describe(arg).removesuffix("_spectrum"), "spectrum"])
+            return _join_words([_describe(arg).removesuffix("_spectrum"), "spectrum"])
         case ops.Cell(_, _, whole):
             return _describe(whole)
         case ops.Choose():
@@ -207,7 +209,7 @@ def _find_words(op: ops.Op) -> str:
 
 
 def is_mask(op: ops.Op) -> bool:
-    """Is it a factor of 0 and 1?"""
+    """Whether an operation is a mask of zeros and ones."""
     return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 
 
@@ -220,22 +222,22 @@ def _describe_apply(function: str, args: tuple[ops.Op, ...]) -> str:
         counts = isinstance(args[-1], ops.Num) and find_size_names(args[-1].value)
         if function == "/" and counts and word.startswith("sum_"):
             return word.replace("sum_", "mean_", 1)
-        return _join([word, "scaled"])
+        return _join_words([word, "scaled"])
     if function == "pow":
-        return _join([_describe(args[0]), "power"])
+        return _join_words([_describe(args[0]), "power"])
     words = [_describe(a) for a in tensors]
     if function in {"*", "/"}:
-        return _join([words[0], "over", *words[1:]] if function == "/" and words else words)
+        return _join_words([words[0], "over", *words[1:]] if function == "/" and words else words)
     if function in {"+", "-"}:
-        return _join([words[0], _WORDS[function], *words[1:]]) if words else ""
-    return _join([_WORDS.get(function, function), *words])
+        return _join_words([words[0], _WORDS[function], *words[1:]]) if words else ""
+    return _join_words([_WORDS.get(function, function), *words])
 
 
-def _join(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return "_".join(words) if words and all(words) else ""
 
 
-def _role(op: ops.Op) -> str:
+def _name_role(op: ops.Op) -> str:
     match op:
         case ops.Einsum():
             return "product"

@@ -1,4 +1,7 @@
-"""What a turn of a recurrence makes of the values before it: slopes, starts and conditions."""
+"""Analyses of recurrences: slopes of linear ones, initial values, conditions on the index, bounds.
+
+`scale_states` rewrites a recurrence whose turns scale the state and scale it back.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ from derive.rewrite.rules.near import cancel
 
 
 def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
-    """(the factor of what stands one place before, the rest), where the one equation is linear."""
+    """(slope, rest) of an expression slope * h[t - 1] + rest; None if it is not linear.
+
+    h is the tensor of the recurrence's only equation.
+    """
     target = recurrence.equations[0].target
     find = partial(find_slope, recurrence=recurrence)
     if not is_reading(expr, target.tensor):
@@ -66,25 +72,25 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
 
 
 def multiply(*factors: ir.Expr) -> ir.Expr:
-    """Their product, without what changes nothing; a bracket that does not hold makes it 0."""
+    """The product of the factors, simplified for factors 1 and 0."""
     left = [each for each in factors if each is not ir.ONE]
     return ir.ZERO if ir.ZERO in left else ir.product_of(left)
 
 
 def scale_states(system: ir.System) -> ir.System:
-    """The system with states times the number that a turn multiplies them by, where that is less.
+    """The system with scaled states, for recurrences that then take fewer products in a turn.
 
     R[t] = x[t] - g*log(exp(-R[t - 1]/g) + ..)  becomes  P[t] = -x[t]/g + log(exp(P[t - 1]) + ..)
     """
     for recurrence in find_recurrences(system):
         if len(recurrence.equations) == 1:
-            scaled = _Scaled(system, recurrence).scale()
+            scaled = _Scaled(system, recurrence).scale_state()
             system = system if scaled is None else scaled
     return system
 
 
 class _Scaled:
-    """A state by another name, times a number."""
+    """A state times a constant, under another name."""
 
     def __init__(self, system: ir.System, recurrence: Recurrence) -> None:
         (equation,) = recurrence.equations
@@ -92,8 +98,8 @@ class _Scaled:
         self.tensor = equation.target.tensor
         self.made = self.tensor
 
-    def scale(self) -> ir.System | None:
-        """The system with it; None where turns multiply no less often then."""
+    def scale_state(self) -> ir.System | None:
+        """The system with the scaled state; None if its turns take as many products."""
         products = [p for p in walk(self.equation.value) if isinstance(p, ir.Mul)]
         numbers = {number for p in products if (number := self._find_number(p)) is not None}
         if len(numbers) != 1 or self.tensor.kind != "real":
@@ -104,7 +110,7 @@ class _Scaled:
         name = Names.of(self.system).take(f"{self.tensor.name}_scaled")
         self.made = ir.Tensor(name, self.tensor.shape)
         value = self._multiply(rewrite_top_down(self.equation.value, self._rename))
-        if self._count(value) >= self._count(self.equation.value):
+        if self._count_products(value) >= self._count_products(self.equation.value):
             return None
         target = ir.Access(self.made, self.equation.target.places)
         new = ir.Equation(self.equation.target, cancel(ir.Mul((self.inverse, target))))
@@ -120,13 +126,13 @@ class _Scaled:
         return replace(self.system, equations=tuple(others))
 
     def _find_number(self, expr: ir.Mul) -> ir.Expr | None:
-        """The number that a product multiplies the state by."""
+        """The constant factor of a product of a constant and the state; None for others."""
         rest = [factor for factor in expr.factors if not self._is_state(factor)]
         is_number = not any(find_free(f) or find_accesses(f) for f in rest)
         return ir.product_of(rest) if is_number and len(rest) == len(expr.factors) - 1 else None
 
     def _is_state(self, expr: ir.Expr) -> bool:
-        """Whether it is a value of the state, or a choice of what stands before the first one."""
+        """Whether an expression is a read of the state, possibly guarded by an initial value."""
         match expr:
             case ir.Where(condition, start, read):
                 return not is_reading(ir.Add((start, condition)), self.tensor) and self._is_state(
@@ -137,30 +143,32 @@ class _Scaled:
         return False
 
     def _rename(self, expr: ir.Expr) -> ir.Expr:
-        """What is read of the state, as the other one times the inverse of the number."""
+        """Replace a read of the state by the scaled state times the inverse of the constant."""
         if isinstance(expr, ir.Mul):
             own = [factor for factor in expr.factors if self._is_state(factor)]
             rest = [rewrite_top_down(f, self._rename) for f in expr.factors if f not in own]
             if len(own) == 1:
-                return cancel(ir.Mul((self.inverse, *rest, self._read(own[0]))))
-        return cancel(ir.Mul((self.inverse, self._read(expr)))) if self._is_state(expr) else expr
+                return cancel(ir.Mul((self.inverse, *rest, self._read_scaled(own[0]))))
+        if not self._is_state(expr):
+            return expr
+        return cancel(ir.Mul((self.inverse, self._read_scaled(expr))))
 
-    def _read(self, expr: ir.Expr) -> ir.Expr:
+    def _read_scaled(self, expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Where(condition, start, read):
-                return ir.Where(condition, self._multiply(start), self._read(read))
+                return ir.Where(condition, self._multiply(start), self._read_scaled(read))
             case ir.Access(_, places):
                 return ir.Access(self.made, places)
         raise TypeError(f"{type(expr).__name__} is no state")
 
     def _multiply(self, expr: ir.Expr) -> ir.Expr:
-        """The number times a value, term by term."""
+        """The constant times a value, distributed over terms and choices."""
         match expr:
             case ir.Where(condition, then, other):
                 return ir.Where(condition, self._multiply(then), self._multiply(other))
             case ir.Add(terms):
                 return ir.sum_of(list(map(self._multiply, terms)))
-            case ir.Infinity(negative):  # chosen, as a product has no slope by the number
+            case ir.Infinity(negative):  # a choice: the gradient of a product would be nan
                 is_below = ir.Compare("<", self.number, ir.ZERO)
                 one, other = ir.Infinity(not negative), expr
                 if isinstance(self.number, ir.Number):
@@ -168,10 +176,11 @@ class _Scaled:
                 return ir.Where(is_below, one, other)
         return expr if expr is ir.ZERO else cancel(ir.Mul((self.number, expr)))
 
-    def _count(self, expr: ir.Expr) -> int:
-        """The products of a turn that what recurs has a part in.
+    def _count_products(self, expr: ir.Expr) -> int:
+        """The number of multiplications with a factor that reads the state.
 
-        Guards are none, nor are numbers in a sum. Factors that do not recur are one.
+        Guards do not count, nor do numbers in the terms of a sum. All factors that do not read the
+        state count as one.
         """
         terms = {t for part in walk(expr) if isinstance(part, ir.Add) for t in part.terms}
         own = (self.tensor, self.made)
@@ -188,21 +197,21 @@ class _Scaled:
 def strip_starts(
     recurrence: Recurrence, *, is_guarded: bool = False
 ) -> tuple[list[ir.Expr], dict[tuple[ir.Tensor, int], ir.Expr]] | None:
-    """The values of the equations without what stands before the first place, and that.
+    """The values of the equations without initial values, and the initial values by lag.
 
-    where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], and h0 what stands one place before.
-    None where it is not told, or a condition on the index is left unless it `is_guarded`.
+    where(t - 1 < 0, h0[f], h[t - 1,f])  becomes  h[t - 1,f], with the initial value h0[f] at lag 1.
+    None if a read has no initial value. With `is_guarded`, conditions on the index may remain.
     """
     index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
     targets = recurrence.targets
 
-    def sort(expr: ir.Expr) -> ir.Expr:
-        """A choice of what stands one place before in one form, however it is guarded."""
+    def normalize_guard(expr: ir.Expr) -> ir.Expr:
+        """Rewrite a guarded expression to where(t - 1 < 0, start, h[t - 1]) around its read."""
         guarded = _split_guard(expr, index) if recurrence.reads(expr) else None
-        begun = _begin(*guarded, recurrence) if guarded is not None else None
+        begun = _move_start(*guarded, recurrence) if guarded is not None else None
         return expr if begun is None else begun
 
-    def strip(expr: ir.Expr) -> ir.Expr:
+    def strip_start(expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Where(
                 ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
@@ -214,20 +223,20 @@ def strip_starts(
                 )
                 marks = tuple(ir.Index(f"@{k}", length) for k, length in enumerate(lengths))
                 start = substitute(start, dict(zip(others, marks, strict=True)))
-                is_told = {*find_free(start)} <= {*marks, index}  # by what is read
-                if not lag or not is_told or places[axis] is not place or len({*others}) < len(own):
+                is_plain = {*find_free(start)} <= {*marks, index} and len({*others}) == len(own)
+                if not lag or not is_plain or places[axis] is not place:
                     return expr
                 for turn in range(lag):
                     at: dict[ir.Expr, ir.Expr] = {index: ir.Number(Fraction(turn))}
-                    value = rewrite_bottom_up(substitute(start, at), settle_choices)
+                    value = rewrite_bottom_up(substitute(start, at), fold_choices)
                     value = substitute(value, dict(zip(marks, own, strict=True)))
                     if starts.setdefault((tensor, lag - turn), value) is not value:
                         return expr
                 return read
         return expr
 
-    values = [rewrite_top_down(equation.value, sort) for equation in recurrence.equations]
-    values = [rewrite_top_down(value, strip) for value in values]
+    values = [rewrite_top_down(e.value, normalize_guard) for e in recurrence.equations]
+    values = [rewrite_top_down(value, strip_start) for value in values]
     lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in recurrence.find_reads(*values)}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
         return None
@@ -236,12 +245,15 @@ def strip_starts(
 
 
 def _split_guard(expr: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr] | None:
-    """(what an expression is at all places but the first one, what it is there), where guarded."""
+    """(the value at all positions but the first, the value at the first) of a guarded expression.
+
+    None for other expressions.
+    """
     match expr:
         case ir.Where(condition, then, other) if index in find_free(condition):
-            if begins(condition, index):
+            if excludes_first(condition, index):
                 return then, other
-            return (other, then) if begins(ir.negate(condition), index) else None
+            return (other, then) if excludes_first(ir.negate(condition), index) else None
         case ir.Mul(factors):
             for factor in factors:
                 guarded = _split_guard(factor, index)
@@ -250,12 +262,12 @@ def _split_guard(expr: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr] | No
     return None
 
 
-def _begin(expr: ir.Expr, start: ir.Expr, recurrence: Recurrence) -> ir.Expr | None:
-    """The expression with a value before the first place that makes it `start` at the first one.
+def _move_start(expr: ir.Expr, start: ir.Expr, recurrence: Recurrence) -> ir.Expr | None:
+    """The expression with an initial value that makes it equal `start` at the first position.
 
     [t >= 1] * a[t] * h[t - 1]  becomes  a[t] * where(t - 1 < 0, 0, h[t - 1])
     """
-    begin = partial(_begin, start=start, recurrence=recurrence)
+    move = partial(_move_start, start=start, recurrence=recurrence)
     if isinstance(expr, ir.Access):
         is_before = expr.tensor in recurrence.targets and recurrence.find_lag(expr) == 1
         if not is_before or recurrence.reads(start):
@@ -266,21 +278,21 @@ def _begin(expr: ir.Expr, start: ir.Expr, recurrence: Recurrence) -> ir.Expr | N
         return None
     match expr:
         case ir.Add(terms):
-            begun = [term for term in map(begin, terms) if term is not None]
+            begun = [term for term in map(move, terms) if term is not None]
             return ir.sum_of(begun) if len(begun) == len(terms) else None
         case ir.Mul(factors):
             own = [factor for factor in factors if recurrence.reads(factor)]
             rest = [factor for factor in factors if factor not in own]
-            inner = begin(own[0]) if len(own) == 1 and all(map(is_safe, rest)) else None
+            inner = move(own[0]) if len(own) == 1 and all(map(is_safe, rest)) else None
             return None if inner is None else multiply(*rest, inner)
         case ir.Reduce("sum", _, condition, body) if not recurrence.reads(condition):
-            inner = begin(body)
+            inner = move(body)
             return None if inner is None else replace(expr, body=inner)
     return None
 
 
-def begins(condition: ir.Expr, index: ir.Index) -> bool:
-    """Does the condition hold at all places of the index but the first one?"""
+def excludes_first(condition: ir.Expr, index: ir.Index) -> bool:
+    """Whether the condition holds at all positions of the index but the first one."""
     later = ir.Index(index.name, (Polynomial.of(index.extent) - Polynomial.of(1)).to_expr())
     behind: dict[ir.Expr, ir.Expr] = {index: ir.Add((later, ir.ONE))}
     at_first = ir.Not(substitute(condition, {index: ir.ZERO}))
@@ -288,36 +300,39 @@ def begins(condition: ir.Expr, index: ir.Index) -> bool:
 
 
 def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.Expr]:
-    """The conditions on the index itself, not on what is read at it, that decide about parts."""
+    """The conditions on the index itself, not on entries at it."""
     for part in (part for value in values for part in walk(value)):
-        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in _find_named(part):
+        if isinstance(part, (ir.Compare, ir.And, ir.Or, ir.Not)) and index in _walk_values(part):
             yield part
 
 
-def _find_named(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The parts that stand outside of the places of tensors."""
+def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """The parts of an expression, without the positions of accesses."""
     yield expr
     for part in () if isinstance(expr, ir.Access) else find_children(expr):
-        yield from _find_named(part)
+        yield from _walk_values(part)
 
 
 def add_terms(*terms: ir.Expr) -> ir.Expr:
-    """Their sum, without what changes nothing."""
+    """The sum of the terms, without zeros."""
     return ir.sum_of([term for term in terms if term is not ir.ZERO])
 
 
-def settle_choices(expr: ir.Expr) -> ir.Expr:
-    """Choices that are decided taken."""
-    settled = fold_conditions(expr, ())
-    is_product = isinstance(settled, ir.Mul) and {ir.ZERO, ir.ONE} & {*settled.factors}
-    return multiply(*ir.split_product(settled)) if is_product else settled
+def fold_choices(expr: ir.Expr) -> ir.Expr:
+    """Simplify the root of an expression: positions, decided choices, products with 0 or 1."""
+    folded = fold_conditions(expr, ())
+    is_product = isinstance(folded, ir.Mul) and {ir.ZERO, ir.ONE} & {*folded.factors}
+    return multiply(*ir.split_product(folded)) if is_product else folded
 
 
-LARGEST = 700.0  # of which exp is a float
+LARGEST = 700.0  # the largest power for which exp is a float
 
 
 def find_interval(expr: ir.Expr, system: ir.System) -> tuple[float, float]:
-    """Numbers that it lies between, as far as its form and those of what it reads tell."""
+    """The bounds of an expression by interval arithmetic.
+
+    A tensor has the bounds of its equation, or else its declared ones.
+    """
     values = {e.target.tensor: e.value for e in system.equations}
     return _find_interval(expr, values)
 

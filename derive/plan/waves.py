@@ -1,4 +1,4 @@
-"""Recurrences over two indices as tables with borders, diagonal after diagonal.
+"""Recurrences over two indices, rewritten over anti-diagonals (waves) of a table with borders.
 
     D[i,j] = c[i,j] + min(D[i - 1,j], D[i,j - 1])    with D[-1,j] = top[j], D[i,-1] = 2
 
@@ -7,8 +7,9 @@
     D_shifted[k,i] = D_wave[k,i]
     D[i,j] = D_next[i + j,i]
 
-What stands before the first place of an index is a value of the table, so no turn has to choose.
-A choice by places is read as one of these where it picks them at all places of a small table.
+The values before the first position of an index become entries of the table, so no turn chooses.
+A choice by positions is replaced by a read of such entries if both agree at all positions of a
+small table.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ from derive.plan.borders import (
 )
 from derive.plan.turns import scale_states
 
-Depths = tuple[int, int]  # how far before the first place of each index; 0 inside
+Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
 
 def turn_upward(system: ir.System) -> ir.System:
-    """The system with all that recurs told by what recurs over one index, from its first place on.
+    """The system with every recurrence over one index, in increasing order.
 
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
                                                 y[t] = y_back[T - 1 - t]
@@ -68,14 +69,18 @@ def turn_upward(system: ir.System) -> ir.System:
             system = reverse_recurrence(system, recurrence) if recurrence.is_downward else system
             continue
         table = _Table(system, recurrence) if len(recurrence.loops) == 2 else None
-        made = table.skew() if table is not None else None
+        made = table.to_waves() if table is not None else None
         system = skew_recurrence(system, recurrence) if made is None else made
     return system
 
 
 @dataclass
 class _Table:
-    """A recurrence over two indices, both from their first places on."""
+    """A recurrence over two indices, both in increasing order, as a table.
+
+    `starts` are the values before the first positions, by depths. `fixed` are cases that do not
+    read the table, each with its condition on positions.
+    """
 
     system: ir.System
     recurrence: Recurrence
@@ -86,11 +91,11 @@ class _Table:
         self.targets = self.recurrence.targets
         self.names = Names.of(self.system)
         self.starts: dict[ir.Tensor, dict[Depths, ir.Expr]] = {t: {} for t in self.targets}
-        self.before: list[ir.Equation] = []  # data at all places, and the borders
-        self.lifted: dict[ir.Expr, ir.Expr] = {}
+        self.before: list[ir.Equation] = []  # equations before the table: data and borders
+        self.lifted: dict[ir.Expr, ir.Expr] = {}  # tensors of these equations, by value
 
-    def skew(self) -> ir.System | None:
-        """The system with the table; None where a read or a choice is of another form."""
+    def to_waves(self) -> ir.System | None:
+        """The system with the table; None if a read or a choice has another form."""
         if any(loop.is_downward for loop in self.loops):
             return None
         weights = find_weights(self.recurrence)
@@ -99,14 +104,14 @@ class _Table:
             return None
         self.weight, self.grid = weights[0], grid
         values: dict[ir.Tensor, ir.Expr] = {}
-        told: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
+        fixed: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
         for equation in self.recurrence.equations:
             self.target = equation.target
             value = self._absorb(equation.value)
             value = rewrite_bottom_up(value, partial(push_guard, reads=self.reads))
-            value = rewrite_top_down(value, self._strip)
-            told[self.target.tensor], value = self._split_choices(value)
-            values[self.target.tensor] = self._lift(value)
+            value = rewrite_top_down(value, self._strip_starts)
+            fixed[self.target.tensor], value = self._split_choices(value)
+            values[self.target.tensor] = self._lift_data(value)
         reads = self.recurrence.find_reads(*values.values())
         lags = {access: self._find_lags(access) for access in reads}
         if any(min(lag) < 0 for lag in lags.values()):
@@ -116,15 +121,15 @@ class _Table:
         self.depths = {
             t: max((lags[a][0] for a in reads if a.tensor is t), default=0) for t in self.targets
         }
-        return self._write(values, told, lags)
+        return self._write_system(values, fixed, lags)
 
     def _find_lags(self, access: ir.Access) -> Depths:
-        """How many places before those of the turn a read is, by index."""
+        """The lag of a read along each index."""
         one, other = (loop.find_lag(access) or 0 for loop in self.loops)
         return one, other
 
-    def _strip(self, expr: ir.Expr) -> ir.Expr:
-        """A choice of what stands before the first places, as the read alone; those are noted."""
+    def _strip_starts(self, expr: ir.Expr) -> ir.Expr:
+        """Reduce a read guarded by initial values to the read; record the initial values."""
         if not isinstance(expr, ir.Where) or not self.reads(expr):
             return expr
         cells = self.grid.find_leaves(expr)
@@ -169,7 +174,7 @@ class _Table:
         return read
 
     def _absorb(self, value: ir.Expr) -> ir.Expr:
-        """The value without cases of the first places that are the last one with nothing there."""
+        """The value as its last case, if initial values express its cases at first positions."""
         last = self.grid.pick_branch(value, (self.grid.outer - 1, self.grid.inner - 1))
         reads = [a for a in find_accesses(last) if self.reads(a)]
         plain = [a for a in reads if self._match_others(a) == {}]
@@ -192,7 +197,7 @@ class _Table:
         return value
 
     def _match_others(self, read: ir.Access) -> dict[ir.Expr, ir.Expr] | None:
-        """The other places of a read as those of its tensor's definition; None for a diagonal."""
+        """A map of a read's other positions to those of the definition; None for a diagonal."""
         target = self.targets[read.tensor]
         own = {loop.find_axis(read.tensor) for loop in self.loops}
         pairs = [
@@ -205,36 +210,36 @@ class _Table:
         return found if is_plain and len({here for here, _ in pairs}) == len(pairs) else None
 
     def _split_choices(self, value: ir.Expr) -> tuple[list[tuple[ir.Expr, ir.Expr]], ir.Expr]:
-        """(conditions on places under which a value is none of the recurrence's, the rest)."""
-        told: list[tuple[ir.Expr, ir.Expr]] = []
+        """(cases that do not read the table, with conditions on positions; the other case)."""
+        fixed: list[tuple[ir.Expr, ir.Expr]] = []
         while isinstance(value, ir.Where) and self.grid.decides(value.condition):
             if not self.reads(value.then):
-                told.append((value.condition, value.then))
+                fixed.append((value.condition, value.then))
                 value = value.other
             elif not self.reads(value.other):
-                told.append((ir.negate(value.condition), value.other))
+                fixed.append((ir.negate(value.condition), value.other))
                 value = value.then
             else:
                 break
-        return told, value
+        return fixed, value
 
-    def _lift(self, expr: ir.Expr) -> ir.Expr:
-        """The expression, with what does not recur computed at all places before."""
+    def _lift_data(self, expr: ir.Expr) -> ir.Expr:
+        """The expression, with parts that do not read the table as tensors before it."""
         if not self.reads(expr):
-            return self._name(expr)
+            return self._name_data(expr)
         if isinstance(expr, (ir.Add, ir.Mul)):
             parts = expr.terms if isinstance(expr, ir.Add) else expr.factors
             alone = [part for part in parts if not self.reads(part)]
             free = [{*find_free(part)} for part in alone]
             if len(alone) > 1 and set().union(*free) in free:
-                rest = [self._lift(part) for part in parts if part not in alone]
-                return type(expr)((self._name(type(expr)(tuple(alone))), *rest))
+                rest = [self._lift_data(part) for part in parts if part not in alone]
+                return type(expr)((self._name_data(type(expr)(tuple(alone))), *rest))
         if isinstance(expr, ir.Access):
             return expr
-        return map_children(expr, self._lift)
+        return map_children(expr, self._lift_data)
 
-    def _name(self, expr: ir.Expr) -> ir.Expr:
-        """A tensor over its indices in place of what depends on the place in a row."""
+    def _name_data(self, expr: ir.Expr) -> ir.Expr:
+        """A named tensor for a computed value that depends on the inner index."""
         free = find_free(expr)
         is_plain = isinstance(expr, ir.Access) and all(isinstance(p, ir.Index) for p in expr.places)
         conditions = (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
@@ -250,10 +255,10 @@ class _Table:
             self.before.append(ir.Equation(target, expr))
         return self.lifted[expr]
 
-    def _write(
+    def _write_system(
         self,
         values: Mapping[ir.Tensor, ir.Expr],
-        told: Mapping[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]],
+        fixed: Mapping[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]],
         lags: Mapping[ir.Access, Depths],
     ) -> ir.System | None:
         """The system with the equations of the table in place of the recurrence."""
@@ -266,27 +271,27 @@ class _Table:
         self.begun: dict[tuple[str, int], ir.Tensor] = {}
         self.plain: list[ir.Tensor] = []
         self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
-        self.views: list[ir.Equation] = []  # of those
-        self.infinite: list[str] = []  # the names of what a sum of logarithms is guarded for
-        self.lags, self.values, self.told = lags, values, told
-        self._find_harmless()
+        self.views: list[ir.Equation] = []  # the equations of shifted tensors
+        self.infinite: list[str] = []  # the names of guarded arguments of logaddexp
+        self.lags, self.values, self.fixed = lags, values, fixed
+        self._choose_fill()
         equations: list[ir.Equation] = []
         wide_equations: list[ir.Equation] = []
         for tensor, value in values.items():
             parts: list[ir.Equation] = []
             guard = partial(self._guard, target=self.targets[tensor], made=parts)
-            rewritten = rewrite_bottom_up(rewrite_bottom_up(value, guard), self._place)
+            rewritten = rewrite_bottom_up(rewrite_bottom_up(value, guard), self._read_table)
             place = self._in_row(Polynomial.of(self.wave))
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
             border = self._border_of_row(tensor, place)
-            for condition, start in reversed(told[tensor]):
+            for condition, start in reversed(fixed[tensor]):
                 lifted = substitute(self._name_for(tensor, start), row)
                 here = substitute(condition, row)
                 border = ir.Where(ir.all_of(*inside, here), lifted, border)
-            open_ = [ir.negate(substitute(condition, row)) for condition, _ in told[tensor]]
+            open_ = [ir.negate(substitute(condition, row)) for condition, _ in fixed[tensor]]
             for each in parts:
-                part = substitute(rewrite_bottom_up(each.value, self._place), row)
+                part = substitute(rewrite_bottom_up(each.value, self._read_table), row)
                 equations.append(ir.Equation(each.target, part))
             target = self._access(self.next[tensor], tensor, self.wave, one)
             equations += self._choose(
@@ -312,7 +317,7 @@ class _Table:
         return exchange_equations(system, self.recurrence, new)
 
     def _name_tables(self) -> None:
-        """Name the values of a wave, and those with what stands before the first place."""
+        """Name the tensors of a wave, without (`next`) and with (`whole`) the initial values."""
         self.next, self.whole = {}, {}
         for tensor, target in self.targets.items():
             shape, _ = self._leave(target.tensor.shape, tensor)
@@ -331,8 +336,8 @@ class _Table:
                 own = self.names.take(f"{tensor.name}_next")
                 self.next[tensor] = replace(made, name=own, shape=(self.wave.extent, *shape))
 
-    def _find_harmless(self) -> None:
-        """Fill the table so that no slope is nan, with the fewest guards."""
+    def _choose_fill(self) -> None:
+        """Choose a fill value of the table for which no gradient is nan, with the fewest guards."""
         self.is_harmless, self.is_even = False, False
         self.guarded: set[ir.Expr] = set()
         best: set[ir.Expr] | None = None
@@ -344,7 +349,7 @@ class _Table:
             self.is_harmless, self.is_even, self.guarded = True, is_even, best
 
     def _guard(self, expr: ir.Expr, target: ir.Access, made: list[ir.Equation]) -> ir.Expr:
-        """A sum of logarithms that may both be -oo, as one of tensors that are known to be."""
+        """A guarded logaddexp with named arguments, which are declared infinite."""
         if expr not in self.guarded or not isinstance(expr, ir.Call):
             return expr
         parts = []
@@ -357,7 +362,7 @@ class _Table:
         return ir.Call(expr.function, tuple(parts))
 
     def _is_harmless(self) -> bool:
-        """Whether no slope is nan at any place of a small table, and no value infinite inside."""
+        """Whether a small table has no nan gradient and no infinite value inside."""
         grid, known = self.grid, dict[tuple[ir.Tensor, int, int], str]()
         infinite = {
             e.target.tensor
@@ -365,8 +370,8 @@ class _Table:
             if any(isinstance(part, ir.Infinity) for part in walk(e.value))
         }
 
-        def look(expr: ir.Expr) -> str | None:
-            """What is known of a read at the place at hand."""
+        def classify_read(expr: ir.Expr) -> str | None:
+            """The class of a read at the current position; None for other expressions."""
             if not isinstance(expr, ir.Access):
                 return None
             if expr not in self.lags:
@@ -382,10 +387,12 @@ class _Table:
             for wave, i in product(range(last), range(grid.outer)):
                 j = wave - self.weight * i
                 for tensor, value in self.values.items():
-                    told = next((v for c, v in self.told[tensor] if grid.holds(c, (i, j))), None)
-                    kind = classify(value, look, self.guarded)
+                    cases = (v for c, v in self.fixed[tensor] if grid.holds(c, (i, j)))
+                    case = next(cases, None)
+                    kind = classify(value, classify_read, self.guarded)
                     if 0 <= j < grid.inner:
-                        kind = kind if told is None else classify(told, look, self.guarded)
+                        if case is not None:
+                            kind = classify(case, classify_read, self.guarded)
                         if kind in UNBOUNDED:
                             return False
                         known[tensor, i, j] = kind
@@ -394,7 +401,7 @@ class _Table:
         return True
 
     def _classify_border(self, tensor: ir.Tensor, i: int, j: int) -> str:
-        """What is known of a value outside of a small table."""
+        """The class of a value outside of a small table."""
         if not self._is_needed(tensor, self.weight * i + j):
             return FINITE
         start = self.starts[tensor].get((max(0, -i), max(0, -j)), self._fill(tensor))
@@ -406,7 +413,7 @@ class _Table:
         return FINITE
 
     def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
-        """Whether a value of a wave before the first one is read where no choice takes another."""
+        """Whether a value on a wave is needed: on one before the first, only if it is read."""
         if wave >= 0:
             return True
         grid = self.grid
@@ -415,12 +422,12 @@ class _Table:
             steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
             for i, j in product(range(grid.outer), range(grid.inner)):
                 is_read = self.weight * i + j - wave in steps
-                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.told[target]):
+                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
                     return True
         return False
 
     def _rename_fixed(self) -> ir.System:
-        """The system in which values at a fixed place of an index are read off the table."""
+        """The system with reads at fixed positions of an index replaced by reads of the table."""
 
         def rename(expr: ir.Expr) -> ir.Expr:
             if not isinstance(expr, ir.Access) or expr.tensor not in self.targets:
@@ -439,9 +446,9 @@ class _Table:
     def _choose(
         self, target: ir.Access, inside: ir.Expr, value: ir.Expr, border: ir.Expr
     ) -> Iterator[ir.Equation]:
-        """The equations of a value inside, and what stands on the border.
+        """The equations of a tensor with one value inside the table and another on the border.
 
-        An infinite border is added to the value, by data that is infinite there.
+        An infinite border is added to the data of the value instead of being chosen.
         """
         if not self.is_harmless:
             yield ir.Equation(target, ir.Where(inside, value, border))
@@ -468,33 +475,33 @@ class _Table:
 
     def _name_for(self, tensor: ir.Tensor, expr: ir.Expr) -> ir.Expr:
         self.target = self.targets[tensor]
-        return self._lift(expr) if self.reads(expr) else self._name(expr)
+        return self._lift_data(expr)
 
     def _find_axis(self, tensor: ir.Tensor) -> int:
-        """The place of the outer index among those that are left of a tensor's."""
+        """The axis of the outer index of a tensor, without the axis of the inner index."""
         places = self.targets[tensor].places
         return places.index(self.outer) - (places.index(self.inner) < places.index(self.outer))
 
     def _leave(
         self, places: tuple[ir.Expr, ...], tensor: ir.Tensor
     ) -> tuple[tuple[ir.Expr, ...], ir.Expr]:
-        """(the places without that of the inner index, and that)."""
+        """(the positions without that on the axis of the inner index, that position)."""
         axis = self.targets[tensor].places.index(self.inner)
         return (*places[:axis], *places[axis + 1 :]), places[axis]
 
     def _access(self, made: ir.Tensor, tensor: ir.Tensor, wave: ir.Expr, row: ir.Expr) -> ir.Access:
-        """A value of a table, over the places of the definition."""
+        """A read of a table, at a wave, a row, and the other indices of the definition."""
         places, _ = self._leave(self.targets[tensor].places, tensor)
         at = self._find_axis(tensor)
         return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))
 
     def _in_row(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
-        """The place of the inner index on a wave."""
+        """The position on the inner index, on a wave and in a row."""
         behind = Polynomial.of(self.weight) * Polynomial.of(self.outer if row is None else row)
         return (wave - behind).to_expr()
 
-    def _place(self, expr: ir.Expr) -> ir.Expr:
-        """A read of the table, with what stands before the first wave."""
+    def _read_table(self, expr: ir.Expr) -> ir.Expr:
+        """A read of the recurrence as one of the table, guarded before the first wave."""
         if not isinstance(expr, ir.Access) or expr not in self.lags:
             return expr
         tensor, (one, other) = expr.tensor, self.lags[expr]
@@ -507,7 +514,8 @@ class _Table:
         back = (Polynomial.of(self.wave) - Polynomial.of(lag)).to_expr()
         value: ir.Expr | None = None
         for turn in range(-lag, 0):
-            start = ir.Access(self._begin(tensor, turn), (*places[:at], row, *places[at + 1 :]))
+            first = self._name_start(tensor, turn)
+            start = ir.Access(first, (*places[:at], row, *places[at + 1 :]))
             bound = ir.Number(Fraction(turn))
             value = start if value is None else ir.Where(ir.Compare("<", back, bound), value, start)
         assert value is not None
@@ -515,7 +523,7 @@ class _Table:
         return ir.Where(ir.Compare("<", back, ir.ZERO), value, read)
 
     def _shift(self, tensor: ir.Tensor, lag: int) -> ir.Tensor:
-        """The tensor of a wave's values so many places before, which turns after it read."""
+        """The tensor of a wave shifted by so many rows, which later turns read."""
         if not lag:
             return self.next[tensor]
         if (tensor, lag) not in self.shifted:
@@ -527,8 +535,8 @@ class _Table:
             self.views.append(ir.Equation(target, source))
         return self.shifted[tensor, lag]
 
-    def _begin(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
-        """The table's values on a wave before the first one, as a tensor."""
+    def _name_start(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
+        """The tensor of the table's values on a wave before the first one."""
         key = self.whole[tensor].name, wave
         if key not in self.begun:
             places, _ = self._leave(self.targets[tensor].places, tensor)
@@ -548,7 +556,7 @@ class _Table:
                     is_here = ir.Compare("==", row, ir.Number(Fraction(depth - one)))
                     if (max(0, -place)) != other:
                         continue
-                    # by the row, as the row has no such place where the index has none
+                    # a condition on the row: without a position of the index there is no row
                     moved_to = (Polynomial.of(row) + Polynomial.of(place - depth + one)).to_expr()
                     moved = substitute(start, {self.inner: moved_to})
                     there = ir.all_of(
@@ -566,13 +574,13 @@ class _Table:
         return self.begun[key]
 
     def _fill(self, tensor: ir.Tensor) -> ir.Expr:
-        """What stands at places of the table that no value is made of."""
+        """The value of unused entries of the table."""
         column = self.starts[tensor].get((0, 1))
         is_number = column is not None and (isinstance(column, ir.Number) or is_infinite(column))
         return column if column is not None and is_number and self.is_even else ir.ONE
 
     def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
-        """What stands before the first place of the inner index, along a wave."""
+        """The values before the first position of the inner index, along a wave."""
         value = self._fill(tensor)
         for (one, other), start in self.starts[tensor].items():
             if not one and start is not value:
@@ -581,7 +589,7 @@ class _Table:
         return value
 
     def _widen(self, tensor: ir.Tensor) -> ir.Equation:
-        """A wave of the table: what stands before the first place of the outer index, the rest."""
+        """The equation of a wave with the values before the first position of the outer index."""
         depth, at = self.depths[tensor], self._find_axis(tensor)
         whole = self.whole[tensor]
         row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
@@ -612,7 +620,7 @@ class _Table:
         return ir.Equation(target, ir.Where(ir.Compare("<", row, bound), read, behind))
 
     def _read_place(self, access: ir.Access) -> ir.Access:
-        """A value of what recurs, as one of the table."""
+        """A read of the recurrence at any position, as a read of the table."""
         tensor = access.tensor
         places, inner = self._leave(access.places, tensor)
         at = self._find_axis(tensor)
@@ -621,7 +629,7 @@ class _Table:
 
 
 def _find_branches(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """What nested choices choose between."""
+    """The branches of nested choices."""
     if isinstance(expr, ir.Where) and not is_infinite(expr):
         yield from _find_branches(expr.then)
         yield from _find_branches(expr.other)

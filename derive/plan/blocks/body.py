@@ -14,6 +14,7 @@ from derive.plan.blocks.members import (
     has_index,
     to_leaf_key,
 )
+from derive.plan.calls import CellArgument, DtypeLimit, LocalName, TorchCall
 from derive.plan.steps import Running, Start, Step, free_name, name_op
 
 EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # with the accumulators' start values
@@ -169,7 +170,7 @@ class _Loop:
         scores = self._name_unless_view(self.members.scores[step.name], f"{step.name}_logits")
         peak = self._start_peak(scores, (self.index,))
         weights = self._emit_step("weights", ops.Cast(_exponentiate_scores(scores, peak.peak)))
-        call = ops.TorchCall(".sum", (ops.Given(0), -1), (("dtype", ops.Local(self.wide)),))
+        call = TorchCall(".sum", (CellArgument(0), -1), (("dtype", LocalName(self.wide)),))
         part = ops.Reduction("sum", weights, (self.index,))
         self._accumulate(peak.total, ops.Cell(call, (weights,), part, peak.total.axes), peak)
         self.peaks[step.name] = peak
@@ -215,12 +216,10 @@ class _Loop:
         peak = self._add_accumulator("peak", rows, "lowest")
         places = tuple(ops.axes_of(scores).index(i) - len(ops.axes_of(scores)) for i in over)
         where = places[0] if len(places) == 1 else places
-        largest = ops.TorchCall(".amax", (ops.TorchCall(".detach", (ops.Given(1),)), where))
-        call = ops.TorchCall("torch.maximum", (ops.Given(0), largest))
+        largest = TorchCall(".amax", (TorchCall(".detach", (CellArgument(1),)), where))
+        call = TorchCall("torch.maximum", (CellArgument(0), largest))
         if clamp:  # oo - oo would be nan for a score of oo
-            call = ops.TorchCall(
-                ".clamp", (call,), (("max", ops.Limit(ops.Local(self.wide), "max")),)
-            )
+            call = TorchCall(".clamp", (call,), (("max", DtypeLimit(LocalName(self.wide), "max")),))
         whole = ops.Apply("max", (peak, ops.Reduction("max", scores, over)), rows)
         higher = self._emit_step("higher", ops.Cell(call, (peak, scores), whole, rows), "wide")
         rescale = self._emit_step(

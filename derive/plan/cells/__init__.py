@@ -15,6 +15,7 @@ from functools import partial
 
 from derive.ir import nodes as ir
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Extents, Operand, Subscript, TorchCall
 from derive.plan.cells import (
     attention,
     distances,
@@ -82,7 +83,7 @@ def use_cells(  # noqa: PLR0913 - the steps, their context and the options
     define = partial(Definitions, varying=varying, chunks=chunks, exact=exact)
     done = tuple(steps)
     names = {*taken, *(step.name for step in steps)}
-    memory.note((step.name, step.op) for step in steps)
+    memory.record_strides((step.name, step.op) for step in steps)
     definitions = define(done, results, memory, inputs)
     for place in reversed(range(len(done))):
         step = done[place]
@@ -90,13 +91,13 @@ def use_cells(  # noqa: PLR0913 - the steps, their context and the options
         if found is not step.op:
             made = _name_parts(found, step.name, names)
             done = (*done[:place], *made, *done[place + 1 :])
-            memory.note((step.name, step.op) for step in made)
+            memory.record_strides((step.name, step.op) for step in made)
             definitions = define(done, results, memory, inputs)
-    memory.note((step.name, step.op) for step in done)
+    memory.record_strides((step.name, step.op) for step in done)
     for place, step in enumerate(done):
         found = _match_inside(step.op, definitions, PRODUCTS)
         done = (*done[:place], Step(step.name, found), *done[place + 1 :])
-        memory.note([(step.name, found)])
+        memory.record_strides([(step.name, found)])
     return done, done != tuple(steps)
 
 
@@ -160,15 +161,15 @@ def _find_part_to_name(whole: ops.Op) -> ops.Op | None:
     return None
 
 
-def _count_uses(call: ops.Operand, place: int) -> int:
+def _count_uses(call: Operand, place: int) -> int:
     """Count the occurrences of the cell's argument at `place` in the text of the call."""
     match call:
-        case ops.Given():
+        case CellArgument():
             return int(call.place == place)
         case tuple():
             return sum(_count_uses(part, place) for part in call)
-        case ops.TorchCall(_, args, keywords):
+        case TorchCall(_, args, keywords):
             return _count_uses(args, place) + _count_uses(tuple(v for _, v in keywords), place)
-        case ops.Pick(arg) | ops.Extents(arg):
+        case Subscript(arg) | Extents(arg):
             return _count_uses(arg, place)
     return 0

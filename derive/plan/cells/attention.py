@@ -12,6 +12,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import substitute
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import CellRule, Definitions, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
@@ -222,7 +223,7 @@ def _make_cell(
         _index_operand(_make_rows_contiguous(k, args[k], definitions), at)
         for k, at in enumerate((pad * (None,), shared, shared))
     ]
-    keywords: list[tuple[str, ops.Operand]] = []
+    keywords: list[tuple[str, Operand]] = []
     masked = heads[:-1] if merged is not None else heads  # masks lack the indices of merged heads
     mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
     if scores.causal:
@@ -233,7 +234,7 @@ def _make_cell(
             (
                 "attn_mask",
                 _index_operand(
-                    ops.Given(3), (None,) if _count_written_axes(mask) in (1, 3) else ()
+                    CellArgument(3), (None,) if _count_written_axes(mask) in (1, 3) else ()
                 ),
             )
         )
@@ -244,7 +245,7 @@ def _make_cell(
     axes = (*heads, places.row, places.result)
     if merged is not None:
         axes = (batch[0], merged, places.row, places.result)
-    call = _index_operand(ops.TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
+    call = _index_operand(TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
     plain = query
     if group is not None and merged is not None:
         plain = ops.Unflatten(query, 1, (batch[1], group))
@@ -293,16 +294,16 @@ def _may_add_infinity(bias: ops.Op | None, definitions: Definitions) -> bool:
     )
 
 
-def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> ops.Operand:
+def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> Operand:
     """Copy the operand unless its features are contiguous, else torch uses no fused kernel."""
     is_near = find_strides(op, definitions.memory)[-1] == 1
     if is_near or definitions.memory.extent(ops.axes_of(op)[-1]) == 1:
-        return ops.Given(place)
-    return ops.TorchCall(".contiguous", (ops.Given(place),))
+        return CellArgument(place)
+    return TorchCall(".contiguous", (CellArgument(place),))
 
 
-def _index_operand(arg: ops.Operand, at: tuple[str | int | None, ...]) -> ops.Operand:
-    return ops.Pick(arg, at) if at else arg
+def _index_operand(arg: Operand, at: tuple[str | int | None, ...]) -> Operand:
+    return Subscript(arg, at) if at else arg
 
 
 def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
@@ -390,7 +391,7 @@ def _write_separable(
     axes, wide = (*batch, own[0], last), (*batch, own[0], last, index)
     logits = ops.Apply("+", ops.align((rows, columns), wide), wide)
     whole = ops.Einsum((ops.Along("softmax", logits, index), worth), axes)
-    call = ops.TorchCall(SEPARABLE, tuple(map(ops.Given, range(3))))
+    call = TorchCall(SEPARABLE, tuple(map(CellArgument, range(3))))
     scratch = ((*batch, index, last),) * 2
     return ops.arrange(ops.Cell(call, args, whole, axes, volume=wide, scratch=scratch), order)
 

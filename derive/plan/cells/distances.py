@@ -35,6 +35,7 @@ from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
+from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import (
     match_diagonal_scatter,
@@ -202,13 +203,13 @@ def _write_squares(
     turned = [_put_coordinates_first(point) for point in points]
     args = tuple(dict.fromkeys(turned))
     places = [":"] * (len(ops.axes_of(whole)) - 2)
-    total: ops.Operand | None = None
+    total: Operand | None = None
     for k in range(int(summed.extent.value)):
-        row, column = (ops.Given(args.index(each)) for each in turned)
-        left = ops.Pick(row, (k, *places, ":", None))
-        right = ops.Pick(column, (k, *places, None) if places else (k,))
-        square = ops.TorchCall("**", (ops.TorchCall("-", (left, right)), 2))
-        total = square if total is None else ops.TorchCall("+", (total, square))
+        row, column = (CellArgument(args.index(each)) for each in turned)
+        left = Subscript(row, (k, *places, ":", None))
+        right = Subscript(column, (k, *places, None) if places else (k,))
+        square = TorchCall("**", (TorchCall("-", (left, right)), 2))
+        total = square if total is None else TorchCall("+", (total, square))
     axes = ops.axes_of(whole)
     volume = (*axes, ir.Index("passes", ir.Number(PASSES * summed.extent.value)))
     assert total is not None
@@ -218,7 +219,7 @@ def _write_squares(
 def _put_coordinates_first(points: ops.Op) -> ops.Op:
     """Return a contiguous copy of the points with the coordinates as the first axis."""
     *rest, summed = ops.axes_of(points)
-    call = ops.TorchCall(".contiguous", (ops.Given(0),))
+    call = TorchCall(".contiguous", (CellArgument(0),))
     turned = ops.arrange(points, (summed, *rest))
     return ops.Cell(call, (turned,), turned, (summed, *rest), volume=(summed, *rest))
 
@@ -231,7 +232,7 @@ def _write_distance(
     points: tuple[ops.Op, ops.Op],
     bare: ops.Op,
     summed: tuple[ir.Index, ...],
-    keyword: tuple[str, ops.Operand],
+    keyword: tuple[str, Operand],
     *,
     is_square: bool,
 ) -> ops.Cell:
@@ -244,21 +245,21 @@ def _write_distance(
     scratch = (axes,) if is_square else ()
     direct = keyword if keyword is ONE else MODE
 
-    def call(given: tuple[ops.Operand, ...], word: tuple[str, ops.Operand]) -> ops.TorchCall:
-        distance = ops.TorchCall(NAME, given, (word,))
-        return ops.TorchCall("**", (distance, 2)) if is_square else distance
+    def call(given: tuple[Operand, ...], word: tuple[str, Operand]) -> TorchCall:
+        distance = TorchCall(NAME, given, (word,))
+        return TorchCall("**", (distance, 2)) if is_square else distance
 
-    both = (ops.Given(0), ops.Given(1))
-    floats = tuple(ops.TorchCall(".float", (point,)) for point in both)
-    cast = ops.TorchCall(".to", (call(floats, direct), ops.Local("dtype")))
+    both = (CellArgument(0), CellArgument(1))
+    floats = tuple(TorchCall(".float", (point,)) for point in both)
+    cast = TorchCall(".to", (call(floats, direct), LocalName("dtype")))
     if keyword is PRODUCTS:
         mean = _find_mean_point(points[1], ops.axes_of(points[0])[-2])
         row = (
-            ops.TorchCall(".unsqueeze", (ops.Given(2), -2))
+            TorchCall(".unsqueeze", (CellArgument(2), -2))
             if ops.axes_of(mean)[1:]
-            else ops.Given(2)
+            else CellArgument(2)
         )
-        less = tuple(ops.TorchCall("-", (point, row)) for point in both)
+        less = tuple(TorchCall("-", (point, row)) for point in both)
         args, volume, note = (*points, mean), (*axes, *summed), f"{NAME}: {LOSES}"
         narrow = ops.Cell(cast, args, bare, axes, ("real",), volume, note)
         return ops.Cell(call(less, keyword), args, narrow, axes, ("wide",), volume, note)
@@ -374,7 +375,7 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
             return _may_be_zero(value, definitions)
         case ops.Fill(arg, _, value):
             return any(_may_be_zero(each, definitions, near=near) for each in (arg, value))
-        case ops.Cell(ops.TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
+        case ops.Cell(TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
             inner = given.arg if isinstance(given, ops.Expand) else given
             return _may_be_zero(inner, definitions)
     return True
@@ -403,7 +404,7 @@ def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         one, other = (ops.arrange(arg, axes) for arg in args)
         mean = _sum_differences("mean", one, other, axes, axes)
         if is_same(whole, mean):
-            call = ops.TorchCall("torch.nn.functional.mse_loss", (ops.Given(0), ops.Given(1)))
+            call = TorchCall("torch.nn.functional.mse_loss", (CellArgument(0), CellArgument(1)))
             return ops.Cell(call, (one, other), mean, (), scratch=(axes,))
     return None
 
@@ -426,12 +427,12 @@ def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not is_close or ops.is_integral(arg) or ops.is_boolean(arg) or ops.is_complex(arg):
         return None
     places = tuple(range(-len(over), 0)) if len(over) > 1 else -1
-    call = ops.TorchCall(NORM, (ops.Given(0),), (("dim", places),) * (len(over) < len(inner)))
+    call = TorchCall(NORM, (CellArgument(0),), (("dim", places),) * (len(over) < len(inner)))
     square = ops.Reduction("sum", ops.Apply("pow", (arg, ops.Num(TWO)), inner), inner[-len(over) :])
     made = ops.axes_of(square)
     whole = ops.Apply(root, (square,), made)
     if root == "rsqrt":
-        call = ops.TorchCall(".reciprocal", (call,))
+        call = TorchCall(".reciprocal", (call,))
     return ops.arrange(ops.Cell(call, (arg,), whole, made), axes)
 
 

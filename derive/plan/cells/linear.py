@@ -19,6 +19,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells.matching import (
     CellRule,
     Signed,
@@ -116,14 +117,14 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         x = ops.arrange(join_sum(others, order), (*kept, index))
         y = ops.arrange(join_sum(mine, order), (index, *columns))
-        power = ops.Given(2) if is_fixed else ops.TorchCall(WEIGHTS, (ops.Given(1),))
+        power = CellArgument(2) if is_fixed else TorchCall(WEIGHTS, (CellArgument(1),))
         args: tuple[ops.Op, ...] = (x, y)
         if is_fixed:
-            made, call = ops.axes_of(y), ops.TorchCall(WEIGHTS, (ops.Given(0),))
+            made, call = ops.axes_of(y), TorchCall(WEIGHTS, (CellArgument(0),))
             args = (x, y, ops.Cell(call, (y,), ops.Apply("exp", (y,), made), made))
         axes, wide = (*kept, *columns), (*kept, index, *columns)
         whole = ops.Reduction("logsumexp", ops.combine("+", (x, y), wide), (index,))
-        call = ops.TorchCall(LOGS, (ops.Given(0), ops.Given(1), power))
+        call = TorchCall(LOGS, (CellArgument(0), CellArgument(1), power))
         cell = ops.Cell(call, args, whole, axes, volume=wide, scratch=(wide,))
         return ops.arrange(cell, ops.axes_of(op))
     return None
@@ -142,7 +143,7 @@ def _split_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
 def is_exponentials(op: ops.Op) -> bool:
     """Whether the operation is the exponential that `match_log_product` hoists out of a loop."""
     call = op.call if isinstance(op, ops.Cell) else None
-    return isinstance(call, ops.TorchCall) and call.function == WEIGHTS
+    return isinstance(call, TorchCall) and call.function == WEIGHTS
 
 
 def _find_nested_sums(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
@@ -207,7 +208,7 @@ def _write_linear(product: Product, bias: ops.Op) -> ops.Cell:
     weight = ops.arrange(product.other, (*product.columns, product.summed))
     arg = ops.arrange(product.one, (*product.rows, product.summed))
     whole = ops.Apply("+", ops.align((ops.Einsum((arg, weight), axes), bias), axes), axes)
-    call = ops.TorchCall(LINEAR, (ops.Given(0), ops.Given(1), ops.Given(2)))
+    call = TorchCall(LINEAR, (CellArgument(0), CellArgument(1), CellArgument(2)))
     return ops.Cell(call, (arg, weight, bias), whole, axes)
 
 
@@ -223,13 +224,13 @@ def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fractio
     terms = []
     for name, op, number in (("beta", added, beta), ("alpha", ops.Einsum(matrices, axes), alpha)):
         if number != 1:
-            keywords.append((name, ops.Given(len(args))))
+            keywords.append((name, CellArgument(len(args))))
             args.append(ops.Num(ir.Number(number)))
         size = ops.Num(ir.Number(abs(number)))
         scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), ops.axes_of(op))
         terms.append(Signed(scaled, number < 0))
     name = "torch.baddbmm" if product.batch else "torch.addmm"
-    call = ops.TorchCall(name, (ops.Given(0), ops.Given(1), ops.Given(2)), tuple(keywords))
+    call = TorchCall(name, (CellArgument(0), CellArgument(1), CellArgument(2)), tuple(keywords))
     return ops.Cell(call, tuple(args), join_sum(terms, axes), axes)
 
 
@@ -317,7 +318,7 @@ def _write_solve(
     inverse = ops.Along("inverse", square, rows, columns)
     whole = ops.Einsum((inverse, right), made)
     found: ops.Op = ops.Cell(
-        ops.TorchCall(SOLVE, (ops.Given(0), ops.Given(1)), keywords), (square, right), whole, made
+        TorchCall(SOLVE, (CellArgument(0), CellArgument(1)), keywords), (square, right), whole, made
     )
     if len(own) > 1:
         found = ops.Unflatten(found, start, own)
@@ -330,7 +331,7 @@ def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step,
     for step in steps:
         for part in ops.walk_ops(step.op):
             match part:
-                case ops.Cell(ops.TorchCall(name, _, ()), (square, _)) if name == SOLVE:
+                case ops.Cell(TorchCall(name, _, ()), (square, _)) if name == SOLVE:
                     marks = (ir.Index(f"@{k}", i.extent) for k, i in enumerate(ops.axes_of(square)))
                     new = dict(zip(ops.axes_of(square), marks, strict=True))
                     found.setdefault(ops.rename_indices(square, new), {})[part] = None
@@ -371,7 +372,7 @@ def _join_cells(
     index = rename_apart(ir.Index("k", count.to_expr()), names)
     right = concatenate_parts(index, parts, (*batch, summed, index))
     whole = ops.Einsum((ops.Along("inverse", square, rows, summed), right), (*batch, rows, index))
-    call = ops.TorchCall(SOLVE, (ops.Given(0), ops.Given(1)))
+    call = TorchCall(SOLVE, (CellArgument(0), CellArgument(1)))
     made = ops.Cell(call, (square, right), whole, whole.axes)
     name = free_name(name_op(made, steps[-1].name), {*taken, *(step.name for step in steps)})
     reads: dict[ops.Op, ops.Op] = {}

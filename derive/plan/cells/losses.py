@@ -15,6 +15,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import substitute
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Condition, LocalName, Operand, TorchCall
 from derive.plan.cells.matching import (
     PLAIN,
     CellRule,
@@ -39,7 +40,7 @@ ENTROPY, LOGARITHM = f"{_NN}.binary_cross_entropy_with_logits", f"{_NN}.logsigmo
 SMOOTH, HUBER = f"{_NN}.smooth_l1_loss", f"{_NN}.huber_loss"
 LACKS = "a logit of -oo makes it nan, and what is near 0 has the digits of the logit"
 NONE = ("reduction", "none")
-GIVEN = tuple(map(ops.Given, range(3)))
+GIVEN = tuple(map(CellArgument, range(3)))
 TWO = ir.Number(Fraction(2))
 
 
@@ -79,13 +80,13 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 if sign is not None:
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
                     args = [ops.arrange(strip(logits), order)]
-                    target: ops.Operand = ops.Given(1)
+                    target: Operand = CellArgument(1)
                     if isinstance(labels, ir.Index):
-                        device = (("device", ops.Local("device")),)
-                        target = ops.TorchCall("torch.arange", (target,), device)
+                        device = (("device", LocalName("device")),)
+                        target = TorchCall("torch.arange", (target,), device)
                         args.append(ops.Num(labels.extent))
                     else:
-                        target = ops.TorchCall(".long", (target,))  # torch requires int64
+                        target = TorchCall(".long", (target,))  # torch requires int64
                         args.append(ops.arrange(labels, rows))
                     call = _write_call(target, "" if end == "mean" else end)
                     bare = ops.arrange(whole, made)
@@ -106,9 +107,9 @@ def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
     return ops.with_args(op, tuple(_inline_entries(arg, definitions) for arg in ops.args_of(op)))
 
 
-def _write_call(target: ops.Operand, reduction: str) -> ops.TorchCall:
+def _write_call(target: Operand, reduction: str) -> TorchCall:
     keywords = (("reduction", reduction),) if reduction else ()
-    return ops.TorchCall(NAME, (ops.Given(0), target), keywords)
+    return TorchCall(NAME, (CellArgument(0), target), keywords)
 
 
 def match_binary_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -143,11 +144,11 @@ def match_binary_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if {*find_true_axes(logits)} != {*op.axes}:
             continue
         args = tuple(expand_stored(each, op.axes) for each in (logits, one, other))
-        soft = ops.TorchCall(LOGARITHM, GIVEN[:1])
-        parts = ops.TorchCall("*", GIVEN[::2]), ops.TorchCall("+", GIVEN[1:]), soft
-        name, call = LOGARITHM, ops.TorchCall("torch.addcmul", parts, (("value", -1),))
+        soft = TorchCall(LOGARITHM, GIVEN[:1])
+        parts = TorchCall("*", GIVEN[::2]), TorchCall("+", GIVEN[1:]), soft
+        name, call = LOGARITHM, TorchCall("torch.addcmul", parts, (("value", -1),))
         if is_equal(to_expr(ops.combine("+", (one, other), op.axes)), ir.ONE):
-            name, call, args = ENTROPY, ops.TorchCall(ENTROPY, GIVEN[:2], (NONE,)), args[:2]
+            name, call, args = ENTROPY, TorchCall(ENTROPY, GIVEN[:2], (NONE,)), args[:2]
         turned = ops.Apply("neg", (args[0],), op.axes)
         pairs = zip((one, other), (turned, args[0]), strict=True)
         products = [
@@ -155,7 +156,7 @@ def match_binary_entropy(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             for each, arg in pairs
         ]
         whole = join_sum([Signed(each) for each in products], op.axes)
-        when: tuple[ops.Condition, ...] = ("wide",) if name is LOGARITHM else ()
+        when: tuple[Condition, ...] = ("wide",) if name is LOGARITHM else ()
         note = f"{name}: {LACKS}"
         cell = ops.Cell(call, args, whole, op.axes, when, note=note)
         return ops.Apply("neg", (cell,), op.axes) if is_negative else cell
@@ -207,8 +208,8 @@ def match_huber(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         name, keyword = HUBER, "delta"
         if not (is_same(given[0], half) and is_same(given[1], scaled[1])):
             return None
-    keywords = (NONE,) if bound == 1 else (NONE, (keyword, ops.Given(2)))
-    call = ops.TorchCall(name, (ops.Given(0), ops.Given(1)), keywords)
+    keywords = (NONE,) if bound == 1 else (NONE, (keyword, CellArgument(2)))
+    call = TorchCall(name, (CellArgument(0), CellArgument(1)), keywords)
     args = tuple(expand_stored(part, axes) for part in parts)
     whole = ops.Choose(ops.Apply("<", (size, number), axes), *given, axes)
     return ops.Cell(call, args if bound == 1 else (*args, number), whole, axes)

@@ -18,6 +18,7 @@ from fractions import Fraction
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Condition, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
     CellRule,
     Definitions,
@@ -40,7 +41,7 @@ LAYER = "torch.nn.functional.layer_norm"
 RMS = "torch.nn.functional.rms_norm"
 BATCH, GROUP, INSTANCE = "torch.batch_norm", "torch.group_norm", "torch.instance_norm"
 SIGNS = {"weight": "*", "bias": "+"}
-NONE = ops.Local("None")
+NONE = LocalName("None")
 TWO = ir.Number(Fraction(2))
 
 
@@ -220,15 +221,15 @@ def _write_trailing_call(
     """Return the call of a norm over the last axes: layer_norm or rms_norm."""
     axes = (*(i for i in ops.axes_of(norm.arg) if i not in affine), *affine)
     args: list[ops.Op] = [ops.arrange(norm.arg, axes), *(ops.Num(index.extent) for index in affine)]
-    plain: tuple[ops.Operand, ...] = (
-        ops.Given(0),
-        tuple(ops.Given(k) for k in range(1, len(args))),
+    plain: tuple[Operand, ...] = (
+        CellArgument(0),
+        tuple(CellArgument(k) for k in range(1, len(args))),
     )
-    places = {name: ops.Given(len(args) + k) for k, name in enumerate(given)}
-    eps = ops.Given(len(args) + len(given))
+    places = {name: CellArgument(len(args) + k) for k, name in enumerate(given)}
+    eps = CellArgument(len(args) + len(given))
     args += [*given.values(), ops.Num(norm.eps)]
-    bare = ops.TorchCall(norm.call, plain, (("eps", eps),))
-    call = ops.TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
+    bare = TorchCall(norm.call, plain, (("eps", eps),))
+    call = TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
     whole = _write_reference(norm, args[0], axes)
     for name, part in given.items():
         whole = ops.combine(SIGNS[name], (whole, part), axes)
@@ -249,14 +250,14 @@ def _write_channel_call(
     given = {name: ops.merge(op, (affine,)) for name, op in given.items()}
     number = (ops.Num(affine[0].extent),) if norm.call == GROUP else ()
     args = (arg, *given.values(), *number, ops.Num(norm.eps))
-    places = {name: ops.Given(1 + k) for k, name in enumerate(given)}
-    eps = ops.Given(len(args) - 1)
+    places = {name: CellArgument(1 + k) for k, name in enumerate(given)}
+    eps = CellArgument(len(args) - 1)
 
-    def write(places: Mapping[str, ops.Operand]) -> ops.TorchCall:
+    def write(places: Mapping[str, Operand]) -> TorchCall:
         weights = tuple(places.get(name, NONE) for name in SIGNS)
         if norm.call == GROUP:
-            return ops.TorchCall(GROUP, (ops.Given(0), ops.Given(len(args) - 2), *weights, eps))
-        return ops.TorchCall(norm.call, (ops.Given(0), *weights, NONE, NONE, True, 0.0, eps, False))
+            return TorchCall(GROUP, (CellArgument(0), CellArgument(len(args) - 2), *weights, eps))
+        return TorchCall(norm.call, (CellArgument(0), *weights, NONE, NONE, True, 0.0, eps, False))
 
     inner = ops.Unflatten(arg, 1, affine) if len(affine) > 1 else arg
     made = ops.axes_of(inner)
@@ -270,7 +271,7 @@ def _write_channel_call(
         whole = ops.flatten(whole, 1, len(affine))
     after = (":", *(None for _ in ops.axes_of(arg)[2:]))
     aligned = {
-        name: ops.Pick(place, after) if after[1:] else place for name, place in places.items()
+        name: Subscript(place, after) if after[1:] else place for name, place in places.items()
     }
     batch = axes[:start] if norm.call == INSTANCE else ()
     # with an extent of 0 torch raises, or returns nan gradients
@@ -284,8 +285,8 @@ def _write_channel_call(
 def _choose_call(
     norm: Norm,
     args: tuple[ops.Op, ...],
-    calls: tuple[ops.TorchCall, ops.TorchCall],
-    places: Mapping[str, ops.Operand],
+    calls: tuple[TorchCall, TorchCall],
+    places: Mapping[str, Operand],
     whole: ops.Op,
 ) -> ops.Op:
     """Return the call with weight and bias; in half precision the call without, then both applied.
@@ -295,12 +296,12 @@ def _choose_call(
     """
     bare, call = calls
     axes = ops.axes_of(whole)
-    when: tuple[ops.Condition, ...] = ()
+    when: tuple[Condition, ...] = ()
     if isinstance(norm.eps, ir.Scalar):
-        when = (ops.Given(len(args) - 1),)
+        when = (CellArgument(len(args) - 1),)
     if places and norm.call != RMS:
         for name, place in places.items():
-            bare = ops.TorchCall(SIGNS[name], (bare, place))
+            bare = TorchCall(SIGNS[name], (bare, place))
         whole = ops.Cell(bare, args, whole, axes, when, filled=norm.filled)
         when = (*when, "wide")
     scratch = (axes,) if norm.call == RMS else ()
@@ -352,24 +353,24 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         scale = negate(scale)
     place = stored.index(channels[0])
     args = [ops.flatten(arg, 0, place - 1) if place > 1 else arg, scale]
-    made, whole, shift = ops.axes_of(args[0]), args[0], list[ops.Operand]()
+    made, whole, shift = ops.axes_of(args[0]), args[0], list[Operand]()
     if offsets:  # m in x - m, or in -(x - m)
         args.append(join_sum([Signed(o.op, o.negative is is_turned) for o in offsets], channels))
         whole = ops.combine("-", (whole, args[2]), made)
-        shift.append(ops.TorchCall("*", (ops.Given(2), ops.Given(1))))
+        shift.append(TorchCall("*", (CellArgument(2), CellArgument(1))))
     whole = ops.combine("*", (whole, scale), made)
     if shifts:
         args.append(join_sum(shifts, channels))
         whole = ops.combine("+", (whole, args[-1]), made)
-        shift.insert(0, ops.Given(len(args) - 1))
+        shift.insert(0, CellArgument(len(args) - 1))
     if not shift or any(ops.axes_of(part) != channels for part in args[1:]):
         return None
-    total = ops.TorchCall("-", tuple(shift)) if len(shift) > 1 else shift[0]
+    total = TorchCall("-", tuple(shift)) if len(shift) > 1 else shift[0]
     if offsets and not shifts:
-        total = ops.TorchCall("torch.neg", (total,))
-    moments = (ops.TorchCall(f"torch.{kind}_like", (ops.Given(1),)) for kind in ("zeros", "ones"))
-    parts = (ops.Given(0), ops.Given(1), total, *moments, False, 0.0, 0.0, False)
-    call = ops.TorchCall(BATCH, parts)
+        total = TorchCall("torch.neg", (total,))
+    moments = (TorchCall(f"torch.{kind}_like", (CellArgument(1),)) for kind in ("zeros", "ones"))
+    parts = (CellArgument(0), CellArgument(1), total, *moments, False, 0.0, 0.0, False)
+    call = TorchCall(BATCH, parts)
     result: ops.Op = ops.Cell(call, tuple(args), whole, made, ("wide",), filled=channels)
     result = ops.Unflatten(result, 0, stored[:place]) if place > 1 else result
     return ops.arrange(result, axes)

@@ -18,6 +18,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Subscript, TorchCall
 from derive.plan.cells.matching import (
     CellRule,
     Definitions,
@@ -31,7 +32,7 @@ from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import expand
 from derive.plan.lower.product import split_sign
 
-GIVEN = tuple(map(ops.Given, range(4)))
+GIVEN = tuple(map(CellArgument, range(4)))
 LONG = 16  # extent of the last index from which addcmul pays even if an operand lacks that index
 TWO = ir.Number(Fraction(2))
 LEAKY = "torch.nn.functional.leaky_relu"
@@ -52,8 +53,8 @@ def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     for slope, scaled in ((one, other), (other, one)):
         if isinstance(slope, ops.Num) and is_same(tested, then) and is_same(scaled, then):
             arg = strip(then)
-            call = ops.TorchCall(LEAKY, (ops.Given(0), ops.Given(1)))
-            when = (ops.Given(1),) if _has_scalar(slope) else ()
+            call = TorchCall(LEAKY, (CellArgument(0), CellArgument(1)))
+            when = (CellArgument(1),) if _has_scalar(slope) else ()
             return ops.arrange(ops.Cell(call, (arg, slope), op, ops.axes_of(arg), when), axes)
     return None
 
@@ -84,7 +85,7 @@ def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         ends, upper = ends[::-1], not upper
     inner = (*(i for i in axes if i not in ends), *ends)
     at = () if offset == ir.ZERO else (ops.Num(offset),)
-    call = ops.TorchCall("torch.triu" if upper else "torch.tril", GIVEN[: 1 + len(at)])
+    call = TorchCall("torch.triu" if upper else "torch.tril", GIVEN[: 1 + len(at)])
     arg, mask = ops.arrange(arg, inner), ops.arrange(ops.Triangle(*ends, offset, upper), inner)
     whole = ops.Fill(arg, mask, ops.Num(ir.ZERO), False)
     step = 1
@@ -140,7 +141,7 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     places = sorted(map(axes.index, ends))  # place the diagonal directly, without a permutation
     is_last = places == [len(axes) - 2, len(axes) - 1]
     keywords = () if is_last else (("dim1", places[0]), ("dim2", places[1]))
-    call = ops.TorchCall("torch.diag_embed", (ops.Given(0),), keywords)
+    call = TorchCall("torch.diag_embed", (CellArgument(0),), keywords)
     return ops.Cell(call, (arg,), op, axes, volume=axes)
 
 
@@ -173,9 +174,9 @@ def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
     # torch copies the strides of the operand, in which entries may overlap
-    dense = GIVEN[0] if is_made else ops.TorchCall(".contiguous", GIVEN[:1])
+    dense = GIVEN[0] if is_made else TorchCall(".contiguous", GIVEN[:1])
     places = dims if len(axes) > 2 else ()
-    call = ops.TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
+    call = TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
     chosen = other if isinstance(other, ops.Num) else ops.arrange(other, axes)
     whole = ops.Choose(write_equality_mask(row, column, axes), chosen, arg, axes)
     return ops.Cell(call, (arg, given), whole, axes, volume=axes)
@@ -225,15 +226,15 @@ def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if choice is None and relation == "!=":
         return None
     behind = (*(":" for _ in axes[:at]), None)
-    place = ops.Pick(ops.TorchCall(".long", GIVEN[1:2]), behind)  # torch requires int64
-    new = GIVEN[2] if is_number else ops.Pick(GIVEN[2], behind)
+    place = Subscript(TorchCall(".long", GIVEN[1:2]), behind)  # torch requires int64
+    new = GIVEN[2] if is_number else Subscript(GIVEN[2], behind)
     name = "torch.scatter" if added is None else "torch.scatter_add"
     args = (
         ops.arrange(arg, axes),
         expand(labels, kept),
         value if is_number else expand(value, kept),
     )
-    call = ops.TorchCall(name, (GIVEN[0], at, place, new))
+    call = TorchCall(name, (GIVEN[0], at, place, new))
     return ops.Cell(call, args, op, axes, volume=axes)
 
 
@@ -302,11 +303,11 @@ def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     then = ops.arrange(then, inner)
     every = ops.Choose(write_equality_mask(row, column, inner), ops.Num(ir.ZERO), then, inner)
     whole = ops.Reduction("sum", every, inner[len(kept) :])
-    rows = ops.Pick(ops.TorchCall(".flatten", (GIVEN[0], -2)), ("...", "1:"))
+    rows = Subscript(TorchCall(".flatten", (GIVEN[0], -2)), ("...", "1:"))
     length = ops.Num((Polynomial.of(column.extent) + Polynomial.of(1)).to_expr())
-    rows = ops.Pick(ops.TorchCall(".unflatten", (rows, -1, (-1, GIVEN[1]))), ("...", ":-1"))
+    rows = Subscript(TorchCall(".unflatten", (rows, -1, (-1, GIVEN[1]))), ("...", ":-1"))
     places = () if not kept else (tuple(range(len(kept) - len(inner), 0)),)
-    call = ops.TorchCall(".sum", (rows, *places))
+    call = TorchCall(".sum", (rows, *places))
     cell = ops.Cell(call, (then, length), whole, kept, volume=inner)
     return ops.arrange(cell, ops.axes_of(op))
 
@@ -377,8 +378,8 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         places = places if len(parts) == len(places) else (*GIVEN[:2], GIVEN[1])
         scale = ops.Num(ir.Number(-value if term.negative else value))
         if scale.value is ir.ONE:
-            return ops.Cell(ops.TorchCall("torch.addcmul", places), parts, op, axes)
-        call = ops.TorchCall("torch.addcmul", places, (("value", GIVEN[len(parts)]),))
+            return ops.Cell(TorchCall("torch.addcmul", places), parts, op, axes)
+        call = TorchCall("torch.addcmul", places, (("value", GIVEN[len(parts)]),))
         return ops.Cell(call, (*parts, scale), op, axes)
     return None
 
@@ -426,7 +427,7 @@ def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
             continue
         if set(find_true_axes(scaled)) == set(axes):
-            call = ops.TorchCall(name, GIVEN[:2], (("alpha", GIVEN[2]),))
+            call = TorchCall(name, GIVEN[:2], (("alpha", GIVEN[2]),))
             return ops.Cell(call, (*parts, scale), op, axes)
     return None
 

@@ -15,6 +15,7 @@ from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
+from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
     LACKS,
     CellRule,
@@ -70,22 +71,20 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
     is_backwards = triangle.upper == (bound is triangle.columns)
     place = axes.index(edge)
     is_extreme = kind in {"max", "min"}
-    wide = ops.TorchCall("torch.promote_types", (ops.Local("dtype"), ops.Local("torch.float32")))
-    call: ops.Operand = ops.TorchCall(".to", (ops.Given(0), wide))  # half precision loses digits
-    call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
-    call = ops.TorchCall(SCANS[kind], (call, place))
-    call = ops.Pick(call, (0,)) if is_extreme else call
+    wide = TorchCall("torch.promote_types", (LocalName("dtype"), LocalName("torch.float32")))
+    call: Operand = TorchCall(".to", (CellArgument(0), wide))  # half precision loses digits
+    call = TorchCall(".flip", (call, place)) if is_backwards else call
+    call = TorchCall(SCANS[kind], (call, place))
+    call = Subscript(call, (0,)) if is_extreme else call
     args: tuple[ops.Op, ...] = (value,)
     if triangle.offset is not ir.ZERO:  # shift by the offset
         args = (value, ops.Num(offset.to_expr()), ops.Num(edge.extent))
         empty = {"prod": "1", "min": "torch.inf"}.get(kind, "-torch.inf")
-        amounts: tuple[ops.Operand, ...] = (0,) * (2 * (len(axes) - place - 1)) + (ops.Given(1), 0)
-        call = ops.TorchCall(
-            "torch.nn.functional.pad", (call, amounts), (("value", ops.Local(empty)),)
-        )
-        call = ops.TorchCall(".narrow", (call, place, 0, ops.Given(2)))
-    call = ops.TorchCall(".flip", (call, place)) if is_backwards else call
-    call = ops.TorchCall(".to", (call, ops.Local("dtype")))
+        amounts: tuple[Operand, ...] = (0,) * (2 * (len(axes) - place - 1)) + (CellArgument(1), 0)
+        call = TorchCall("torch.nn.functional.pad", (call, amounts), (("value", LocalName(empty)),))
+        call = TorchCall(".narrow", (call, place, 0, CellArgument(2)))
+    call = TorchCall(".flip", (call, place)) if is_backwards else call
+    call = TorchCall(".to", (call, LocalName("dtype")))
     whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
     cell = ops.Cell(call, args, ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else "")
     return ops.arrange(cell, ops.axes_of(op))
@@ -150,8 +149,8 @@ def _write_product(
     if is_strict:
         total = ops.Apply("-", (total, product), wide)
     axes = (*batch, index, *made)
-    call = ops.TorchCall(
-        RUNNING, (*map(ops.Given, range(3)), -int(is_strict)), (("chunk", ops.Local(chunk)),)
+    call = TorchCall(
+        RUNNING, (*map(CellArgument, range(3)), -int(is_strict)), (("chunk", LocalName(chunk)),)
     )
     scratch = (axes, ops.axes_of(args[0]))
     whole = ops.Einsum((args[0], total), axes)
@@ -198,11 +197,11 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if set(ops.axes_of(op)) != set(made):
         return None
     args = [ops.arrange(places, inner), table]
-    keywords: list[tuple[str, ops.Operand]] = [("mode", mode)]
+    keywords: list[tuple[str, Operand]] = [("mode", mode)]
     if weights is not None:
         args.append(ops.arrange(weights, inner))
-        keywords.append(("per_sample_weights", ops.Given(2)))
-    call = ops.TorchCall(BAG, (ops.Given(0), ops.Given(1)), tuple(keywords))
+        keywords.append(("per_sample_weights", CellArgument(2)))
+    call = TorchCall(BAG, (CellArgument(0), CellArgument(1)), tuple(keywords))
     note, filled = f"{BAG}: {LACKS}", (index,)  # torch rejects empty bags
     bare = (
         ops.Reduction(mode, rows, (index,))
@@ -237,7 +236,7 @@ def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         total = ops.arrange(join_sum(others, op.axes), cell.axes)
         if {*find_true_axes(total)} == {*op.axes}:
             place = next(k for k, i in enumerate(cell.axes) if i not in ops.axes_of(value))
-            call = ops.TorchCall(ADDED, (*map(ops.Given, range(3)), place))
+            call = TorchCall(ADDED, (*map(CellArgument, range(3)), place))
             whole = ops.Apply("+", (total, made.whole), cell.axes)
             args = (total, value, numbers)
             return ops.arrange(ops.Cell(call, args, whole, cell.axes, volume=cell.volume), op.axes)
@@ -263,7 +262,7 @@ def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell
 
 def _is_segment_sum(cell: ops.Cell) -> bool:
     """Whether the call is a segment sum."""
-    is_call = isinstance(cell.call, ops.TorchCall) and cell.call.function in {SUMS, ADDED}
+    is_call = isinstance(cell.call, TorchCall) and cell.call.function in {SUMS, ADDED}
     return is_call and isinstance(cell.whole, ops.Einsum)
 
 

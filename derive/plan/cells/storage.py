@@ -19,6 +19,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
+from derive.plan.calls import CellArgument, LocalName, TorchCall
 from derive.plan.cells.matching import (
     CellRule,
     Definitions,
@@ -81,7 +82,7 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         row, middle = ops.axes_of(one)
         (column,) = (i for i in ops.axes_of(two)[len(batch) :] if i is not middle)
         args, axes = (one, ops.arrange(two, (*batch, middle, column))), (*batch, row, column)
-        call = ops.TorchCall("torch.matmul", (ops.Given(0), ops.Given(1)))
+        call = TorchCall("torch.matmul", (CellArgument(0), CellArgument(1)))
         found: ops.Op = ops.Cell(call, args, ops.Einsum(args, axes), axes)
         for place, parts in ((len(batch) + 1, columns), (len(batch), rows)):
             found = ops.Unflatten(found, place, parts) if len(parts) > 1 else found
@@ -154,7 +155,7 @@ def match_joint_softmax(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             inner = ops.Unflatten(rows, at, own)
             less = ops.combine("-", (inner, ops.Reduction("logsumexp", inner, own)), (*kept, *own))
             soft = ops.flatten(ops.Apply("exp", (less,), (*kept, *own)), at, len(axes) - 1)
-            call = ops.TorchCall("torch.softmax", (ops.Given(0), -1))
+            call = TorchCall("torch.softmax", (CellArgument(0), -1))
             cell = ops.Cell(call, (rows,), soft, ops.axes_of(rows))
             return ops.arrange(ops.Unflatten(cell, at, own), axes)
     return None
@@ -176,11 +177,11 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     arg = ops.merge(strip(op.arg), [*((i,) for i in stored[:at]), stored[at:]])
     over = ops.axes_of(arg)[-1:]
     whole = ops.Reduction(op.kind, arg, over)
-    dtype = (("dtype", ops.Local("dtype")),)
-    ones = ops.TorchCall(".new_ones", (ops.Local("like"), ops.Given(1)), dtype)
-    call = ops.TorchCall("@", (ops.Given(0), ones))
+    dtype = (("dtype", LocalName("dtype")),)
+    ones = TorchCall(".new_ones", (LocalName("like"), CellArgument(1)), dtype)
+    call = TorchCall("@", (CellArgument(0), ones))
     if op.kind == "mean":
-        call = ops.TorchCall("/", (call, ops.Given(1)))
+        call = TorchCall("/", (call, CellArgument(1)))
     cell = ops.Cell(
         call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, ops.axes_of(whole)
     )
@@ -203,9 +204,9 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
         elif first is None:
             first = stored
         elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
-            parts = ops.TorchCall(".unbind", (ops.Given(0), len(first) - 2))
+            parts = TorchCall(".unbind", (CellArgument(0), len(first) - 2))
             given = ops.arrange(strip(arg), stored)
-            call = ops.TorchCall("torch.stack", (parts, len(first) - 1))
+            call = TorchCall("torch.stack", (parts, len(first) - 1))
             cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
             args.append(ops.arrange(cell, ops.axes_of(arg)))
             continue
@@ -298,7 +299,7 @@ def _stack_windows(
     at = next((k for k, i in enumerate(rest) if i not in first or i is view.outer), 0)
     axes = (*rest[:at], short, *rest[at:])
     args = (arg, ops.Num(short.extent), ops.Num(view.step))
-    call = ops.TorchCall(STACK, (ops.Given(0), place, ops.Given(1), ops.Given(2), at))
+    call = TorchCall(STACK, (CellArgument(0), place, CellArgument(1), CellArgument(2), at))
     return ops.Cell(call, args, ops.arrange(view, axes), axes)
 
 
@@ -319,10 +320,10 @@ def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> ops.Cell:
     """Return one entry along an axis for each position of the others; gather keeps that axis."""
-    call = ops.TorchCall(
-        ".gather", (ops.Given(0), place, ops.TorchCall(".unsqueeze", (ops.Given(1), place)))
+    call = TorchCall(
+        ".gather", (CellArgument(0), place, TorchCall(".unsqueeze", (CellArgument(1), place)))
     )
-    call = ops.TorchCall(".squeeze", (call, place))
+    call = TorchCall(".squeeze", (call, place))
     return ops.Cell(call, (arg, integers), whole, ops.axes_of(whole))
 
 

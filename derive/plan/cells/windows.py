@@ -20,6 +20,7 @@ from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
     CellRule,
     Definitions,
@@ -286,7 +287,7 @@ def _write_convolution(
     if bias is not None:
         added = ops.arrange(bias, parts)
         args.append(ops.flatten(added, 0, len(parts) - 1) if len(parts) > 1 else added)
-    more = [ops.Given(k) for k in range(2, len(args))]
+    more = [CellArgument(k) for k in range(2, len(args))]
     operands = (
         _insert_unit_axes(0, inputs, unit_axes),
         _insert_unit_axes(1, weights, unit_axes),
@@ -299,7 +300,7 @@ def _write_convolution(
         dilation=dilations,
         groups=[groups[0].extent] if groups else [],
     )
-    call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
+    call = TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *merged, *(w.outer for w in windows))
     whole = _write_reference(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
@@ -320,7 +321,7 @@ def _write_filter(product: Product, axes: tuple[ir.Index, ...], memory: Storage)
     inner = product.windows[0].inner
     *rows, last = (i for i in sort_stored(product.data, memory) if i is not inner)
     args = product.kernel, ops.arrange(product.data, (*rows, inner, last))
-    call = ops.TorchCall("torch.einsum", ("k,...kt->...t", *map(ops.Given, range(2))))
+    call = TorchCall("torch.einsum", ("k,...kt->...t", *map(CellArgument, range(2))))
     whole = ops.Einsum(args, (*rows, last))
     return ops.arrange(ops.Cell(call, args, whole, (*rows, last), filled=(inner,)), axes)
 
@@ -378,12 +379,13 @@ def _find_transposed_input(
 
 def _insert_unit_axes(
     place: int, axes: tuple[ir.Index, ...], unit_axes: Sequence[ir.Index]
-) -> ops.Operand:
+) -> Operand:
     """Insert an axis of size 1 into an argument for each leading axis that it lacks."""
     lacking = [
         axis for k, axis in enumerate(axes) if axis in unit_axes and {*axes[:k]} <= {*unit_axes}
     ]
-    return ops.Pick(ops.Given(place), (None,) * len(lacking)) if lacking else ops.Given(place)
+    argument = CellArgument(place)
+    return Subscript(argument, (None,) * len(lacking)) if lacking else argument
 
 
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -436,7 +438,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     unit_axes = () if others else (ir.Index("#", ir.ONE),)  # torch requires an axis of channels
     given = _insert_unit_axes(0, unit_axes, unit_axes)
-    call = ops.TorchCall(FUNCTIONAL + name, (given,), keywords)
+    call = TorchCall(FUNCTIONAL + name, (given,), keywords)
     axes, filled = (*unit_axes, *others, *outer), (*others[-1:], *over)
     whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
     whole = ops.Arrange(whole, axes) if unit_axes else whole
@@ -463,7 +465,7 @@ def match_window_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     batch = tuple(i for i in ops.axes_of(base) if i is not window.place)
     axes, spanned = (*batch, window.outer), (*batch, window.place)
     args = (ops.arrange(base, spanned), ops.Num(inner.extent))
-    call = ops.TorchCall(SUMS, (ops.Given(0), ops.Given(1)))
+    call = TorchCall(SUMS, (CellArgument(0), CellArgument(1)))
     cell = ops.Cell(
         call,
         args,

@@ -26,6 +26,7 @@ from derive.ir.functions import (
 )
 from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
+from derive.plan.calls import CellArgument, DtypeLimit, LocalName, Operand, Subscript, TorchCall
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
     expand,
@@ -248,13 +249,13 @@ def _write_half_power(arg: ops.Op, power: Fraction) -> ops.Op:
 
     The root's argument is clamped to a tiny number of the dtype that no device flushes to 0.
     """
-    limits = (ops.Limit(ops.Local("dtype"), word) for word in ("tiny", "eps"))
-    least = ops.TorchCall("max", (ops.TorchCall("*", tuple(limits)), 2.0**-126))
-    root = ops.TorchCall(".clamp", (ops.Given(0),), (("min", least),))
-    times: ops.Operand = ops.Given(0)
+    limits = (DtypeLimit(LocalName("dtype"), word) for word in ("tiny", "eps"))
+    least = TorchCall("max", (TorchCall("*", tuple(limits)), 2.0**-126))
+    root = TorchCall(".clamp", (CellArgument(0),), (("min", least),))
+    times: Operand = CellArgument(0)
     if power > 2:
-        times = ops.TorchCall("**", (ops.Given(0), int(power)))
-    call = ops.TorchCall("*", (times, ops.TorchCall(".sqrt", (root,))))
+        times = TorchCall("**", (CellArgument(0), int(power)))
+    call = TorchCall("*", (times, TorchCall(".sqrt", (root,))))
     axes = ops.axes_of(arg)
     whole = ops.Apply("pow", (arg, ops.Num(ir.Number(power))), axes)
     return ops.Cell(call, (arg,), whole, axes, scratch=(axes,))
@@ -291,10 +292,10 @@ def lower_call(
             return whole
         given[0] = given[0] if isinstance(given[0], ops.VIEWS) else context.add_step(given[0])
         whole = read_definition(row.definition, bind(row, given, make), make)
-        places = tuple(map(ops.Given, range(len(given))))
+        places = tuple(map(CellArgument, range(len(given))))
         when = (p for p, a in zip(places, arguments, strict=True) if not is_python_number(a))
         axes = ops.axes_of(given[0])
-        made = ops.TorchCall(call.path, places)
+        made = TorchCall(call.path, places)
         return ops.Cell(made, tuple(given), ops.arrange(whole, axes), axes, tuple(when)[1:])
     parts = [lower(a, context, order) for a in arguments]
     if function in {"max", "min"}:
@@ -430,7 +431,7 @@ def _write_argmin(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ..
     arg = ops.arrange(arg, axes)
     turned = ops.Apply("neg", (arg,), axes)
     whole = ops.Reduction("argmax", turned, reduce.bound)
-    call = ops.Pick(ops.TorchCall(".min", (ops.Given(0), -1)), (1,))  # faster than argmin
+    call = Subscript(TorchCall(".min", (CellArgument(0), -1)), (1,))  # faster than argmin
     return ops.Cell(call, (arg,), whole, ops.axes_of(whole))
 
 

@@ -22,6 +22,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.context import Context
 from derive.rewrite.guards import find_number
 from derive.rewrite.needs import find_need
@@ -490,8 +491,8 @@ def concatenate_parts(
         edge = low
     assert whole is not None
     dim = -1 if at == len(axes) - 1 else at
-    given = tuple(ops.Given(k) for k in range(len(args)))
-    call = ops.TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
+    given = tuple(CellArgument(k) for k in range(len(args)))
+    call = TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
     return ops.Cell(call, tuple(args), whole, axes)
 
 

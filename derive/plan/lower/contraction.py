@@ -11,7 +11,7 @@ from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import lower_number, scale, scale_operand
-from derive.plan.path import Order, Path, count, find_path
+from derive.plan.path import Order, Path, count_operations, find_path
 
 WORTH = 1 << 18  # multiplications in a matrix product from which its orientation matters
 THIN = 16  # rows below which the layout of its operands dominates a matrix product
@@ -159,7 +159,7 @@ def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) 
     left = [ops.sort_axes(axes - over, inner) for axes, over in zip(spans, alone, strict=True)]
     extents = {i: context.extent(i) for i in inner}
     path = find_path(left, kept, extents) if len(left) > 1 else ()
-    if work + count(path, left, kept, extents) >= 2 * context.count(whole):
+    if work + count_operations(path, left, kept, extents) >= 2 * context.count(whole):
         return None
 
     def reduce_over(op: ops.Op, over: set[ir.Index]) -> ops.Op:
@@ -252,7 +252,7 @@ def _prefer_row_sums(
         own = max((operands[k] for k in met), key=context.count)
         made = {i for k in met for i in operands[k]} & {*left, *axes}
         is_turned = len(left) > 1 and made == {*left} and own[-1] in made
-        return count(order, operands, axes, extents), is_turned * context.count(own)
+        return count_operations(order, operands, axes, extents), is_turned * context.count(own)
 
     others: list[Path] = [((0, 1), (0, 1)), ((0, 2), (0, 1)), ((1, 2), (0, 1))]
     return min((path, *others), key=count_turned)

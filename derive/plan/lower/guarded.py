@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.contraction import NEUTRAL
@@ -197,7 +198,7 @@ def _divide(op: ops.Op, form: Guarded) -> ops.Op:
     for index in form.bound if form.is_mean else ():
         op = ops.Cast(op) if ops.is_integral(op) else op  # torch would divide in its default dtype
         args, axes = (op, ops.Num(index.extent)), ops.axes_of(op)
-        call = ops.TorchCall("/", (ops.Given(0), ops.Given(1)))
+        call = TorchCall("/", (CellArgument(0), CellArgument(1)))
         op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
     return op
 

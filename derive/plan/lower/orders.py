@@ -18,6 +18,7 @@ from fractions import Fraction
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free, rename_apart, substitute
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -274,12 +275,12 @@ def sort_keys(side: Side, context: Context) -> Sorted:
         ranks, position = count_mask(mask, other), ops.Iota(index)
         whole = take_where(ranks, place, position, index, (*axes, place))
         options = (("dim", -1), ("stable", True)) if side.tied else ()
-        call = ops.TorchCall(".argsort", (ops.Given(0),), options)
+        call = TorchCall(".argsort", (CellArgument(0),), options)
         args: tuple[ops.Op, ...] = (key,)
         if side.tied.startswith(">"):  # sort the reversed row
-            turned = ops.TorchCall(".flip", (ops.Given(0), -1))
-            last = ops.TorchCall("-", (ops.Given(1), 1))
-            call = ops.TorchCall("-", (last, ops.TorchCall(".argsort", (turned,), options)))
+            turned = TorchCall(".flip", (CellArgument(0), -1))
+            last = TorchCall("-", (CellArgument(1), 1))
+            call = TorchCall("-", (last, TorchCall(".argsort", (turned,), options)))
             args = (key, ops.Num(index.extent))
         volume = (*axes, cost_index(SORTED))
         cell = ops.Cell(call, args, whole, (*axes[:-1], place), volume=volume, scratch=(axes,))
@@ -325,11 +326,11 @@ def _count_below(side: Side, context: Context) -> ops.Op:
         mask = write_guard(relation, key, bound, side.tied, side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
         args = (key, found.order) if is_own else (key, found.order, bound)
-        given, volume = tuple(map(ops.Given, range(len(args)))), (*axes, own)
-        call = ops.TorchCall(COUNT, given, (("equal", side.is_equal),))
+        given, volume = tuple(map(CellArgument, range(len(args)))), (*axes, own)
+        call = TorchCall(COUNT, given, (("equal", side.is_equal),))
         if side.tied:
             order_key = (("above", is_last), ("equal", side.is_equal))
-            call = ops.TorchCall(RANKS, given, tuple(pair for pair in order_key if pair[1]))
+            call = TorchCall(RANKS, given, tuple(pair for pair in order_key if pair[1]))
         else:
             volume = (*volume, cost_index(TIED if is_own else SOUGHT))
         scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
@@ -407,7 +408,7 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
     whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
-    call = ops.TorchCall(BELOW, tuple(map(ops.Given, range(3))), (("kind", kind), *options))
+    call = TorchCall(BELOW, tuple(map(CellArgument, range(3))), (("kind", kind), *options))
     own_axes = ops.axes_of(args[0])
     volume = (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))
     return ops.Cell(call, args, whole, made, volume=volume, scratch=(own_axes,) * 3)
@@ -430,7 +431,7 @@ def _average_below(side: Side, factors: Sequence[ir.Expr], context: Context) -> 
     row = ops.Along("softmax", choose("softmax", mask, taken, wide), found.place)
     whole = ops.Einsum((row, _take_in_order(x, place, index, found.place)), made)
     zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
-    call = ops.TorchCall(MEAN, tuple(map(ops.Given, range(4))), zeros)
+    call = TorchCall(MEAN, tuple(map(CellArgument, range(4))), zeros)
     axes = ops.axes_of(x)
     volume = (*axes, cost_index(2 * SUMMED))
     return ops.Cell(call, (logits, x, place, ends), whole, made, volume=volume, scratch=(axes,) * 5)
@@ -438,7 +439,7 @@ def _average_below(side: Side, factors: Sequence[ir.Expr], context: Context) -> 
 
 def _arrange_operands(
     value: ops.Op, order: ops.Op, count: ops.Op, side: Side, *, is_row: bool = True
-) -> tuple[tuple[ops.Op, ...], tuple[tuple[str, ops.Operand], ...], tuple[ir.Index, ...]]:
+) -> tuple[tuple[ops.Op, ...], tuple[tuple[str, Operand], ...], tuple[ir.Index, ...]]:
     """Return (values, order and count with matching axes, the dim option, the axes of the result).
 
     A single order for all rows applies along any dim, several along the last one.
@@ -446,7 +447,7 @@ def _arrange_operands(
     axes, (index, own) = ops.axes_of(value), side.ends
     if is_row and len(ops.axes_of(order)) == 1 == len(ops.axes_of(count)):
         at = axes.index(index)
-        options: tuple[tuple[str, ops.Operand], ...] = (("dim", at),) if at < len(axes) - 1 else ()
+        options: tuple[tuple[str, Operand], ...] = (("dim", at),) if at < len(axes) - 1 else ()
         return (value, order, count), options, tuple(own if i is index else i for i in axes)
     batch = dict.fromkeys(i for op in (count, value) for i in ops.axes_of(op))
     lead = tuple(i for i in batch if i not in (index, own))

@@ -30,6 +30,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent
 from derive.ir.walk import exchange, find_accesses, find_children, find_free
 from derive.plan import ops
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.steps import free_name
@@ -515,7 +516,7 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
     made = (*axes[:start], index, *axes[at + 1 :])
     by = ops.Expand(by, made) if not is_rows and ops.axes_of(by) != made else by
     name = ".index_select" if is_rows else ".gather"
-    call = ops.TorchCall(name, (ops.Given(0), start, ops.Given(1)))
+    call = TorchCall(name, (CellArgument(0), start, CellArgument(1)))
     cell = ops.Cell(call, (source, by), whole, made)
     return ops.Unflatten(cell, start, run) if len(run) > 1 else cell
 
@@ -572,7 +573,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
         op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,)
     )
     shift = (-form.constant).to_expr()
-    call = ops.TorchCall(".roll", (ops.Given(0), ops.Given(1), at))
+    call = TorchCall(".roll", (CellArgument(0), CellArgument(1), at))
     rolled = ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
     return rolled if len(indices) == 1 else _read_form(rolled, at, found)
 

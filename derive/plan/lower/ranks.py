@@ -14,6 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, substitute, walk
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.lower.condition import expand
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -98,8 +99,8 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
     guard = write_guard(sign, key, bound, side.tied[:1], side.ends)
     number, axes = lower_number(limit.to_expr()), ops.axes_of(bound)
     whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
-    options: tuple[ops.Operand, ...] = (sign, *([side.tied[0]] if side.tied else []))
-    call = ops.TorchCall(FIRST, (ops.Given(0), ops.Given(1), *options))
+    options: tuple[Operand, ...] = (sign, *([side.tied[0]] if side.tied else []))
+    call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), *options))
     made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
     return made if relation in {"<", "<="} else ops.Apply("not", (context.add_step(made),), axes)
 
@@ -154,7 +155,7 @@ def _sort_ranked_keys(side: Side, row: ir.Index, context: Context) -> ops.Op:
     whole = take_where(ranks, row, bound, own, (*axes, row))
     flags = (("stable", bool(side.tied)), ("descending", side.is_descending))
     options = (("dim", -1), *(pair for pair in flags if pair[1]))
-    call = ops.Pick(ops.TorchCall(".sort", (ops.Given(0),), options), (0,))
+    call = Subscript(TorchCall(".sort", (CellArgument(0),), options), (0,))
     volume = (*axes, cost_index(SORTED))
     return ops.Cell(call, (bound,), whole, (*axes[:-1], row), volume=volume, scratch=(axes,))
 
@@ -164,7 +165,7 @@ def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> 
     x, key = (wanted.context.lower(part, (*wanted.order, row)) for part in (values, keys))
     key = ops.arrange(key, (*(i for i in ops.axes_of(key) if i is not row), row))
     own, batch = ops.axes_of(x), ops.axes_of(key)[:-1]
-    options: tuple[tuple[str, ops.Operand], ...] = ()
+    options: tuple[tuple[str, Operand], ...] = ()
     if batch:
         own = (*(i for i in own if i not in {*batch, row}), *batch, row)
     elif own[-1] is not row:
@@ -175,5 +176,5 @@ def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> 
     before, here = (ops.rename_indices(key, {row: i}) for i in (other, each))
     ranks = count_mask(write_guard("<", before, here, "", (other, each)), other)
     whole = take_where(ranks, row, ops.rename_indices(x, {row: each}), each, (*own, each))
-    call = ops.TorchCall(TIES, (ops.Given(0), ops.Given(1)), options)
+    call = TorchCall(TIES, (CellArgument(0), CellArgument(1)), options)
     return ops.Cell(call, (x, key), whole, own, volume=own, scratch=(own, own))

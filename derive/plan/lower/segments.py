@@ -20,6 +20,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, is_whole, rename_apart, substitute
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides, push_into_exponential
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -229,9 +230,9 @@ def _write_mask(label: Label, numbers: ops.Op) -> ops.Op:
 
 def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
     """Return the number of entries of each segment, in integers."""
-    ones = ops.TorchCall("torch.ones_like", (ops.Given(0),))
-    empty = ops.TorchCall(".new_zeros", (ops.Given(0), ops.Given(1)))
-    call = ops.TorchCall(".index_add", (empty, 0, ops.Given(0), ones))
+    ones = TorchCall("torch.ones_like", (CellArgument(0),))
+    empty = TorchCall(".new_zeros", (CellArgument(0), CellArgument(1)))
+    call = TorchCall(".index_add", (empty, 0, CellArgument(0), ones))
     args, over = (numbers, ops.Num(label.segment.extent)), ops.axes_of(numbers)
     whole = ops.Reduction("sum", _write_mask(label, numbers), over)
     return ops.Cell(call, args, whole, (label.segment,), volume=over, scratch=(over,))
@@ -240,7 +241,7 @@ def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
 def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) -> ops.Op:
     """Return the call for numbers over a single index."""
     (index,), axes = ops.axes_of(numbers), ops.axes_of(value)
-    options: tuple[ops.Operand, ...] = ()
+    options: tuple[Operand, ...] = ()
     if kind != "sum":
         value = ops.arrange(value, (index, *(i for i in axes if i is not index)))
         axes = ops.axes_of(value)
@@ -256,7 +257,7 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
         chosen = choose(kind, shown, value, (label.segment, *axes))
         whole = ops.Reduction(kind, chosen, (index,))
     name = SUMS if kind == "sum" else EXTREMES if kind in TORCH else LOGSUMEXP
-    call = ops.TorchCall(name, (*map(ops.Given, range(3)), *options))
+    call = TorchCall(name, (*map(CellArgument, range(3)), *options))
     args = (value, numbers, ops.Num(label.segment.extent))
     scratch = () if kind == "sum" else (made,)
     return ops.Cell(call, args, whole, made, volume=axes, scratch=scratch)
@@ -288,14 +289,14 @@ def _add_places(
     is_inside = all(label.is_inside for label in labels)
     places = places[-1:] if is_row and is_inside and ops.find_reads(value) else places
     args = (value, *places, *map(ops.Num, extents))
-    given = tuple(map(ops.Given, range(1, len(args))))
+    given = tuple(map(CellArgument, range(1, len(args))))
     at, shape = given[: len(places)], given[len(places) :]
     if len(places) < len(extents):
-        zeros = ops.TorchCall(".new_zeros", (ops.Given(0), shape))
-        call = ops.TorchCall(ADDED, (zeros, ops.Given(0), *at, len(batch)))
+        zeros = TorchCall(".new_zeros", (CellArgument(0), shape))
+        call = TorchCall(ADDED, (zeros, CellArgument(0), *at, len(batch)))
     else:
         inside = (("is_inside", True),) if is_inside else ()
-        call = ops.TorchCall(PLACES, (ops.Given(0), at, shape), inside)
+        call = TorchCall(PLACES, (CellArgument(0), at, shape), inside)
     return ops.Cell(call, args, whole, axes, volume=ops.axes_of(value))
 
 
@@ -333,7 +334,7 @@ def _average_segments(
     row = ops.Along("softmax", choose("softmax", mask, logits, (label.segment, *inner)), index)
     args = (logits, x, numbers, ops.Num(label.segment.extent))
     zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
-    call = ops.TorchCall(AVERAGE, tuple(map(ops.Given, range(4))), zeros)
+    call = TorchCall(AVERAGE, tuple(map(CellArgument, range(4))), zeros)
     cell = ops.Cell(
         call, args, ops.Einsum((row, x), made), made, volume=inner, scratch=(inner, made)
     )
@@ -356,6 +357,6 @@ def _take_at_numbers(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> 
     own_indices = ops.axes_of(numbers)
     made = (*own_indices, *kept)
     whole = take_where(numbers, index, table, index, (*own_indices, index, *kept))
-    call = ops.TorchCall(PICK, (ops.Given(0), ops.Given(1)))
+    call = TorchCall(PICK, (CellArgument(0), CellArgument(1)))
     cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(ops.axes_of(table),))
     return finish_operation(form, cell, None, (index,), wanted)

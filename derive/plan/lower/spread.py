@@ -18,6 +18,7 @@ from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, split_guards
 from derive.plan import ops
+from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import Wanted
@@ -191,7 +192,7 @@ def _write_call(
         dilation=[pair[1][1].to_expr() for pair in pairs],
         groups=[ir.product_of([i.extent for i in groups])] if groups else [],
     )
-    call = ops.TorchCall(f"{FUNCTIONAL}{name}{len(ends)}d", (first, second), keywords)
+    call = TorchCall(f"{FUNCTIONAL}{name}{len(ends)}d", (first, second), keywords)
     whole = data
     for tie, cut in zip(transposed.ties, cuts, strict=True):
         total = reduce(Polynomial.__add__, (step * Polynomial.of(i) for i, step in tie.parts))
@@ -255,27 +256,27 @@ def _merge(op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.I
 
 def _pad_leading_axes(
     place: int, op: ops.Op, groups: Sequence[Sequence[ir.Index]], rest: Sequence[ir.Index]
-) -> tuple[ops.Op, ops.Operand]:
+) -> tuple[ops.Op, Operand]:
     """Return an argument and its text, which inserts an axis of size 1 for leading empty groups."""
     lacking = next((k for k, group in enumerate(groups) if group), len(groups))
     op = _merge(op, groups[lacking:], rest)
     none = (None,) * lacking
-    return op, ops.Pick(ops.Given(place), none) if none else ops.Given(place)
+    return op, Subscript(CellArgument(place), none) if none else CellArgument(place)
 
 
 def write_arguments(
     args: list[ops.Op], **values: Sequence[ir.Expr]
-) -> tuple[tuple[str, ops.Operand], ...]:
+) -> tuple[tuple[str, Operand], ...]:
     """Return the keywords that differ from torch's defaults; append their values to `args`."""
     usual: dict[str, ir.Expr] = dict.fromkeys(("stride", "dilation", "groups"), ir.ONE)
     usual |= dict.fromkeys(("padding", "output_padding"), ir.ZERO)
-    keywords: list[tuple[str, ops.Operand]] = []
+    keywords: list[tuple[str, Operand]] = []
     for name, each in values.items():
         if name in usual and all(value is usual[name] for value in each):
             continue
-        numbers: list[ops.Operand] = []
+        numbers: list[Operand] = []
         for value in each:
-            numbers.append(ops.Given(len(args)))
+            numbers.append(CellArgument(len(args)))
             args.append(ops.Num(value))
         keywords.append((name, numbers[0] if len({*each}) == 1 else tuple(numbers)))
     return tuple(keywords)
