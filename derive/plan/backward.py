@@ -20,8 +20,9 @@ from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
 from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, walk
 from derive.plan import ops
-from derive.plan.build import make_plan, to_product
+from derive.plan.build import make_plan
 from derive.plan.chunks import close_running
+from derive.plan.common import to_product
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
 from derive.plan.machine import WIDTH, Machine
 from derive.plan.plan import Plan, find_root, fix_chunks

@@ -1,13 +1,11 @@
-"""From a system to a plan: lower equations, eliminate common subexpressions, call torch.
+"""From a system to a plan: lower equations, simplify the steps, call torch.
 
 A number that scales a product is moved to the product's smallest operand. Lines too long to read
 are split.
 """
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from derive.ir import functions
 from derive.ir import nodes as ir
@@ -19,6 +17,13 @@ from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
 from derive.plan.cells.storage import gather_entries
+from derive.plan.common import (
+    eliminate_common,
+    is_work,
+    share_orders,
+    strip_permutes,
+    to_product_key,
+)
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
@@ -29,7 +34,7 @@ from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
 from derive.plan.plan import SUBSCRIPTS, Entry, Plan
-from derive.plan.steps import Step, free_name, is_mask, name_op, name_part
+from derive.plan.steps import Step, free_name, is_mask, name_part
 from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
 from derive.rewrite.rounding import find_roundable
@@ -76,7 +81,7 @@ def lower_system(
     steps, results = inline_result(steps, results)
     steps = pull_scales(steps)
     while steps != (
-        steps := eliminate_common(_share_orders(steps, set(sources)), set(sources), context.names)
+        steps := eliminate_common(share_orders(steps, set(sources)), set(sources), context.names)
     ):
         pass  # a new step is one operand in any order of axes: repeat to a fixed point
     steps = move_scales(steps, results, Storage(sizes), context.names)
@@ -254,52 +259,6 @@ COLUMNS = {
 }
 
 
-def eliminate_common(
-    steps: tuple[Step, ...], kept: Collection[str], names: Collection[str]
-) -> tuple[Step, ...]:
-    """Compute each operation that occurs more than once in a step of its own.
-
-    A step that becomes an alias of another is dropped, unless it is among `kept`. New steps avoid
-    the `names`.
-    """
-    taken = {*names, *(step.name for step in steps)}
-    while True:
-        found = [op for step in steps for op in ops.walk_ops(step.op) if _is_work(op)]
-        alike = Counter(map(_outline, found))
-        found = [op for op in found if alike[_outline(op)] > 1]
-        counts = Counter(map(to_key, found))
-        twice = [op for op in found if counts[to_key(op)] > 1]
-        if not twice:
-            return _drop_aliases(steps, frozenset(kept))
-        op = max(twice, key=lambda op: sum(1 for _ in ops.walk_ops(op)))
-        name = free_name(name_op(op, steps[-1].name), taken)
-        taken.add(name)
-        steps = _extract(op, name, steps)
-
-
-def strip_permutes(op: ops.Op) -> ops.Op:
-    """The operand below any permutations of axes."""
-    while isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
-        op = op.arg
-    return op
-
-
-def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
-    """A key of a product that ignores the order of axes and of operands."""
-    return frozenset(Counter(op.args).items()), frozenset(op.axes)
-
-
-def _to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
-    """A key of a product that also ignores the names of indices, and the names in order."""
-    args = sorted(op.args, key=lambda arg: name_op(arg, ""))
-    names = tuple(dict.fromkeys(i for arg in args for i in ops.axes_of(arg)))
-    new = {i: ir.Index(f"@{place}", i.extent) for place, i in enumerate(names)}
-    return (
-        tuple(ops.rename_indices(arg, new) for arg in args),
-        frozenset(new[i] for i in op.axes),
-    ), names
-
-
 def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Move numbers out of products that occur with different numbers."""
     scales: dict[Hashable, set[ir.Expr]] = {}
@@ -307,13 +266,13 @@ def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         for op in ops.walk_ops(step.op):
             if isinstance(op, ops.Einsum):
                 bare, scale = _split_scale(op)
-                scales.setdefault(_to_product_key(bare)[0], set()).add(scale)
+                scales.setdefault(to_product_key(bare)[0], set()).add(scale)
 
     def pull_scale(op: ops.Op) -> ops.Op:
         here = ops.with_args(op, tuple(map(pull_scale, ops.args_of(op))))
         if isinstance(here, ops.Einsum) and isinstance(op, ops.Einsum):
             bare, scale = _split_scale(op)
-            if scale is not ir.ONE and len(scales[_to_product_key(bare)[0]]) > 1:
+            if scale is not ir.ONE and len(scales[to_product_key(bare)[0]]) > 1:
                 return ops.Apply("*", (_split_scale(here)[0], ops.Num(scale)), here.axes)
         return here
 
@@ -331,126 +290,6 @@ def _split_scale(op: ops.Einsum) -> tuple[ops.Einsum, ir.Expr]:
             case _:
                 args.append(arg)
     return ops.Einsum(tuple(args), op.axes), ir.product_of(numbers)
-
-
-def _share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, ...]:
-    """Replace values that differ only in axis order by one value and permutations.
-
-    A step that permutes another is dropped, unless it is among `kept`.
-    """
-    first: dict[Hashable, ops.Op] = {}
-    renamed: dict[Hashable, tuple[tuple[ir.Index, ...], ops.Op]] = {}
-    meant: dict[str, tuple[tuple[ir.Index, ...], ops.Op]] = {}
-    out: list[Step] = []
-
-    def share_order(op: ops.Op) -> ops.Op:
-        if isinstance(op, ops.Source) and op.name in meant:
-            axes, same = meant[op.name]
-            return ops.arrange(
-                rename_free_indices(same, dict(zip(axes, op.axes, strict=True))), op.axes
-            )
-        args = tuple(map(share_order, ops.args_of(op)))
-        match op:
-            case ops.Einsum():
-                made = ops.Einsum(tuple(map(strip_permutes, args)), op.axes)
-                if to_product(made) in first:
-                    return ops.arrange(first[to_product(made)], op.axes)
-                key, names = _to_product_key(made)
-                axes, same = renamed.setdefault(key, (names, made))
-                first[to_product(made)] = rename_free_indices(
-                    same, dict(zip(axes, names, strict=True))
-                )
-                return ops.arrange(first[to_product(made)], op.axes)
-            case ops.Arrange(_, axes):
-                return ops.arrange(strip_permutes(args[0]), axes)
-            case ops.Apply(function, _, axes):
-                inner = tuple(map(strip_permutes, args))
-                order = ops.axes_of(inner[0]) if inner else axes
-                is_one = all(ops.axes_of(arg) == order for arg in inner)
-                if is_one and order != axes and {*order} == {*axes}:
-                    return ops.arrange(ops.Apply(function, inner, order), axes)
-                whole = ops.with_args(op, args)
-                return ops.arrange(first.setdefault(_to_values(whole), whole), axes)
-        return ops.with_args(op, args)
-
-    for step in steps:
-        op = share_order(step.op)
-        if isinstance(op, ops.Einsum):
-            first[to_product(op)] = ops.to_source(step.name, op)
-            key, names = _to_product_key(op)
-            renamed[key] = names, first[to_product(op)]
-        same = strip_permutes(op)
-        if isinstance(same, ops.Source) and step.name not in kept:
-            meant[step.name] = ops.axes_of(op), same
-        else:
-            out.append(Step(step.name, op))
-    return tuple(out)
-
-
-@lru_cache(maxsize=1 << 14)
-def _to_values(op: ops.Op) -> Hashable:
-    """A key of an elementwise operation that ignores the order of axes."""
-    match strip_permutes(op):
-        case ops.Arrange(arg):
-            return _to_values(arg)
-        case ops.Apply(function, args, axes):
-            return function, tuple(map(_to_values, args)), frozenset(axes)
-        case same:
-            return same
-
-
-def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, ...]:
-    out: list[Step] = []
-    meant: dict[str, ops.Source] = {}
-    for step in steps:
-        whole = step.op
-        for part in list(ops.walk_ops(whole)):
-            if isinstance(part, ops.Source) and part.name in meant:
-                same = meant[part.name]
-                whole = ops.exchange(whole, {part: ops.Source(same.name, part.axes, part.kind)})
-        if isinstance(whole, ops.Source) and step.name not in kept:
-            meant[step.name] = whole
-        else:
-            out.append(Step(step.name, whole))
-    return tuple(out)
-
-
-@lru_cache(maxsize=1 << 16)
-def to_key(op: ops.Op) -> ops.Op:
-    """The operation under canonical indices, so that renamed copies are equal."""
-    parts = list(ops.walk_ops(op))
-    inner = [each for p in parts if isinstance(p, ops.Cell) for each in ops.walk_ops(p.whole)]
-    indices = dict.fromkeys(i for part in (*parts, *inner) for i in ops.axes_of(part))
-    return ops.rename_indices(op, {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
-
-
-@lru_cache(maxsize=1 << 14)
-def _outline(op: ops.Op) -> int:
-    """A hash that operations with one key share; it is cheaper than the key."""
-    name = op.name if isinstance(op, ops.Source) else ""
-    return hash((type(op).__name__, name, *map(_outline, ops.args_of(op))))
-
-
-def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Add the operation as a step before its first use, and read that step everywhere."""
-    key, outline = to_key(op), _outline(op)
-    copies = [
-        [part for part in ops.walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
-        for s in steps
-    ]
-    first = next(k for k, found in enumerate(copies) if found)
-    if to_key(steps[first].op) is key:
-        name = steps[first].name
-        before, after = steps[: first + 1], first + 1
-    else:
-        before, after = (*steps[:first], Step(name, copies[first][0])), first
-    out = [*before]
-    for step, found in zip(steps[after:], copies[after:], strict=True):
-        whole = step.op
-        for part in found:
-            whole = ops.exchange(whole, {part: ops.to_source(name, part)})
-        out.append(Step(step.name, whole))
-    return tuple(out)
 
 
 def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
@@ -475,14 +314,10 @@ def _length(op: ops.Op) -> int:
 
 
 def _find_half(whole: ops.Op) -> ops.Op | None:
-    parts = [part for part in ops.walk_ops(whole) if part is not whole and _is_work(part)]
+    parts = [part for part in ops.walk_ops(whole) if part is not whole and is_work(part)]
     half = _length(whole) / 2
     best = min(parts, key=lambda part: abs(_length(part) - half), default=None)
     return best if best is not None and _length(best) >= SHORTEST else None
-
-
-def _is_work(op: ops.Op) -> bool:
-    return not isinstance(op, (*ops.VIEWS, ops.Num, ops.NumTensor))
 
 
 WORTH = 2  # size of a product over its operand from which scaling the operand pays
@@ -499,10 +334,6 @@ def keep_in_place(
     shown = {name for op in results for name in ops.find_reads(op)}
     turned: dict[str, tuple[int, ...]] = {}  # for each axis of a step, its position before
     made_here = {step.name for step in steps}  # stored in an order that was chosen for the readers
-
-    def restore_order(arg: ops.Op) -> ops.Op:
-        arg = strip(arg)
-        return _reorder_axes(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
 
     def restore_op(op: ops.Op) -> ops.Op:
         args = tuple(map(restore_op, ops.args_of(op)))
@@ -534,7 +365,7 @@ def keep_in_place(
             case ops.Arrange(arg, axes) if here is not op:
                 return ops.arrange(strip(arg), axes)
             case ops.Einsum() if here is not op:
-                return ops.with_args(op, tuple(map(restore_order, args)))
+                return ops.with_args(op, tuple(_restore_order(arg, memory) for arg in args))
         return here
 
     done: list[Step] = []
@@ -543,17 +374,21 @@ def keep_in_place(
         if isinstance(op, ops.Einsum) and is_matrix_product(op) and step.name not in shown:
             read = [each.op for each in steps if step.name in ops.find_reads(each.op)]
             op = _order_matrices(op, step.name, read, memory)
-        made = strip(op)
-        while isinstance(made, ops.Unflatten):
-            made = made.arg
-        is_whole = isinstance(step.op, (ops.Along, ops.Einsum, ops.Reduction))
-        is_whole = is_whole or isinstance(made, ops.Cell)
-        if is_whole and isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
+        if _has_order(step.op, op) and strip_permutes(op) is not op:
+            assert isinstance(op, ops.Arrange)
             turned[step.name] = tuple(op.axes.index(i) for i in ops.axes_of(op.arg))
             op = op.arg
         done.append(Step(step.name, op) if op is not step.op else step)
         memory.record_strides([(step.name, op)])
     return tuple(done), tuple(map(restore_op, results))
+
+
+def _has_order(whole: ops.Op, op: ops.Op) -> bool:
+    """Whether a step may be stored in another order of axes: an operation along axes, or a call."""
+    made = strip(op)
+    while isinstance(made, ops.Unflatten):
+        made = made.arg
+    return isinstance(whole, (ops.Along, ops.Einsum, ops.Reduction)) or isinstance(made, ops.Cell)
 
 
 def _order_matrices(
@@ -585,6 +420,12 @@ def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | Non
     if not functions.ROWS[along.kind].ignores_shift or order[-1] is along.index or not is_dense:
         return None
     return order if memory.count(order[order.index(along.index) + 1 :]) >= BESIDE else None
+
+
+def _restore_order(arg: ops.Op, memory: Storage) -> ops.Op:
+    """The operand in the storage order of its own operands."""
+    arg = strip(arg)
+    return _reorder_axes(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
 
 
 def _reorder_axes(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:

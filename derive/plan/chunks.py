@@ -20,12 +20,12 @@ then matrix products even if a has indices of S.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf, prod
+from math import inf
 from typing import TypeGuard
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, evaluate_extent
+from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
 from derive.ir.walk import (
     Names,
@@ -37,9 +37,10 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
+from derive.plan.cost import Storage
+from derive.plan.loops import find_indices_of
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.readers import time_turn
-from derive.plan.scans import find_indices_of
 from derive.plan.turns import (
     add_terms,
     excludes_first,
@@ -299,11 +300,7 @@ class _Chunker:
 
     def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
         """The longest chunk whose pairs of positions take less memory than S; None without one."""
-
-        def count_values(indices: Sequence[ir.Expr]) -> int:
-            extents = (i.extent for i in indices if isinstance(i, ir.Index))
-            return prod(evaluate_extent(extent, self.sizes) for extent in extents)
-
+        count_values = Storage(self.sizes).count
         factors = ir.split_product(added)
         if any({*self.state} <= {*find_free(factor)} for factor in factors):
             return None

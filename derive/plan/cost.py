@@ -187,7 +187,7 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
         case ops.Source(name):
             return memory.strides.get(name) or memory.find_dense(axes)
         case ops.Arrange(arg) | ops.Expand(arg):
-            known = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
+            known = map_strides(arg, memory)
             return tuple(known.get(i, 0) for i in axes)
         case ops.Select(arg, place):
             strides = find_strides(arg, memory)
@@ -219,10 +219,15 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
             return memory.find_dense(axes, order)
         case ops.Along() | ops.Recur() | ops.Cell(whole=ops.Arrange()):
             return memory.find_dense(axes)
-    return _follow(op, memory)
+    return _follow_operands(op, memory)
 
 
-def _follow(op: ops.Op, memory: Storage) -> Strides:
+def map_strides(op: ops.Op, memory: Storage) -> dict[ir.Index, int]:
+    """The stride of each index of the result."""
+    return dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+
+
+def _follow_operands(op: ops.Op, memory: Storage) -> Strides:
     """The strides of an elementwise result, which follow those of the operands.
 
     Two indices are ordered by the first operand that has strides for both, as in TensorIterator. If
@@ -234,7 +239,7 @@ def _follow(op: ops.Op, memory: Storage) -> Strides:
     )
     if not is_each or isinstance(op, ops.Reduction):
         return memory.find_dense(axes)
-    steps = [dict(zip(ops.axes_of(a), find_strides(a, memory), strict=True)) for a in args]
+    steps = [map_strides(a, memory) for a in args]
     order: list[ir.Index] = []  # smallest stride first
     for index in reversed(axes):
         order.append(index)
@@ -242,8 +247,8 @@ def _follow(op: ops.Op, memory: Storage) -> Strides:
         for place in range(here - 1, -1, -1):
             pairs = ((each.get(order[place], 0), each.get(index, 0)) for each in steps)
             longer = memory.extent(order[place]) - memory.extent(index)
-            is_told = memory.extent(order[place]) > 1 and memory.extent(index) > 1
-            gaps = (a - b or max(0, longer) for a, b in pairs if is_told and a and b)
+            is_known = memory.extent(order[place]) > 1 and memory.extent(index) > 1
+            gaps = (a - b or max(0, longer) for a, b in pairs if is_known and a and b)
             known = next(filter(None, gaps), 0)
             if known > 0:
                 order[place], order[here] = order[here], order[place]
@@ -261,7 +266,7 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
             return tuple(
                 arg
                 for arg, each in groups
-                if _copied(arg, each, memory) or _overlaps(arg, each, memory)
+                if _is_copied(arg, each, memory) or _overlaps(arg, each, memory)
             )
     return ()
 
@@ -290,7 +295,7 @@ def list_copies(op: ops.Op, memory: Storage) -> tuple[tuple[ir.Index, ...], ...]
             return tuple(ops.axes_of(arg) for arg in find_copied(op, memory))
         case ops.Flatten(arg, start, end):
             merged = ops.axes_of(arg)[start : end + 1]
-            return (ops.axes_of(arg),) if _copied(arg, (merged,), memory) else ()
+            return (ops.axes_of(arg),) if _is_copied(arg, (merged,), memory) else ()
         case ops.Along(_, arg) if find_strides(arg, memory) != memory.find_dense(ops.axes_of(arg)):
             return (ops.axes_of(arg),)
     return ()
@@ -329,33 +334,27 @@ def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tupl
     return (*batch, *left, *right, *rest)
 
 
-def _copied(op: ops.Op, groups: Groups, memory: Storage) -> bool:
+def _is_copied(op: ops.Op, groups: Groups, memory: Storage) -> bool:
     """Whether some group of indices cannot be merged as a view."""
-    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
-    return not all(_is_mergeable(group, strides, memory) for group in groups)
+    strides = map_strides(op, memory)
+    real = ([i for i in group if memory.extent(i) > 1] for group in groups)
+    pairs = (pair for group in real for pair in pairwise(group))
+    return any(strides[a] != strides[b] * memory.extent(b) for a, b in pairs)
 
 
 def _is_spread(op: ops.Op, groups: Groups, memory: Storage) -> bool:
     """Whether neither an operand's own indices nor the summed ones end with unit stride."""
-    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    strides = map_strides(op, memory)
     ends = [[strides[i] for i in group if memory.extent(i) > 1][-1:] for group in groups[1:]]
     return any(ends) and [1] not in ends
 
 
 def _overlaps(op: ops.Op, groups: Groups, memory: Storage) -> bool:
     """Whether the rows of the operand's matrices overlap in memory, as windows do."""
-    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    strides = map_strides(op, memory)
     sides = [(min(strides[i] for i in g), memory.count(g)) for g in groups[1:] if g]
     (step, count), (other, rows) = sorted(sides) if len(sides) > 1 else [(0, 0), (0, 0)]
     return count > 1 and rows > 1 and 0 < other < step * count
-
-
-def _is_mergeable(
-    group: tuple[ir.Index, ...], strides: Mapping[ir.Index, int], memory: Storage
-) -> bool:
-    """Whether the indices, in this order, can be merged into one with a single stride."""
-    real = [i for i in group if memory.extent(i) > 1]
-    return all(strides[a] == strides[b] * memory.extent(b) for a, b in pairwise(real))
 
 
 SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
@@ -409,7 +408,7 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
     seconds = sum(memory.count(ops.axes_of(arg)) for arg in strided) * each
     for arg, order in found:
         count = memory.count(ops.axes_of(arg))
-        strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
+        strides = map_strides(arg, memory)
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         apart = 0.0 if last in ([], [1]) else count * each
         moved = time_moved(2 * WIDTH * count, machine)
@@ -452,7 +451,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Fourier():
             count, length = memory.count(find_true_axes(op)), memory.extent(ir.Index("", op.length))
             count = count // max(1, memory.extent(op.to)) * length
-            strides = dict(zip(ops.axes_of(op.arg), find_strides(op.arg, memory), strict=True))
+            strides = map_strides(op.arg, memory)
             spread = rates.STRIDED * count * each if strides[op.index] > 1 else 0.0
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
             return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
@@ -476,24 +475,17 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
 def _is_strided(op: ops.Op, memory: Storage) -> bool:
     """Whether an operand is strided along the index that is contiguous in the result."""
     axes = find_true_axes(op)
-    made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    made = map_strides(op, memory)
     last = next((i for i in axes if made[i] == 1 and memory.extent(i) > 1), None)
-    for arg in ops.args_of(op) if last is not None else ():
-        strides = dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
-        if last in find_true_axes(arg) and strides[last] not in (0, 1):
-            return True
-    return False
+    args = [a for a in ops.args_of(op) if last in find_true_axes(a)]
+    return last is not None and any(map_strides(a, memory)[last] not in (0, 1) for a in args)
 
 
 def _find_run(op: ops.Op, memory: Storage) -> int:
     """The length of torch's inner loop: the axes that merge into one for all operands."""
-    made = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    made = map_strides(op, memory)
     axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
-    given = [
-        dict(zip(ops.axes_of(arg), find_strides(arg, memory), strict=True))
-        for arg in ops.args_of(op)
-        if find_true_axes(arg)
-    ]
+    given = [map_strides(arg, memory) for arg in ops.args_of(op) if find_true_axes(arg)]
     run = 1
     for k, axis in enumerate(axes):
         if k and any(g.get(axis, 0) != g.get(axes[0], 0) * run for g in (made, *given)):
@@ -561,7 +553,7 @@ def find_time(
         memory.strides.pop(step.name, None)
     # Tensors read or written by blocks come from beyond the cache; joining copies the blocks.
     for _, op in tile.sliced:
-        near = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+        near = map_strides(op, memory)
         read = memory.count(ops.axes_of(ops.args_of(op)[0] if tile.is_shifting(op) else op))
         run = length * near.get(tile.index, read)
         seconds += _time_far(read, run, machine)

@@ -22,11 +22,11 @@ from derive.ir.walk import find_free, find_sizes, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import count_elements
+from derive.plan.loops import Linear
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
-from derive.plan.scans import Linear
 from derive.plan.search import RECUR, STAGES, remove_recurrences
-from derive.rewrite.recipes import RENAMED, Use, find_uses, prepare
+from derive.rewrite.recipes import RENAMED, find_uses, prepare
 from derive.rewrite.rule import rename_equation_indices
 from derive.rewrite.rules.offsets import find_recurrent
 from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_product, is_bracket
@@ -34,9 +34,9 @@ from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_pr
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from derive.plan.loops import Loop
     from derive.plan.machine import Machine
     from derive.plan.path import Order
-    from derive.plan.scans import Loop
     from derive.plan.search import LoopFree, Request
     from derive.plan.steps import Tile
 
@@ -235,17 +235,13 @@ def _add_uses(uses: list[Entry], system: ir.System) -> None:
     """Add the rules that the recipe applies to a system; tidying rules get no entry."""
     for use in find_uses(system):
         if use.name not in TIDY:
-            way = [each for each in uses[-1:] if _makes_way(each, use)]
+            guard = (guard_product.name, use.equation)  # precedes a rewrite of the product
+            way = [each for each in uses[-1:] if (each.name, each.equation) == guard]
             del uses[len(uses) - len(way) :]
             remarks = tuple(f"with {each.name}: {each.law}" for each in way)
             uses.append(Entry(use.name, use.law, use.equation, system=use.system, remarks=remarks))
         elif uses:
             uses[-1] = replace(uses[-1], system=use.system)
-
-
-def _makes_way(entry: Entry, use: Use) -> bool:
-    """Whether an entry guards the product that the next rule rewrites."""
-    return entry.name == guard_product.name and entry.equation == use.equation
 
 
 @dataclass

@@ -50,37 +50,8 @@ def to_expr(op: ops.Op) -> ir.Expr:
         case ops.Triangle(rows, columns, offset, is_upper):
             shifted = rows if offset is ir.ZERO else ir.Add((rows, offset))
             return ir.Compare(">=" if is_upper else "<=", columns, shifted)
-        case ops.Select(arg, place, position):
-            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
-        case ops.Slice(arg, place, index, start, step):
-            return _read_at(arg, place, ir.Add((ir.Mul((step, index)), start)))
-        case ops.Flip(arg, place, index):
-            back = (index.extent, ir.Mul((ir.MINUS_ONE, index)), ir.MINUS_ONE)
-            return _read_at(arg, place, ir.Add(back))
-        case ops.Unfold(arg, place, outer, inner, step):
-            return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
-        case ops.Pad(arg, place, index, before, value):
-            position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
-            length = ops.axes_of(arg)[place].extent
-            inside = find_guard(position, length)
-            read = _read_at(arg, place, position)
-            return ir.Where(inside, read, value) if inside is not ir.TRUE else read
-        case ops.Take(arg, places, by):
-            taken = [ops.axes_of(arg)[k] for k in places]
-            new: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
-            return substitute(to_expr(arg), new)
-        case ops.Unflatten(arg, place, parts):
-            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
-        case ops.Flatten(arg, start, end, index):
-            parts = ops.axes_of(arg)[start : end + 1]
-            whole = to_expr(arg)
-            return (
-                whole
-                if _is_named(index, parts)
-                else substitute(whole, _split_position(index, parts))
-            )
-        case ops.Diagonal(arg) | ops.Arrange(arg) | ops.Expand(arg):
-            return to_expr(arg)
+        case _ if isinstance(op, ops.View | ops.Copy):
+            return _index_operand(op)
         case ops.Cast(arg):
             inside = to_expr(arg)
             is_boolean = isinstance(inside, (ir.Compare, ir.And, ir.Or, ir.Not))
@@ -113,6 +84,37 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return _expand_transform(op)
         case ops.Recur():
             raise TypeError("a recurrence has no expression: use the equation of its step")
+
+
+def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
+    """The value of a view, or of a copy, as its operand at other positions."""
+    match op:
+        case ops.Select(arg, place, position):
+            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
+        case ops.Slice(arg, place, index, start, step):
+            return _read_at(arg, place, ir.Add((ir.Mul((step, index)), start)))
+        case ops.Flip(arg, place, index):
+            back = (index.extent, ir.Mul((ir.MINUS_ONE, index)), ir.MINUS_ONE)
+            return _read_at(arg, place, ir.Add(back))
+        case ops.Unfold(arg, place, outer, inner, step):
+            return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
+        case ops.Pad(arg, place, index, before, value):
+            position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
+            length = ops.axes_of(arg)[place].extent
+            inside = find_guard(position, length)
+            read = _read_at(arg, place, position)
+            return ir.Where(inside, read, value) if inside is not ir.TRUE else read
+        case ops.Take(arg, places, by):
+            taken = [ops.axes_of(arg)[k] for k in places]
+            new: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
+            return substitute(to_expr(arg), new)
+        case ops.Unflatten(arg, place, parts):
+            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
+        case ops.Flatten(arg, start, end, index):
+            parts = ops.axes_of(arg)[start : end + 1]
+            if not _is_named(index, parts):
+                return substitute(to_expr(arg), _split_position(index, parts))
+    return to_expr(op.arg)
 
 
 def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:

@@ -315,35 +315,12 @@ class Cell:
     single: tuple[ir.Index, ...] = ()  # indices walked one number at a time for each entry
 
 
-Op: TypeAlias = (
-    Source
-    | Num
-    | NumTensor
-    | Iota
-    | Triangle
-    | Select
-    | Slice
-    | Flip
-    | Pad
-    | Unfold
-    | Take
-    | Unflatten
-    | Diagonal
-    | Flatten
-    | Arrange
-    | Expand
-    | Einsum
-    | Apply
-    | Reduction
-    | Along
-    | Fill
-    | Choose
-    | Cast
-    | Recur
-    | Gated
-    | Fourier
-    | Cell
-)
+Leaf: TypeAlias = Source | Num | NumTensor | Iota | Triangle
+View: TypeAlias = Select | Slice | Unfold | Unflatten | Diagonal | Flatten | Arrange | Expand
+Copy: TypeAlias = Flip | Pad | Take
+Elementwise: TypeAlias = Apply | Choose | Fill | Cast
+AlongAxes: TypeAlias = Einsum | Reduction | Along | Recur | Gated | Fourier
+Op: TypeAlias = Leaf | View | Copy | Elementwise | AlongAxes | Cell
 
 OPS = get_args(Op)
 VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, Expand)

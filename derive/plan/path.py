@@ -65,26 +65,18 @@ def find_path(
     extents: Mapping[ir.Index, int],
     minimize: str = FLOPS,
 ) -> Path:
-    """The pairs of positions to contract, in order; each result is appended to the list."""
+    """The pairs of positions to contract, in order; each result is appended to the list.
+
+    The order is optimal for few operands, and a good one where that search takes too long.
+    """
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
-    if minimize != FLOPS and len(operands) <= EXHAUSTIVE:
-        return _search(operands, output, extents, minimize)
-    return _search(operands, output, extents)
-
-
-def _search(
-    operands: Sequence[Sequence[ir.Index]],
-    output: Sequence[ir.Index],
-    extents: Mapping[ir.Index, int],
-    minimize: str = FLOPS,
-) -> Path:
-    """The optimal order, or a good one where the optimal search takes too long."""
     indices: dict[ir.Index, int] = {}
     for index in (*(i for axes in operands for i in axes), *output):
         indices.setdefault(index, len(indices))
     inputs = tuple(frozenset(indices[i] for i in axes) for axes in operands)
     shape = tuple(max(1, extents[i]) for i in indices)
+    minimize = minimize if len(operands) <= EXHAUSTIVE else FLOPS
     return _search_numbered(inputs, frozenset(indices[i] for i in output), shape, minimize)
 
 
@@ -95,7 +87,7 @@ def _search_numbered(
     shape: tuple[int, ...],
     minimize: str,
 ) -> Path:
-    """The search with numbers for indices, so that no hash of a string decides a tie."""
+    """The order with numbers for indices, so that no hash of a string decides a tie."""
     import opt_einsum
 
     problem = (list(inputs), output, dict(enumerate(shape)))

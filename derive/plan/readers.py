@@ -31,12 +31,6 @@ CALLS = 12  # launches of one turn, with its gradients
 PASSES = 3  # reads and writes of a state in one turn
 
 
-def is_narrow(states: int, turns: int, machine: Machine) -> bool:
-    """Whether a linear recurrence takes less time in chunks than turn by turn."""
-    chunked = CHUNKED * machine.launch + RECURRED * states * turns / machine.exponentials
-    return chunked <= turns * time_turn(states, machine)
-
-
 def time_turn(states: int, machine: Machine) -> float:
     """The seconds of one turn of a loop over a state of so many values."""
     return CALLS * machine.launch + PASSES * states * WIDTH / machine.cached
@@ -69,9 +63,11 @@ class Turns:
             return True
         if recurrence.equations[0].target.tensor in self.inner:
             return False
-        shape, turns = recurrence.equations[0].target.tensor.shape, [recurrence.index.extent]
-        count = max(1, self.count_values(turns))
-        return not is_narrow(self.count_values(shape) // count, count, self.machine)
+        count = max(1, self.count_values([recurrence.index.extent]))
+        states = self.count_values(recurrence.equations[0].target.tensor.shape) // count
+        machine = self.machine
+        chunked = CHUNKED * machine.launch + RECURRED * states * count / machine.exponentials
+        return chunked > count * time_turn(states, machine)
 
     def is_wide(self, indices: Iterable[ir.Index]) -> bool:
         """Whether writing and reading values over these indices takes longer than a launch."""

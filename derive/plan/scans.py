@@ -13,7 +13,7 @@ steps into those before, in and after each loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -39,86 +39,12 @@ from derive.ir.walk import (
 from derive.plan import ops
 from derive.plan.borders import push_guard
 from derive.plan.gates import Gated, find_gated
+from derive.plan.loops import Linear, Loop, View, find_indices_of
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.steps import Carried, Scan, Step
 from derive.plan.turns import find_conditions, find_interval, find_slope, fold_choices, strip_starts
 from derive.rewrite.guards import find_nonfinite
-
-
-@dataclass
-class Loop:
-    """The tensors of one recurrence in the system without recurrences."""
-
-    index: ir.Index
-    # The slice of a tensor along an axis, at the position of the turn.
-    sliced: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
-    made: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # the state after a turn
-    # The state by its lag in turns, and the states before the loop.
-    before: dict[tuple[ir.Tensor, int], ir.Tensor] = field(default_factory=dict)
-    first: dict[ir.Tensor, list[ir.Tensor]] = field(default_factory=dict)
-    skips: bool = False  # whether the states before the loop are not part of the tensor
-    axes: dict[ir.Tensor, int] = field(default_factory=dict)  # the axis of the loop
-    lists: dict[ir.Tensor, str] = field(default_factory=dict)  # the name of the list of states
-    turn: str = ""  # the name of the turn's number; "" if no position reads it
-    dropped: set[ir.Tensor] = field(default_factory=set)  # states whose list is not kept
-    last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # last values of dropped states
-    whole: Linear | View | Gated | None = None  # one operation in place of turns
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A linear recurrence h[t,..] = decay[t,..] * h[t - 1,..] + added[t,..], with h[-1] = first."""
-
-    target: ir.Access
-    decay: ir.Access
-    added: ir.Access
-    first: ir.Access
-    chunk: str
-    is_bounded: bool
-
-    @property
-    def parts(self) -> tuple[ir.Access, ...]:
-        """The operands."""
-        return self.decay, self.added, self.first
-
-    def to_op(self, index: ir.Index, decay: ops.Op, added: ops.Op, first: ops.Op) -> ops.Op:
-        """The recurrence as an operation on the operands."""
-        axes = find_indices_of(self.target)
-        first = ops.arrange(first, tuple(i for i in axes if i is not index))
-        return ops.Recur(decay, added, first, axes, index, self.chunk, self.is_bounded)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A tensor cut into chunks, k_chunks[n,c,i] = k[n*C + c,i], or the inverse."""
-
-    target: ir.Access
-    source: ir.Access
-    axis: int
-    fill: ir.Expr
-
-    @property
-    def parts(self) -> tuple[ir.Access, ...]:
-        """The operand."""
-        return (self.source,)
-
-    def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:
-        """The view as an operation on its operand; the last chunk is padded."""
-        axes, axis = find_indices_of(self.target), self.axis
-        if len(axes) < len(ops.axes_of(source)):
-            whole = ops.Flatten(
-                source, axis, axis + 1, ops.merge_indices(ops.axes_of(source)[axis : axis + 2])
-            )
-            return ops.Slice(whole, axis, axes[axis])
-        parts = axes[axis : axis + 2]
-        padded = ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO, self.fill)
-        return ops.Unflatten(padded, axis, parts)
-
-
-def find_indices_of(access: ir.Access) -> tuple[ir.Index, ...]:
-    """The positions of an access that are plain indices."""
-    return tuple(place for place in access.places if isinstance(place, ir.Index))
 
 
 def extract_loops(
@@ -368,16 +294,11 @@ class _LoopExtractor:
         axis = self.loop.axes[access.tensor]
         return (*access.places[:axis], *access.places[axis + 1 :])
 
-    def _find_target(self, tensor: ir.Tensor) -> ir.Access:
-        return next(e.target for e in self.recurrence.equations if e.target.tensor is tensor)
-
     def _add_start(self, tensor: ir.Tensor, value: ir.Expr, name: str) -> None:
         """Add the next value of a state before the loop."""
         made = self._drop_axis(tensor, self.names.take(name))
         self.loop.first.setdefault(tensor, []).append(made)
-        self.outside.append(
-            ir.Equation(ir.Access(made, self._drop_turn(self._find_target(tensor))), value)
-        )
+        self.outside.append(ir.Equation(ir.Access(made, self._drop_turn(self.own[tensor])), value))
 
     def _add_starts(self, starts: Mapping[tuple[ir.Tensor, int], ir.Expr]) -> None:
         """Add the initial values by lag; a value that is never read is 1."""
@@ -570,16 +491,7 @@ def restore_loops(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     results: dict[str, ops.Op] = {
         tensor.name: op for tensor, op in zip(plan.system.results, plan.results, strict=True)
     }
-    ranks: dict[str, int] = {}
-    for k, loop in enumerate(loops):
-        ranks |= {t.name: 2 * k + 1 for t in (*loop.sliced.values(), *loop.before.values())}
-        ranks |= {tensor.name: 2 * k + 2 for tensor in (*loop.made, *loop.last.values())}
-    for step in plan.steps:
-        ranks[step.name] = max((ranks.get(name, 0) for name in ops.find_reads(step.op)), default=0)
-    for k, loop in enumerate(loops):  # the new states belong to the loop, whatever they read
-        waiting = [name for t in loop.lists for name in ops.find_reads(results[loop.made[t].name])]
-        for name in waiting:
-            ranks[name] = max(ranks[name], 2 * k + 1)
+    ranks = _rank_steps(plan.steps, results, loops)
 
     def read_operand(access: ir.Access) -> ops.Op:
         op = results.get(access.tensor.name)
@@ -632,6 +544,23 @@ def restore_loops(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
     made = {tensor for loop in loops for tensor in loop.made}
     found = tuple(name_places(t) if t in made else results[t.name] for t in system.results)
     return replace(plan, system=system, steps=steps, results=found, scans=tuple(scans))
+
+
+def _rank_steps(
+    steps: Sequence[Step], results: Mapping[str, ops.Op], loops: Sequence[Loop]
+) -> dict[str, int]:
+    """A number for each name: 0 before all loops, 2*k + 1 in loop k, 2*k + 2 after it."""
+    ranks: dict[str, int] = {}
+    for k, loop in enumerate(loops):
+        ranks |= {t.name: 2 * k + 1 for t in (*loop.sliced.values(), *loop.before.values())}
+        ranks |= {tensor.name: 2 * k + 2 for tensor in (*loop.made, *loop.last.values())}
+    for step in steps:
+        ranks[step.name] = max((ranks.get(name, 0) for name in ops.find_reads(step.op)), default=0)
+    for k, loop in enumerate(loops):  # the new states belong to the loop, whatever they read
+        for tensor in loop.lists:
+            for name in ops.find_reads(results[loop.made[tensor].name]):
+                ranks[name] = max(ranks[name], 2 * k + 1)
+    return ranks
 
 
 def _cast_start(op: ops.Op, tensor: ir.Tensor, by_name: Mapping[str, ops.Op]) -> ops.Op:

@@ -25,12 +25,13 @@ from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.chunks import Chunks, chunk_values, close_running
 from derive.plan.factoring import factor_system
+from derive.plan.loops import Loop
 from derive.plan.lower.calls import fold_sums
 from derive.plan.machine import DEFAULT, Machine
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
 from derive.plan.readers import Turns
-from derive.plan.scans import Loop, extract_loops, restore_loops
+from derive.plan.scans import extract_loops, restore_loops
 from derive.plan.steps import Step
 from derive.plan.waves import turn_upward
 from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
@@ -240,7 +241,8 @@ class _Search:
         self, here: Candidate, rules: Sequence[Rule], seen: dict[ir.System, None]
     ) -> Iterator[Candidate]:
         """The forms that one use of one rule leads to, without those seen before."""
-        most = min(MOST_FORMS, _count_tries(here.plan))
+        operations = sum(1 for step in here.plan.steps for _ in ops.walk_ops(step.op))
+        most = min(MOST_FORMS, MOST_OPERATIONS // max(1, operations))
         found = find_rewritings(here.form.prepared, rules, fast_math=self.request.fast_math)
         for rewriting in found:
             if len(seen) >= most:
@@ -361,11 +363,6 @@ def _may_transform(form: Form) -> bool:
 
     values = (equation.value for equation in form.prepared.equations)
     return any(is_able(part) for value in values for part in walk(value))
-
-
-def _count_tries(plan: Plan) -> int:
-    """The number of plans of this length that may be tried."""
-    return MOST_OPERATIONS // max(1, sum(1 for step in plan.steps for _ in ops.walk_ops(step.op)))
 
 
 def log_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:

@@ -266,7 +266,6 @@ class _Table:
         length = Polynomial.of(self.weight) * (Polynomial.of(one.extent) - Polynomial.of(1))
         length += Polynomial.of(other.extent)
         self.wave = self.names.take_index(ir.Index(one.name, length.to_expr()))
-        self.most = max(self.weight * a + b for a, b in lags.values())
         self._name_tables()
         self.begun: dict[tuple[str, int], ir.Tensor] = {}
         self.plain: list[ir.Tensor] = []
@@ -278,15 +277,15 @@ class _Table:
         equations: list[ir.Equation] = []
         wide_equations: list[ir.Equation] = []
         for tensor, value in values.items():
-            parts: list[ir.Equation] = []
-            guard = partial(self._guard, target=self.targets[tensor], made=parts)
+            self.target, parts = self.targets[tensor], list[ir.Equation]()
+            guard = partial(self._guard, made=parts)
             rewritten = rewrite_bottom_up(rewrite_bottom_up(value, guard), self._read_table)
             place = self._in_row(Polynomial.of(self.wave))
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
             border = self._border_of_row(tensor, place)
             for condition, start in reversed(fixed[tensor]):
-                lifted = substitute(self._name_for(tensor, start), row)
+                lifted = substitute(self._lift_data(start), row)
                 here = substitute(condition, row)
                 border = ir.Where(ir.all_of(*inside, here), lifted, border)
             open_ = [ir.negate(substitute(condition, row)) for condition, _ in fixed[tensor]]
@@ -348,16 +347,16 @@ class _Table:
         if best is not None:
             self.is_harmless, self.is_even, self.guarded = True, is_even, best
 
-    def _guard(self, expr: ir.Expr, target: ir.Access, made: list[ir.Equation]) -> ir.Expr:
+    def _guard(self, expr: ir.Expr, made: list[ir.Equation]) -> ir.Expr:
         """A guarded logaddexp with named arguments, which are declared infinite."""
         if expr not in self.guarded or not isinstance(expr, ir.Call):
             return expr
-        parts = []
+        parts, own = list[ir.Access](), self.target.tensor
         for argument in expr.arguments:
-            name = self.names.take(f"{target.tensor.name}_part")
-            tensor = replace(self.next[target.tensor], name=name)
+            name = self.names.take(f"{own.name}_part")
+            tensor = replace(self.next[own], name=name)
             self.infinite.append(name)
-            parts.append(self._access(tensor, target.tensor, self.wave, self.outer))
+            parts.append(self._access(tensor, own, self.wave, self.outer))
             made.append(ir.Equation(parts[-1], argument))
         return ir.Call(expr.function, tuple(parts))
 
@@ -472,10 +471,6 @@ class _Table:
     def _is_table(self, access: ir.Access) -> bool:
         tables = (*self.whole.values(), *self.next.values(), *self.begun.values())
         return access.tensor in (*tables, *self.shifted.values())
-
-    def _name_for(self, tensor: ir.Tensor, expr: ir.Expr) -> ir.Expr:
-        self.target = self.targets[tensor]
-        return self._lift_data(expr)
 
     def _find_axis(self, tensor: ir.Tensor) -> int:
         """The axis of the outer index of a tensor, without the axis of the inner index."""
