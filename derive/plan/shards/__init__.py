@@ -73,7 +73,7 @@ class Transfer:
     collective: str
     tensor: str
     axis: str
-    elements: Polynomial  # over sizes and axis names, which stand for numbers of ranks
+    elements: Polynomial  # in sizes, and in axis names for numbers of ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ class EquationSplitter:
     def _extract_sums(self, value: ir.Expr, names: set[str], target: ir.Access) -> ir.Expr:
         """Replace unguarded reductions over cut indices inside of the value by tensors."""
 
-        def visit(expr: ir.Expr, is_guarded: bool, is_top: bool) -> ir.Expr:
+        def replace_sums(expr: ir.Expr, is_guarded: bool, is_top: bool) -> ir.Expr:
             if not is_top and isinstance(expr, (ir.Reduce, ir.Along)) and not is_guarded:
                 bound = expr.indices
                 if any(index.name in names for index in bound):
@@ -176,9 +176,9 @@ class EquationSplitter:
                     inside = is_guarded or condition is not ir.TRUE
                 case _:
                     pass
-            return map_children(expr, lambda child: visit(child, inside, False))
+            return map_children(expr, lambda child: replace_sums(child, inside, False))
 
-        return visit(value, False, True)
+        return replace_sums(value, False, True)
 
     def _name_value(self, value: ir.Expr, word: str, target: ir.Access) -> ir.Access:
         """Return the value as a tensor that is computed before the target."""
@@ -346,7 +346,7 @@ class MoveInserter:
     """The state while the program of a rank is written: its equations, and the moves between."""
 
     splitter: EquationSplitter
-    layouts: dict[str, Layout] = field(default_factory=dict)  # by tensor
+    layouts: dict[str, Layout] = field(default_factory=dict)  # layout of each tensor
     shares: dict[str, tuple[ir.Expr, str]] = field(default_factory=dict)
     positions: dict[str, tuple[str, str]] = field(default_factory=dict)
     program: list[ir.Equation | Move] = field(default_factory=list)
@@ -405,7 +405,7 @@ class MoveInserter:
         smooth = {access.tensor for access in find_smooth(value)}
         own = next((group for group in self.splitter.groups if target.tensor in group), ())
 
-        def visit(expr: ir.Expr, local: Collection[ir.Index] = ()) -> ir.Expr:
+        def localize_expr(expr: ir.Expr, local: Collection[ir.Index] = ()) -> ir.Expr:
             """Rewrite for a rank: an index in `local` counts in a shard, others in the axis."""
             match expr:
                 case ir.Index() if expr in local:
@@ -421,21 +421,21 @@ class MoveInserter:
                         read, layout = self._read_tensor(expr, active, is_smooth=tensor in smooth)
                     cut = [(place, active[axis]) for axis, (place, _) in layout.items()]
                     found = [
-                        visit(place, [index for number, index in cut if number == k])
+                        localize_expr(place, [index for number, index in cut if number == k])
                         for k, place in enumerate(places)
                     ]
                     return ir.Access(read, tuple(found))
                 case ir.Reduce(kind, bound, condition, body):
                     inner = tuple(new.get(index, index) for index in bound)
-                    return ir.Reduce(kind, inner, visit(condition), visit(body))
-            return map_children(expr, lambda part: visit(part, local))
+                    return ir.Reduce(kind, inner, localize_expr(condition), localize_expr(body))
+            return map_children(expr, lambda part: localize_expr(part, local))
 
-        made = visit(value)
+        made = localize_expr(value)
         layout = self.layouts[target.tensor.name]
         bound = value.bound if isinstance(value, ir.Reduce) else ()
         summed = [axis for axis, index in active.items() if index in bound]
         tensor = self.localize(target.tensor, layout)
-        places = tuple(visit(place, [*active.values()]) for place in target.places)
+        places = tuple(localize_expr(place, [*active.values()]) for place in target.places)
         names = [tensor.name, *(self.splitter.name_free(f"{tensor.name}_part") for _ in summed)]
         made_tensor = replace(tensor, name=names[-1])
         self.program.append(ir.Equation(ir.Access(made_tensor, places), made))
