@@ -37,7 +37,7 @@ from derive.checker.slots import (
     find_constructor_slots,
     find_core,
     find_slots,
-    fold,
+    fold_name,
     rank_size,
 )
 from derive.errors import refuse, suggest
@@ -60,7 +60,7 @@ class Match:
     left: list[ir.Tensor]
     scalars: list[ir.ScalarInput]
 
-    def give(self, slot: Slot, tensor: ir.Tensor) -> None:
+    def assign_tensor(self, slot: Slot, tensor: ir.Tensor) -> None:
         """Assign a tensor to an argument."""
         self.arguments[slot.name] = tensor.name
         self.left.remove(tensor)
@@ -98,10 +98,10 @@ def find_programs(
     match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
     match_slots(match, slots, list(sizes))
-    twice = {fold(tensor.name): tensor.name for tensor in system.tensors if tensor.name in bound}
+    twice = {fold_name(t.name): t.name for t in system.tensors if t.name in bound}
     for slot in slots:  # a second argument with the name of a bound tensor
-        if slot.required and slot.name not in match.arguments and fold(slot.called) in twice:
-            match.arguments[slot.name] = twice[fold(slot.called)]
+        if slot.required and slot.name not in match.arguments and fold_name(slot.called) in twice:
+            match.arguments[slot.name] = twice[fold_name(slot.called)]
     if not arguments and not parameters:  # a builtin: by order alone
         for number, tensor in enumerate(list(match.left)):
             match.arguments[f"argument_{number + 1}"] = tensor.name
@@ -161,7 +161,7 @@ def _match_names(
             tensors = [tensor for tensor in match.left if called == spell(tensor.name)]
             named = [scalar for scalar in match.scalars if called == spell(scalar.name)]
             if len(tensors) == 1:
-                match.give(slot, tensors[0])
+                match.assign_tensor(slot, tensors[0])
             elif len(named) == 1:
                 match.arguments[slot.name] = named[0].name
                 match.scalars.remove(named[0])
@@ -169,13 +169,13 @@ def _match_names(
 
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
     """Assign tensors and scalars to arguments: by name, then by core, then by order."""
-    _match_names(match, slots, (str, fold, find_core))
+    _match_names(match, slots, (str, fold_name, find_core))
     for slot in slots:
         if slot.name not in match.arguments and "mask" in slot.called.lower():
             masks = [tensor for tensor in match.left if tensor.kind == "bool"]
             masks = masks or [t for t in match.left if "mask" in t.name.lower()]
             if len(masks) == 1:
-                match.give(slot, masks[0])
+                match.assign_tensor(slot, masks[0])
     free = [s for s in slots if s.name not in match.arguments and s.required and not s.is_number]
     more = len(free) - len(match.left)
 
@@ -185,22 +185,22 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
     numbers = sorted([*reversed(free)], key=rank)[: max(0, more)]
     for slot in free:
         if match.left and slot not in numbers:
-            match.give(slot, match.left[0])
+            match.assign_tensor(slot, match.left[0])
     # The only mask left goes to the only argument whose default is None.
     left = (slot for slot in slots if slot.name not in match.arguments)
     open_slots = [slot for slot in left if not slot.required and slot.default is None]
     masks = [tensor for tensor in match.left if tensor.kind == "bool"]
     if len(masks) == 1 and len(open_slots) == 1:
-        match.give(open_slots[0], masks[0])
+        match.assign_tensor(open_slots[0], masks[0])
 
 
 def find_numbers(
     numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Assignments of sizes and scalars to arguments with their doubt, best first."""
-    named = {fold(scalar.name) for scalar in scalars}
+    named = {fold_name(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
-    idle = {slot.name: "0.0" for slot in dropped if fold(slot.called) not in named}
+    idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
     numbers = [slot for slot in numbers if slot.name not in idle]
     if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
         given = {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
@@ -257,10 +257,10 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     """Sources of a module's parameters, by name, then by order: plain tensors or scalars."""
     own = Match(dict(match.arguments), [], match.scalars)
     lone = [s for s in parameters if s.shape == () and s.name not in own.arguments]
-    _match_names(own, lone, (fold, find_core))  # these hold a scalar
+    _match_names(own, lone, (fold_name, find_core))  # these hold a scalar
     found = {s.name: f"tensor({own.arguments[s.name]})" for s in lone if s.name in own.arguments}
     own = Match(own.arguments | found, list(match.left), [])
-    _match_names(own, parameters, (fold, find_core))
+    _match_names(own, parameters, (fold_name, find_core))
     rest = [slot for slot in parameters if slot.required and slot.name not in own.arguments]
     if len(rest) == len(own.left):
         own.arguments |= {s.name: tensor.name for s, tensor in zip(rest, own.left, strict=True)}
@@ -270,12 +270,12 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
 def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:
     """The constructor's arguments that are required, bound, or named like a scalar or size."""
     slots = find_constructor_slots(code.target)
-    scalars = {fold(scalar.name) for scalar in system.scalars}
+    scalars = {fold_name(scalar.name) for scalar in system.scalars}
     tensors = {tensor.name for tensor in system.tensors}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
     told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
     needed = [slot for slot in slots if slot.required or slot.name in told]
-    named = [s for s in slots if s.is_number and fold(s.called) in scalars and s not in needed]
+    named = [s for s in slots if s.is_number and fold_name(s.called) in scalars and s not in needed]
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
     if needed:  # keep only numbers named like a size
         sizes = find_sizes(system)

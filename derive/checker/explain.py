@@ -94,7 +94,7 @@ class Case:
         """The text of the code."""
         return self.program.code.source
 
-    def draw(self) -> Iterator[Sample]:
+    def draw_samples(self) -> Iterator[Sample]:
         """Yield several inputs at the first sizes, its own seed first, and one at each other."""
         first, *others = self.samples
         yield from (replace(first, seed=seed) for seed in dict.fromkeys((first.seed, *DRAWS)))
@@ -135,13 +135,12 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
             found = replace(found, difference=", ".join(filter(None, (found.difference, at))))
             break
     unread = find_unread(case.system, case.program.find_read())
-    if found.difference and not found.edit and unread:
+    said = ""
+    if unread:
         said = f"no edit of the code can make it right: it is not given {', '.join(unread)}"
-        found = replace(found, tried=said)
-    elif found.difference and budget.edits and not found.edit:
+    elif budget.edits:
         said = f"none of the {budget.edits} edits of the code that were tried makes it right"
-        found = replace(found, tried=said)
-    return found
+    return found if found.edit or not found.difference else replace(found, tried=said)
 
 
 def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
@@ -164,13 +163,13 @@ class _Inquiry:
     @cached_property
     def trace(self) -> Trace:
         """The trace of the code at the first sample."""
-        return self.case.record(next(self.case.draw()))
+        return self.case.record(next(self.case.draw_samples()))
 
     @cached_property
     def judge(self) -> Judge:
         """The code's results for each sample."""
         runs = []
-        for sample in self.case.draw():
+        for sample in self.case.draw_samples():
             values = sample.make_inputs()
             with suppress(Exception):  # skip samples on which the code raises
                 results = self.case.program.run(values, sample.sizes).results
@@ -203,7 +202,7 @@ class _Inquiry:
         if code.target is None or not code.source or unread:
             return None
         trials = []
-        for sample in case.draw():
+        for sample in case.draw_samples():
             values = sample.make_inputs()
             with suppress(*ERRORS):
                 base = BaseEvaluator(case.system, values, sample.sizes)
@@ -222,7 +221,7 @@ class _Inquiry:
     def count_parts(self) -> tuple[int, int]:
         """The counts of lines and equations that agree in the current code."""
         case = self.case
-        trace = case.record(next(case.draw()))
+        trace = case.record(next(case.draw_samples()))
         if trace.error:
             return 0, 0
         return find_lines(case.system, self.judge.bases[0], trace, case.sizes).count_parts()
@@ -275,7 +274,7 @@ class _Inquiry:
         self.case.tell("edits of the formula")
         with self.budget.split(part) as own:
             begun, search.most = judge.steps, judge.steps + own.left
-            edit = search.find()
+            edit = search.find_change()
             own.left -= judge.steps - begun
         if edit is None:
             words, line = find_inner_survivor(lines)
@@ -303,7 +302,7 @@ class _Inquiry:
             return 0.0 if line in suspects else more
 
         with self.budget.split(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
-            return mender.find(weigh, own)
+            return mender.find_correction(weigh, own)
 
     def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
         """The explanation with the corrected code."""
@@ -324,7 +323,7 @@ class _Inquiry:
         if mender is None:
             return plain
         exact = {*lines.exact}
-        first_wrong = next((event.line for event in lines.told if event not in exact), 0)
+        first_wrong = next((event.line for event in lines.varying_events if event not in exact), 0)
         spread = mender.source.spread({first_wrong})
         before = lines.count_met(list(lines.prints.values()))
         with self.budget.split(_FIRSTS) as own:

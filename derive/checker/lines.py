@@ -282,16 +282,15 @@ class Lines:
         return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
 
     @cached_property
-    def told(self) -> list[Event]:
+    def varying_events(self) -> list[Event]:
         """The events whose values are not constant."""
         return [event for event in self.trace.events if event in self.prints]
 
     @cached_property
     def exact(self) -> list[Event]:
         """The events that equal a node without a factor."""
-        return [
-            event for event in self.told if event in self.matches and not self.matches[event].factor
-        ]
+        known = ((event, self.matches.get(event)) for event in self.varying_events)
+        return [event for event, match in known if match is not None and not match.factor]
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
         """The nodes that each line computes, sorted by line; `elsewhere` must agree."""
@@ -340,7 +339,7 @@ class Lines:
     @cached_property
     def last(self) -> dict[int, Event]:
         """The last non-constant event of each line."""
-        return {event.line: event for event in self.told if self._is_seen(event)}
+        return {event.line: event for event in self.varying_events if self._is_seen(event)}
 
     def count_met(self, prints: Sequence[Print]) -> int:
         """The number of nodes with one of these fingerprints; whole equations count twice."""
@@ -359,25 +358,25 @@ class Lines:
     def count_parts(self) -> tuple[int, int]:
         """The count of lines and equations that agree, and minus that of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
-        nodes = [self.matches[event].node for event in self.told if event in ends]
+        nodes = [self.matches[event].node for event in self.varying_events if event in ends]
         made = {node.equation for node in nodes if node.whole}
-        return len(ends) + len(made), len(self.exact) - len(self.told)
+        return len(ends) + len(made), len(self.exact) - len(self.varying_events)
 
     def find_first_wrong(self) -> Event | None:
         """The first event that matches and leads to no node, though all its operands do."""
-        wrong = (event for event in self.told if event.number not in self.good)
+        wrong = (event for event in self.varying_events if event.number not in self.good)
         return next((event for event in wrong if self.good.issuperset(event.reads)), None)
 
     def count_unexplained(
         self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
     ) -> float:
         """The number of lines without an edited node plus equations without a line."""
-        if not self.told:
+        if not self.varying_events:
             return 0.0
         nodes = find_all_nodes(edited, evaluate)
         lost: dict[int, bool] = {}
         met: set[int] = set()
-        for event in filter(self._is_seen, self.told):
+        for event in filter(self._is_seen, self.varying_events):
             turn = self.turns.get(event)
             found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
             lost[event.line] = found is None
@@ -442,7 +441,7 @@ def find_changed_line(
     events = _find_origins(lines, mine)
     if events:
         return events[0].line
-    for event in lines.told:
+    for event in lines.varying_events:
         if event not in lines.matches and lines.is_any(event, nodes):
             return event.line
     return None
@@ -452,7 +451,7 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
     """The events that equal one of the nodes and do not read such an event."""
     found: list[Event] = []
     seen: set[int] = set()
-    for event in lines.told:
+    for event in lines.varying_events:
         if not lines.is_any(event, nodes):
             continue
         same = seen & set(event.reads)

@@ -469,7 +469,7 @@ def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[Non
     except (Exception, SystemExit) as error:  # whatever the user's file raises
         line = find_line(error, path)
         at = f", {say_line(line, places)}" if line else ""
-        raise CannotRunError(f"{shown}{at}: {say(error)}", line) from error
+        raise CannotRunError(f"{shown}{at}: {to_line(error)}", line) from error
 
 
 def find_line(error: BaseException, path: str) -> int | None:
@@ -478,7 +478,7 @@ def find_line(error: BaseException, path: str) -> int | None:
     return lines[-1] if lines else None
 
 
-def say(error: BaseException) -> str:
+def to_line(error: BaseException) -> str:
     """The error on one line."""
     text = " ".join(str(error).split())
     if isinstance(error, AttributeError) and f"'{NUMPY}" in text:

@@ -67,9 +67,9 @@ class Sample:
         moved = set_sizes({**self.sizes, **sizes}, self.relations)
         return replace(self, sizes=moved) if draws.is_possible(self.system, moved) else None
 
-    def make_inputs(self, dtype: Any = None, *, empty_row: bool = False) -> dict[str, Any]:
+    def make_inputs(self, *, empty_row: bool = False) -> dict[str, Any]:
         """The formula's inputs by name, fresh tensors at every call."""
-        values = draws.draw_inputs(self.system, self.sizes, self.seed, dtype, empty_row=empty_row)
+        values = draws.draw_inputs(self.system, self.sizes, self.seed, empty_row=empty_row)
         plain = draws.draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
         for name, value in () if empty_row else values.items():

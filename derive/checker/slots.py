@@ -303,7 +303,7 @@ def _find_probabilities(function: Any) -> Iterator[str]:
                         yield kept[attribute]
 
 
-def fold(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name without case and underscores."""
     return name.replace("_", "").lower()
 
@@ -327,8 +327,8 @@ def rank_size(called: str, size: str) -> int:
     0: it is the size's name; 1: a word of it is, `d_head` and D; 2: its last word begins with it,
     `n_heads` and H; 3: another word does, `embed_dim` and E; 4: nothing.
     """
-    wanted = fold(size)
-    if fold(called) == wanted:
+    wanted = fold_name(size)
+    if fold_name(called) == wanted:
         return 0
     parts = (part.lower() for part in re.split(r"[._]|(?<=[a-z])(?=[A-Z])", called))
     words = ["d" if part == "dim" else part for part in parts if part and part not in _COUNTS]

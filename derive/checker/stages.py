@@ -225,21 +225,21 @@ class Stages:
         """Whether the code agrees with the formula so far."""
         return self.verdict.same is True
 
-    def set(self, **changes: Any) -> None:
+    def update(self, **changes: Any) -> None:
         """Replace fields of the verdict."""
         self.verdict = replace(self.verdict, **changes)
 
-    def find(self, findings: Iterable[Diagnostic], *, anew: bool = False) -> None:
-        """Add findings; with `anew`, only the first of each code that is new."""
+    def add_findings(self, findings: Iterable[Diagnostic], *, only_new: bool = False) -> None:
+        """Add findings; with `only_new`, the first of each code that the verdict lacks."""
         known = {each.code for each in self.verdict.findings}
-        first = {each.code: each for each in reversed([*findings])} if anew else {}
-        new = [f for f in reversed(first.values()) if f.code not in known] if anew else findings
-        self.set(findings=(*self.verdict.findings, *new))
+        first = {each.code: each for each in reversed([*findings])} if only_new else {}
+        new = [f for f in reversed(first.values()) if f.code not in known] if only_new else findings
+        self.update(findings=(*self.verdict.findings, *new))
 
-    def say(self, same: bool | None, *reasons: str, **changes: Any) -> Stages:
+    def conclude(self, same: bool | None, *reasons: str, **changes: Any) -> Stages:
         """Set and send the answer, different or unknown."""
         grade = "different" if same is False else "unknown"
-        self.set(same=same, grade=grade, reasons=reasons, **changes)
+        self.update(same=same, grade=grade, reasons=reasons, **changes)
         self.send(self.verdict)
         return self
 
@@ -247,14 +247,14 @@ class Stages:
         """Set the answer to different, with the sizes of the sample."""
         sizes = dict(sample.sizes)
         shown = () if sizes in self.verdict.sizes else (sizes,)
-        self.set(difference=difference, sizes=(*self.verdict.sizes, *shown), reasons=())
-        self.set(same=False, grade="different")
+        self.update(difference=difference, sizes=(*self.verdict.sizes, *shown), reasons=())
+        self.update(same=False, grade="different")
 
     def judge(self) -> Stages:
         """Judge by values: float64 against loops, further samples, short floats, fields."""
         choice, send, system = self.choice, self.send, self.job.system
         code_findings = self.verdict.findings
-        self.set(
+        self.update(
             bindings=self.program.describe(),
             sizes=tuple(dict(sample.sizes) for sample in choice.samples),
             findings=(*code_findings, *choice.findings, *find_remarks(system, choice)),
@@ -262,7 +262,7 @@ class Stages:
         )
         asked = () if choice.same_if is None else (choice.same_if,)
         if choice.failure is not None:
-            return self.say(
+            return self.conclude(
                 False,
                 bindings=(),
                 sizes=(dict(choice.failed_at),),
@@ -270,23 +270,23 @@ class Stages:
                 line=choice.failure.line,
                 findings=(*asked, *code_findings, *_find_undefined(self.program)),
             )
-        self.set(findings=(*asked, *self.verdict.findings))
+        self.update(findings=(*asked, *self.verdict.findings))
         if choice.is_open:
-            return self.say(None, "nobody has said which sizes are meant")
+            return self.conclude(None, "nobody has said which sizes are meant")
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, self.job.formula, choice.samples)
         if calls.is_random or calls.chance:
-            return self.say(None, calls.chance or _say_random(self.program), line=calls.line)
+            return self.conclude(None, calls.chance or _say_random(self.program), line=calls.line)
         floats = self.judge_all_floats()
-        says = "the code {}, which it was given"
-        self.find(Diagnostic("changes-argument", says.format(each)) for each in floats.reasons)
+        changes = (f"the code {each}, which it was given" for each in floats.reasons)
+        self.add_findings(Diagnostic("changes-argument", says) for says in changes)
         at_poles = is_at_poles(self.program, self.job.formula, choice.samples)
         if floats.same is False and floats.off > CLEAR and not at_poles:
             loose = find_loose_ends(system, self.program, choice.samples[0])
             same, reasons = (None, [loose]) if loose else (False, [])
-            return self.say(same, *reasons, difference=floats.difference)
+            return self.conclude(same, *reasons, difference=floats.difference)
         if not floats.same:  # a difference that rounding may explain
-            self.say(None, f"float64: {floats.difference}")
+            self.conclude(None, f"float64: {floats.difference}")
             self.judge_samples(choice.samples, TOLERANCE)
             if self.verdict.same is False:
                 send(self.verdict)
@@ -294,33 +294,32 @@ class Stages:
         refused = [(s, e) for s, e in choice.stops if e.refusal and e.is_incurable]
         if refused:  # because of values, not sizes
             where = f"{refused[0][0].describe()} the code stops, {refused[0][1]}"
-            return self.say(None, f"{where}: the check got no further")
+            return self.conclude(None, f"{where}: the check got no further")
         if lacking := find_lacking(system, choice):
-            return self.say(False, difference=lacking)
+            return self.conclude(False, difference=lacking)
         if calls.difference:
             self.choice = replace(choice, in_circumstance=True)
-            return self.say(False, difference=calls.difference, line=calls.line)
-        self.find(calls.findings)
-        self.find(find_surroundings(system, self.program, choice.samples[0]))
+            return self.conclude(False, difference=calls.difference, line=calls.line)
+        self.add_findings(calls.findings)
+        self.add_findings(find_surroundings(system, self.program, choice.samples[0]))
         send.begin("further inputs and sizes")
-        self.set(same=True, grade="agrees", reasons=())
+        self.update(same=True, grade="agrees", reasons=())
         self.judge_further()
         if not self.verdict.same:
             return self
         send.begin("the runs in short floats")
         short = precision.judge_short(self.choice, self.job.formula)
-        self.find(short.findings)
+        self.add_findings(short.findings)
         if short.same is False:
-            return self.say(False, difference=short.difference)
+            return self.conclude(False, difference=short.difference)
         known = self.verdict
         self.require_numbers(floats)
         send(self.verdict)  # all its samples are done
         self.verdict = known
         send.begin("random fields")
-        may_be_exact = self.may_be_exact
         self.judge_exactly(floats)
-        if self.verdict.grade == "identical" and not may_be_exact:
-            self.set(grade="agrees", reasons=())
+        if self.verdict.grade == "identical" and not self.may_be_exact:
+            self.update(grade="agrees", reasons=())
         self.require_numbers(floats)
         send(self.verdict)
         return self
@@ -338,37 +337,37 @@ class Stages:
         """Set the answer to unknown if a result is all nan and only float64 agrees."""
         if self.verdict.grade == "agrees" and floats.always_nan:
             reason = _NOTHING.format(", ".join(sorted(floats.always_nan)))
-            self.set(same=None, grade="unknown", reasons=(reason,))
+            self.update(same=None, grade="unknown", reasons=(reason,))
 
     def judge_exactly(self, floats: Outcome) -> None:
         """Judge over random fields; `floats` is the outcome in float64."""
         exactness = judge_fields(self.program, self.choice.samples, backward=self.job.backward)
         verdict = self.verdict
         if exactness.soft_mask:
-            self.find([FINITE_MASK], anew=True)
+            self.add_findings([FINITE_MASK], only_new=True)
         if exactness.same:
             if not verdict.same:
                 says = f"exact arithmetic agrees, float64 is off by {floats.off:.1e}"
-                self.find([Diagnostic("rounding", says, facts=verdict.reasons)])
+                self.add_findings([Diagnostic("rounding", says, facts=verdict.reasons)])
             reasons = [f"whatever {', '.join(exactness.opaque)} may be"] if exactness.opaque else []
-            self.set(same=True, grade="identical", reasons=tuple(reasons))
+            self.update(same=True, grade="identical", reasons=tuple(reasons))
         elif exactness.same is None:
-            self.set(reasons=(*verdict.reasons, exactness.reason))
+            self.update(reasons=(*verdict.reasons, exactness.reason))
         # A different value over fields is a difference, unless chance or a hash may cause it.
         elif exactness.opaque or exactness.is_chancy or exactness.soft_mask:
             what = ", ".join(exactness.opaque) or "the order or the sign of values"
             reason = f"not told over random fields, where {what} is left to chance"
-            self.set(reasons=(*verdict.reasons, reason))
+            self.update(reasons=(*verdict.reasons, reason))
         elif any(each.code == FINITE_MASK.code for each in verdict.findings):
             return  # the finding explains it
         elif verdict.same:
             says = "in exact arithmetic the code is not quite the formula"
             help = "look for a small constant on one side alone, such as an epsilon"
             facts = (exactness.difference,)
-            self.find([Diagnostic("not-quite", says, facts=facts, help=help)])
+            self.add_findings([Diagnostic("not-quite", says, facts=facts, help=help)])
         else:
             difference = floats.difference or exactness.difference
-            self.set(same=False, grade="different", difference=difference)
+            self.update(same=False, grade="different", difference=difference)
 
     def judge_further(self) -> None:
         """Judge at special inputs and sizes, then the gradients if requested."""
@@ -384,13 +383,13 @@ class Stages:
             if not self.agrees():  # too large to be explained there
                 self.choice = replace(self.choice, shown=None, in_circumstance=True)
             says = "not tried beyond the {} of the formula, which takes sizes that are too large"
-            self.find(Diagnostic("not-beyond", says.format(number)) for number in missed)
+            self.add_findings(Diagnostic("not-beyond", says.format(number)) for number in missed)
         if not self.agrees():
             self.send(self.verdict)
         for sample in self.choice.samples if self.job.backward and self.agrees() else ():
             outcome = judge_gradients(self.program, sample)
             if outcome.same is not True:
-                self.say(outcome.same, *outcome.reasons, difference=outcome.difference)
+                self.conclude(outcome.same, *outcome.reasons, difference=outcome.difference)
                 self.mend_cuts(outcome.cuts)
                 return
 
@@ -401,7 +400,7 @@ class Stages:
         if cuts:
             self.choice = replace(self.choice, in_circumstance=True)  # the values are right
             found = find_uncut(self.program, self.choice.samples, cuts)
-            self.set(line=found.line, edit=found.edit, corrected=found.corrected)
+            self.update(line=found.line, edit=found.edit, corrected=found.corrected)
             self.send(self.verdict)
 
     def judge_samples(self, samples: Iterable[Sample], least: float = CLEAR) -> list[Sample]:
@@ -414,11 +413,8 @@ class Stages:
         own_sizes = [each.sizes for each in self.choice.samples]
 
         def plan(sample: Sample) -> tuple[Sample, RunOptions, str]:
-            return (
-                sample,
-                RunOptions(most_elements=0 if sample.sizes in own_sizes else MOST_MADE),
-                "",
-            )
+            most = 0 if sample.sizes in own_sizes else MOST_MADE
+            return sample, RunOptions(most_elements=most), ""
 
         usual: set[modes.Lowering] | None = None
         left = iter(samples)
@@ -430,7 +426,7 @@ class Stages:
         )
         for sample, answer in calls:
             outcome = judge_further(program, self.job.formula, sample, least, answer)
-            self.find(outcome.findings, anew=True)
+            self.add_findings(outcome.findings, only_new=True)
             difference = outcome.difference if outcome.same is False else ""
             if outcome.same:
                 agreed.append(sample)
@@ -442,7 +438,7 @@ class Stages:
                 if usual is not None and not usual.issuperset(shorter):
                     usual |= {*shorter}
                     short = precision.judge_lowered(program, sample)
-                    self.find(short.findings, anew=True)
+                    self.add_findings(short.findings, only_new=True)
                     difference = short.difference
             if difference:
                 self.choice = replace(self.choice, shown=sample)
@@ -491,7 +487,7 @@ class Stages:
                 if tried is None:
                     continue
                 answer, found = tried
-                self.find(found.findings, anew=True)
+                self.add_findings(found.findings, only_new=True)
                 if found.same is False:
                     low, difference = first.sizes[name], found.difference
                     while sample.sizes[name] - low > 1:  # bisection
@@ -528,7 +524,7 @@ class Stages:
         samples = [*self.choice.samples, *(each.first for each in made if each is not None)]
         says = "as inductor makes it"
         other = f"the code is the formula, {says} it is not"
-        self.set(reasons=())
+        self.update(reasons=())
         stops: list[str] = []
         for sample in samples:
             try:
@@ -536,20 +532,20 @@ class Stages:
                 if outcome.same is not True:
                     guilty = ", ".join(program.run(sample.make_inputs(), sample.sizes).guilty)
                     self.differ(sample, outcome.difference)
-                    self.say(False, f"{other}: {guilty}")
+                    self.conclude(False, f"{other}: {guilty}")
                     return
             except CannotRunError as error:
                 stops.append(f"{error}, {sample.describe()}")
         if stops:
-            self.say(None, stops[0])
+            self.conclude(None, stops[0])
             return
         exactness = judge_fields(program, self.choice.samples)
         if exactness.same is False and not (exactness.opaque or exactness.is_chancy):
-            self.say(False, other, difference=exactness.difference)
+            self.conclude(False, other, difference=exactness.difference)
             return
         grade = "identical" if exactness.same and not exactness.opaque else "agrees"
         reasons = (f"{says}, after its passes", exactness.reason)
-        self.set(grade=grade, reasons=tuple(filter(None, reasons)))
+        self.update(grade=grade, reasons=tuple(filter(None, reasons)))
         self.send(self.verdict)
 
     def refine(self) -> None:
@@ -557,15 +553,16 @@ class Stages:
         send, choice = self.send, self.choice
         if self.verdict.same:
             send.begin("the runs in short floats")
-            self.find(precision.find_unstable(self.program, choice.samples[0]))
-            self.find(precision.find_cancelling(self.program, choice.samples[0]))
+            self.add_findings(precision.find_unstable(self.program, choice.samples[0]))
+            self.add_findings(precision.find_cancelling(self.program, choice.samples[0]))
             if any(getattr(entry, "kind", "") == "bool" for entry in self.job.system.inputs):
                 with suppress(CannotRunError, DeriveError):
                     sample = choice.samples[-1]
                     outcome = judge_floats(self.program, self.job.formula, sample, empty_row=True)
                     if not outcome.same:
                         says = "a row with every entry masked is treated in another way"
-                        self.find([Diagnostic("empty-row", says, facts=(outcome.difference,))])
+                        facts = (outcome.difference,)
+                        self.add_findings([Diagnostic("empty-row", says, facts=facts)])
             send(self.verdict)
             send.begin("the sizes far beyond")
             untried = self.judge_far()
@@ -573,9 +570,9 @@ class Stages:
             if self.verdict.same and not self.job.backward and self.may_be_exact:
                 self.prove()
             if self.verdict.grade in {"proved", "identical"} and not self.may_be_exact:
-                self.set(grade="agrees", reasons=())
+                self.update(grade="agrees", reasons=())
             if self.verdict.same and self.verdict.grade != "proved" and untried:
-                self.set(reasons=(*self.verdict.reasons, untried))
+                self.update(reasons=(*self.verdict.reasons, untried))
             send(self.verdict)
         if self.verdict.same is False:
             self.explain()
@@ -594,7 +591,7 @@ class Stages:
         except Exception as error:  # a bug in derive: keep the verdict so far
             log_error(error)
         if proof is not None:
-            self.set(grade="proved", reasons=(proof.words,))
+            self.update(grade="proved", reasons=(proof.words,))
             self.judge_other_ways(proof)
 
     def judge_other_ways(self, proof: Proof) -> None:
@@ -630,7 +627,7 @@ class Stages:
                     left.append((other, lifted.notes, crossed | {both}))
         if met:
             told = "; ".join(f"{where} at {', '.join(sizes)}" for where, sizes in met.items())
-            self.set(reasons=(f"{proof.words}; float64 agrees {told}",))
+            self.update(reasons=(f"{proof.words}; float64 agrees {told}",))
 
     def explain(self) -> None:
         """Add the line and the edit to the verdict; code that raises is explained where it runs."""

@@ -18,6 +18,7 @@ from derive.checker.program import Program
 from derive.checker.runs.modes import find_site_now
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_tensors
+from derive.frontend.torch.trace import find_address
 from derive.libraries import make_mode, torch
 
 
@@ -81,7 +82,7 @@ class _Recorder:
             return
         read = list(find_tensors(given))
         known = (
-            n for t in read for n in (self._by_tensor.get(t), self._by_memory.get(_find_memory(t)))
+            n for t in read for n in (self._by_tensor.get(t), self._by_memory.get(find_address(t)))
         )
         reads = tuple(dict.fromkeys(n for n in known if n is not None))
         made = list(find_tensors(found))
@@ -99,7 +100,7 @@ class _Recorder:
             self.events.append(Event(number, line, value, reads, site))
             self._by_tensor[tensor] = number
             if in_place:
-                self._by_memory[_find_memory(tensor)] = number
+                self._by_memory[find_address(tensor)] = number
 
 
 def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
@@ -124,13 +125,6 @@ def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
 def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
     """The trace of one run of a program on inputs of the formula."""
     return record(lambda: program.run(values, sizes).results, program.code.path)
-
-
-def _find_memory(tensor: Any) -> int:
-    try:
-        return int(tensor.untyped_storage().data_ptr())
-    except (RuntimeError, NotImplementedError):
-        return -1
 
 
 TOLERANCE = 1e-9  # relative to the largest finite element

@@ -23,7 +23,7 @@ from tokenize import detect_encoding
 from typing import Any
 
 from derive.backend import to_sarif as sarif
-from derive.errors import Mark, refuse
+from derive.errors import Diagnostic, Mark, refuse
 from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
 from derive.linter.rules import (
@@ -181,11 +181,8 @@ class Finding:
     @property
     def body(self) -> str:
         """The lines below the first: the source with carets, what is known, the help."""
-        lines = [f"    {row}" for row in str(self.mark).splitlines()] if self.mark else []
-        lines += [f"  {fact}" for fact in self.facts]
-        if self.help:
-            lines.append(f"  help: {self.help}")
-        return "\n".join(lines)
+        marks = (self.mark,) if self.mark else ()
+        return str(Diagnostic("", "", marks, self.facts, self.help)).partition("\n")[2]
 
     def __str__(self) -> str:
         """The whole message."""

@@ -192,6 +192,11 @@ class SourceText:
         start, end = self.span(node)
         return self.text[start:end]
 
+    def replace_part(self, node: ast.expr, part: ast.expr, new: str) -> str:
+        """The text of a node with another text for one of its parts."""
+        (begin, end), (start, stop) = self.span(node), self.span(part)
+        return self.text[begin:start] + new + self.text[stop:end]
+
 
 @dataclass(frozen=True)
 class Site:

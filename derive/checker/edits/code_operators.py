@@ -411,16 +411,16 @@ def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     whole = site.node.slice
     parts = whole.elts if isinstance(whole, ast.Tuple) else [whole]
     owner = site.names.get(getattr(site.node.value, "id", ""))
-    begin = site.source.span(site.node)[0]
+    source = site.source
     for at, each in enumerate(parts):
         if not isinstance(each, ast.Slice) or each.step is not None:
             continue
-        old, (start, end) = site.source.text_of(each), site.source.span(each)
+        old = source.text_of(each)
         for beside in parts if (each.lower, each.upper) == (None, None) else ():
             kind = str(getattr(site.names.get(getattr(beside, "id", "")), "dtype", ""))
             if kind.startswith("torch.int"):  # one entry of each row, instead of all of them
-                new = f"torch.arange(len({site.source.text_of(beside)}))"
-                text = site.text[: start - begin] + new + site.text[end - begin :]
+                new = f"torch.arange(len({source.text_of(beside)}))"
+                text = source.replace_part(site.node, each, new)
                 yield site.replace(text, f"READ [{new}], not [{old}]", EXCHANGED + 0.1)
         from_end = any(isinstance(p, ast.Constant) and p.value is ... for p in parts[:at])
         shape = getattr(owner, "shape", ())
@@ -428,7 +428,7 @@ def exchange_slices(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
         for new, extra in _list_slices(site, each, old, extent):
             if new != old:
-                text = site.text[: start - begin] + new + site.text[end - begin :]
+                text = source.replace_part(site.node, each, new)
                 yield site.replace(text, f"READ [{new}], not [{old}]", LACKING + extra)
 
 
@@ -508,16 +508,13 @@ def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         case ast.Call():
             given = code.find_receiver(site.node)
             if isinstance(given, ast.BinOp) and (outer := _show_op(given.op)):
-                (start, end), (begin, stop) = site.source.span(given), site.source.span(site.node)
                 one, two, name = get(given.left), get(given.right), code.find_name(site.node)
-                calls = [f"{text[begin:start]}({part}){text[end:stop]}" for part in (one, two)]
+                parts = (f"({part})" for part in (one, two))
+                calls = [site.source.replace_part(site.node, given, part) for part in parts]
                 name = f"the {_ROOTS.get(name, name)}"
-                yield site.replace(
-                    f"{calls[0]} {outer} ({two})", f"{two} OUTSIDE {name}", MISPLACED
-                )
-                yield site.replace(
-                    f"({one}) {outer} {calls[1]}", f"{one} OUTSIDE {name}", MISPLACED
-                )
+                whole = f"{calls[0]} {outer} ({two})", f"({one}) {outer} {calls[1]}"
+                yield site.replace(whole[0], f"{two} OUTSIDE {name}", MISPLACED)
+                yield site.replace(whole[1], f"{one} OUTSIDE {name}", MISPLACED)
 
 
 def _move_into(
@@ -525,12 +522,7 @@ def _move_into(
 ) -> Iterator[code.Rewrite]:
     """An operand moved into the other operand: to one side of an operation, or into a function."""
     assert isinstance(site.node, ast.BinOp)
-    get, text, outer, by = (
-        site.source.text_of,
-        site.source.text,
-        site.node.op,
-        site.source.text_of(rest),
-    )
+    get, outer, by = site.source.text_of, site.node.op, site.source.text_of(rest)
     sign, is_scale = _show_op(outer), isinstance(outer, (ast.Mult, ast.Div))
 
     def apply_operand(inner: str) -> str:
@@ -545,15 +537,13 @@ def _move_into(
         yield site.replace(f"{apply_operand(a)} {inner} ({b})", words.format(a), cost)
         yield site.replace(f"({a}) {inner} {apply_operand(b)}", words.format(b), cost)
     elif given is not None and isinstance(part, ast.Call):
-        (start, end), (begin, stop) = site.source.span(given), site.source.span(part)
         name = code.find_name(part)
         words = f"{by} INSIDE the {_ROOTS.get(name, name)}"
         if is_scale:
             factor = f"{'1/' * (sign == '/')}{by}"
             words = f"SCALE the argument of {name} by {factor}, not its value"
-        yield site.replace(
-            text[begin:start] + apply_operand(get(given)) + text[end:stop], words, MISPLACED
-        )
+        inside = site.source.replace_part(part, given, apply_operand(get(given)))
+        yield site.replace(inside, words, MISPLACED)
 
 
 def insert_factors(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:

@@ -164,7 +164,7 @@ class EditSearch:
                         cost = operator.cost + change.cost
                         yield replace(change, cost=cost, about=operator.about)
 
-    def find(self) -> sites.Change | None:
+    def find_change(self) -> sites.Change | None:
         """The cheapest right change, in the first group that has one, with its total cost."""
         best: sites.Change | None = None
         hits = found_at = 0
@@ -276,7 +276,7 @@ class CorrectionSearch:
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
-    def find(self, weigh: Callable[[int], float], budget: Budget) -> Correction | None:
+    def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> Correction | None:
         """The likeliest edit that makes the code right."""
         right: list[Correction] = []
         after = 0

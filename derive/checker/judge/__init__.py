@@ -382,7 +382,7 @@ def judge_further(
     if outcome.error is not None and outcome.error.is_beyond:
         return Further(None)
     if outcome.error is not None:
-        return _judge_error(program, sample, outcome.error)
+        return _judge_error(sample, outcome.error)
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
     soft = None if sample.is_ordinary else _find_finite_mask(program, sample)
@@ -504,7 +504,7 @@ def _divides_by_zero(sample: Sample) -> bool:
 _OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
 
 
-def _judge_error(program: Program, sample: Sample, error: CannotRunError) -> Further:
+def _judge_error(sample: Sample, error: CannotRunError) -> Further:
     """The outcome for code that stops: different, except at limits and for its own refusals."""
     if sample.is_limit or error.refusal:
         says = f"the code does not run with {sample.describe()}"
@@ -522,7 +522,7 @@ def _find_place(program: Program, sample: Sample, apart: Apart) -> tuple[int, ..
         return apart.place
     tensor = next(t for t in sample.system.results if t.name == apart.name)
     shape = [evaluate_extent(extent, sample.sizes) for extent in tensor.shape]
-    places = torch.arange(math.prod(shape)).reshape(shape)
+    places = torch.arange(prod(shape)).reshape(shape)
     ((_, positions),) = find_expected(program, {apart.name: places})
     return tuple(int(k) for k in torch.unravel_index(positions[apart.place], shape))
 
@@ -543,7 +543,7 @@ class _Element:
         truth = self.truth(values)
         is_ordinary = self.sample.is_ordinary
         if truth is None:
-            is_told = math.isfinite(found) and math.isfinite(wanted)
+            is_told = isfinite(found) and isfinite(wanted)
             is_lost = self.sample.is_limit and not is_told  # either side may have overflowed
             if is_ordinary and not (is_lost and self._leaves_range(values)):
                 return str(self.apart)
@@ -551,18 +551,18 @@ class _Element:
                 return None
             says = "code and formula differ in float64 far out, where no digits tell which is right"
             return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
-        if not math.isfinite(truth) or abs(truth) > _POLE * abs(wanted):
+        if not isfinite(truth) or abs(truth) > _POLE * abs(wanted):
             says = f"the formula has no value at some inputs where the code has one: {truth}"
             undefined = Diagnostic("undefined", says, facts=(self._show_element(truth),))
-            return undefined if math.isfinite(found) else None
-        if self.sample.is_limit and not math.isfinite(found) and _divides_by_zero(self.sample):
+            return undefined if isfinite(found) else None
+        if self.sample.is_limit and not isfinite(found) and _divides_by_zero(self.sample):
             says = "the formula divides by a number that is 0, and the code has no value there"
             return Diagnostic("undefined", says, facts=(self._show_element(truth),))
         unit = max(abs(truth), least, CLEAR**2)
         off = abs(found - truth)
         if off <= self.least * unit:
             return self._say_digits("the formula as it is written", truth, wanted, unit)
-        leaves = not math.isfinite(found) and (not is_ordinary or self.sample.is_limit)
+        leaves = not isfinite(found) and (not is_ordinary or self.sample.is_limit)
         if leaves and self._leaves_range(values):
             return Diagnostic(
                 "out-of-range",
@@ -582,7 +582,7 @@ class _Element:
 
     def _say_digits(self, who: str, truth: float, value: float, unit: float) -> Diagnostic:
         off = abs(value - truth) / unit
-        size = f"is off by {off:.0e} of the value" if math.isfinite(off) else f"gives {value}"
+        size = f"is off by {off:.0e} of the value" if isfinite(off) else f"gives {value}"
         code = "digits-formula" if "written" in who else "digits-code"
         element = str(self.apart).split(" is ", maxsplit=1)[0]
         return Diagnostic(
@@ -600,8 +600,8 @@ class _Element:
         for near in (1e-10, 1e-13):
             moved = [self.truth(_perturb(values, near, seed), most=1) for seed in (1, 2)]
             known = [abs(each - truth) / near for each in moved if each is not None]
-            steps.append(max(known, default=math.inf))
-        if not all(map(math.isfinite, steps)) or steps[1] > 100 * steps[0]:
+            steps.append(max(known, default=inf))
+        if not all(map(isfinite, steps)) or steps[1] > 100 * steps[0]:
             return 0.0  # a discontinuity
         shapes = (tensor.shape for tensor in self.sample.system.results)
         sizes = [[evaluate_extent(n, self.sample.sizes) for n in shape] for shape in shapes]
@@ -609,7 +609,7 @@ class _Element:
         # Cancelling parts, at inputs of the usual size, leave the rounding of the parts.
         usual = _find_largest(replace(self.sample, change=None).make_inputs())
         parts = find_magnitudes(self.sample) if _find_largest(values) <= usual else ()
-        reach = max(filter(math.isfinite, parts), default=0.0)
+        reach = max(filter(isfinite, parts), default=0.0)
         return _UNIT * max(1.0, steps_of_one) * (steps[0] + abs(truth) + reach)
 
     def _loses_digits(self, values: Values) -> bool:
@@ -636,19 +636,19 @@ class _Element:
         try:
             results = self.program.run(values, self.sample.sizes).results
         except CannotRunError:
-            return math.inf
+            return inf
         names = [tensor.name for tensor in self.sample.system.results]
         found = float(results[names.index(self.apart.name)].detach()[self.apart.place])
         truth = self.truth(values, most=1)
-        if truth is None or not math.isfinite(truth) or not math.isfinite(found):
-            return math.inf
+        if truth is None or not isfinite(truth) or not isfinite(found):
+            return inf
         return (found - truth) / max(abs(truth), CLEAR**2)
 
     def _is_erratic(self, values: Values) -> bool:
         """Whether the errors at nearby inputs have both signs, small errors aside."""
         errors = [self._find_error(_perturb(values, _NEAR, seed)) for seed in range(_NEARBY)]
-        known = [error for error in errors if error < math.inf]
-        largest = max(map(abs, known), default=math.inf)
+        known = [error for error in errors if error < inf]
+        largest = max(map(abs, known), default=inf)
         above, below = (sum(sign * e > largest / _ALIKE for e in known) for sign in (1, -1))
         return min(above, below) >= _FEWEST and largest < _ALIKE * _SMALL[1]
 

@@ -192,7 +192,7 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
     if failed is None and frames:
         said, reads_elements = relations.read_refusal(*frames[-1])
         is_incurable |= reads_elements
-    says, lacks = load.say(error), bool(_NO_MEMORY.search(load.say(error)))
+    says, lacks = (load.to_line(error), bool(_NO_MEMORY.search(load.to_line(error))))
     row = getline(path, line or 0).strip()
     is_own = row.lstrip("(").startswith(("raise", "assert")) or isinstance(error, AssertionError)
     return processes.CannotRunError(
@@ -434,11 +434,11 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
     fields = find_fields(found)
     if fields is None:
         return found
-    known = {slots.fold(name): flatten_results(value) for name, value in fields.items()}
-    named = [known.get(slots.fold(name), ()) for name in names]
+    known = {slots.fold_name(name): flatten_results(value) for name, value in fields.items()}
+    named = [known.get(slots.fold_name(name), ()) for name in names]
     if not any(len(each) == 1 for each in named):
         return found
-    wanted = {*map(slots.fold, names)}
+    wanted = {*map(slots.fold_name, names)}
     others = [part for name, each in known.items() if name not in wanted for part in each]
     picked: list[Any] = []
     for each in named:

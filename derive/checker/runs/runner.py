@@ -178,7 +178,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             answer = error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             name = type(error).__name__  # errors of field arithmetic keep their plain message
-            says = str(error) if name in processes.OF_RESIDUES else load.say(error)
+            says = str(error) if name in processes.OF_RESIDUES else load.to_line(error)
             answer = processes.Failure(name, says)
         end.sendall(processes.Writer(classes, keep_object).frame(answer))
 
