@@ -264,11 +264,11 @@ class Lines:
     trace: Trace
     sizes: Mapping[str, int]
     nodes: list[Node]
-    prints: dict[Event, Print] = field(default_factory=dict)  # of events that are not constant
+    prints: dict[Event, Print] = field(default_factory=dict)  # fingerprints of varying events
     matches: dict[Event, Match] = field(default_factory=dict)
     # numbers of the events that match a node, lead to one, or are constant
     good: set[int] = field(default_factory=set)
-    turns: dict[Event, Turn] = field(default_factory=dict)  # of events in a loop
+    turns: dict[Event, Turn] = field(default_factory=dict)  # iterations of events in loops
 
     @property
     def result_line(self) -> int | None:

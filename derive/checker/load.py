@@ -219,7 +219,7 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
     if script is not None and member in script.results:
         code = _from_script(reading, replace(source, shown=f"{shown}:{member}"), member)
         if not callable(code.names.get(member)):
-            return code  # else a function or an object made by the script
+            return code  # otherwise a function or an object made by the script
     lines = text.splitlines(keepends=True)
     linecache.cache[path] = (len(text), None, lines, path)  # also for text without a file
     names = run_tree(tree, path, shown, places)

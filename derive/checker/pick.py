@@ -228,7 +228,7 @@ class _Search:
             if any(not trial.is_open and not trial.is_chance for trial in trials):
                 return trials
             if any(map(runs.is_undefined, self.errors)):
-                break  # it fails at all sizes
+                break  # the code fails at all sizes
             unsure = unsure or trials
             found = guess_relations(statements, samples.first.sizes, relations, fixed, extents)
             pending += [each for each in found if len(each) <= MOST_RELATIONS]
@@ -283,7 +283,7 @@ class _Search:
                 self._add_error(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
-                    return  # it fails with all arguments
+                    return  # the code fails with all arguments
                 continue
             yield Trial(ran, samples, first, fits, agrees)
 
@@ -380,7 +380,7 @@ class _Search:
         return own
 
     def _make_choice(self, trial: Trial) -> Choice:
-        """The choice of a trial: its program and the samples on which it runs."""
+        """The program of a trial and the samples on which it runs."""
         kept, stops = [trial.first], []
         is_long = count_steps(trial.first) > MOST_STEPS  # one run at these sizes is enough
         for sample in trial.samples.make_others():
@@ -555,7 +555,7 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
 def explain_samples(
     kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[Diagnostic]:
-    """Yield findings on what the samples cannot show."""
+    """Yield findings on sizes that the samples cannot tell apart."""
     for sample in lost:
         ones = [n for n, size in sample.sizes.items() if size == 1 != kept[0].sizes[n]]
         if ones:

@@ -51,7 +51,7 @@ Send = Callable[[Any], None]
 _PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # options of prctl
 _USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # flags of unshare
 NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
-_PREFIX = "derive-"  # of the names of folders in which code runs
+_PREFIX = "derive-"  # folders in which code runs
 _YOUNG = 600  # age in seconds below which an unlocked folder may still be in creation
 
 NO_COMPILER = "TORCHDYNAMO_DISABLE"  # environment variable that disables torch.compile

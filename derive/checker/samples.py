@@ -367,7 +367,7 @@ def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
 # Special inputs.
 
 Way: TypeAlias = Callable[[Any], Any]  # a function of a tensor's entries
-Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of a sample's inputs
+Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of inputs
 SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps take effect
 MOST_NUMBERS = 16  # numbers of code and formula to try
 MOST_ALIKE = 80  # samples with tensors of zeros, equal entries or one sign

@@ -121,7 +121,7 @@ def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: An
         return Group({key: (default, _EMPTY) for key, default in keys.items()}, dict)
     if parameter.default is None:
         return None  # optional, and of unknown class
-    known = {*dir(torch.Tensor), *dir(dict), *called}  # of tensors and dictionaries
+    known = {*dir(torch.Tensor), *dir(dict), *called}  # methods of tensors and dictionaries
     if not names or not known.isdisjoint(names):
         return None
     every = getattr(function, "__globals__", {}).values()
@@ -197,7 +197,7 @@ class Slot:
     shape: tuple[int, ...] | None = None  # shape of a parameter, None for a lazy one
     axes: tuple[str, ...] = ()  # axis roles of a parameter of torch's own modules
     part: str = ""  # name in the containing dictionary or object
-    is_probability: bool = False  # of dropout, inactive during the check
+    is_probability: bool = False  # a rate of dropout, inactive during the check
 
     @property
     def called(self) -> str:

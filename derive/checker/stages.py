@@ -637,7 +637,7 @@ class Stages:
         self.send.begin("the explanation", has_own_runs=True)
         is_told = choice.failure is not None and choice.same_if is not None
         if is_told and not choice.agrees and choice.samples[0].relations:
-            is_told = False  # it runs at related sizes and differs there too
+            is_told = False  # the code runs at related sizes and differs there too
         if is_told or choice.in_circumstance:
             return
         with suppress(CannotRunError):
@@ -662,7 +662,7 @@ class Stages:
                 job = replace(self.job, system=replace(system, inputs=inputs))
                 with suppress(CannotRunError, DeriveError):
                     if judge_at(self.program, replace(shown, system=job.system)).is_clear:
-                        continue  # it differs in this domain, too
+                        continue  # a difference in this domain, too
                     if judge(job, self.program.code, job.start(), silent).verdict.same:
                         shape = ",".join(map(to_text, entry.shape))
                         says = f"with {entry.name}[{shape}] {sign} 0 it is the same"

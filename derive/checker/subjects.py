@@ -75,7 +75,7 @@ class Subject:
     make: Make
     numbers: Mapping[str, int] = field(default_factory=dict)  # integers by name
     literals: Sequence[int] = ()  # integers without a name
-    parameters: Mapping[str, str] = field(default_factory=dict)  # that may be permuted
+    parameters: Mapping[str, str] = field(default_factory=dict)  # parameters that may be permuted
     wider: Subject | None = None  # a script at free sizes
     guess_numbers: Make | None = None  # programs with numbers that no name or shape determines
     guessed: tuple[str, ...] = ()  # guesses for undefined numbers: "n=H"
@@ -441,7 +441,7 @@ class _Class:
         if new:
             found = construct_all(code.target, [*new.values()], code.path)
             known.update(zip(new, found, strict=True))
-        shapes: dict[tuple[Any, ...], set[Any]] = defaultdict(set)  # by all arguments but one
+        shapes: dict[tuple[Any, ...], set[Any]] = defaultdict(set)  # keyed by all arguments but one
         for key, made in known.items():
             own = tuple((slot.name, slot.shape) for slot in made.parameters)
             for place, (name, *_) in enumerate(key if made.failure is None else ()):

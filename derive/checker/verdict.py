@@ -11,7 +11,7 @@ from derive.errors import Diagnostic, Mark
 from derive.ir import nodes as ir
 from derive.notation.formula import Formula
 
-VERSION = 1  # of a verdict's data: keys may be added, none removed or changed
+VERSION = 1  # version of the JSON data; keys may be added, none removed or changed
 GRADES = ("proved", "identical", "agrees", "different", "unknown")
 _ANSWERS = {True: "same", False: "different", None: "unknown"}
 
@@ -227,7 +227,7 @@ class Job:
     def say_cannot_run(self, error: CannotRunError, verdict: Verdict) -> Verdict:
         """The verdict for code that cannot run: unknown, with the failing line."""
         says, reason, help = str(error), "the code cannot run", ""
-        if error.line:  # by cell, where the code is a notebook's
+        if error.line:  # the cell and line of a notebook
             where = say_line(error.line, verdict.places)
             says = says.replace(f"line {error.line}:", f"{where}:", 1)
             if refusal := error.refusal:

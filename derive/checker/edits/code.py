@@ -493,7 +493,7 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
     inner: list[Any] = []
     if isinstance(value, FunctionType):
         yield value
-        is_torchs = (value.__module__ or "").startswith("torch")  # its globals are all of torch
+        is_torchs = (value.__module__ or "").startswith("torch")  # its globals hold torch
         seen_by_name = [] if is_torchs else value.__globals__.values()
         inner = [getattr(value, "__wrapped__", None), *seen_by_name]
         for cell in value.__closure__ or ():
@@ -516,7 +516,7 @@ def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
 
 @processes.where_it_lives
 def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
-    """The lines that one run of a program executes, and those that it repeats."""
+    """The executed lines of one run of a program, and the repeated lines."""
     return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))
 
 

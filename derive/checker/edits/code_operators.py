@@ -220,7 +220,7 @@ def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             parts = [left, right]
     is_whole = isinstance(node, ast.BinOp) and site.is_open
     pairs = [*combinations(parts, 2)]
-    pairs += combinations(_find_operands(node), 2) if is_whole else ()  # of a sum of products
+    pairs += combinations(_find_operands(node), 2) if is_whole else ()  # factors and terms
     for one, two in pairs:
         texts = get(one), get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -96,11 +97,8 @@ class Judge:
         """The evaluator of an edited formula at a sample."""
         found = EditEvaluator(self.bases[sample], edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
-        counts: dict[str, int] = {}
-        for equation in edited.equations:
-            name = equation.target.tensor.name
-            counts[name] = counts.get(name, 0) + 1
-        later = {equation.target.tensor.name for equation in edited.equations}
+        counts = Counter(equation.target.tensor.name for equation in edited.equations)
+        later = {*counts}
         try:
             for equation in edited.equations:
                 name = equation.target.tensor.name

@@ -341,16 +341,16 @@ def _judge_tower(
             total.add_usage(usage)
         return said
 
+    reason = ""
     try:
         total.difference = compare.use_tower(seed, judge)
     except fields.TooDeepError:
-        total.same, total.reason = None, "exponentials nest deeper than random fields allow"
+        reason = "exponentials nest deeper than random fields allow"
     except fields.NotModelledError as error:
-        total.same, total.reason = None, f"{error} is not modelled over fields"
+        reason = f"{error} is not modelled over fields"
     except CannotRunError as error:
-        total.same, total.reason = None, f"over fields the code stops: {error}"
-    else:
-        total.same, total.reason = not total.difference, ""
+        reason = f"over fields the code stops: {error}"
+    total.same, total.reason = None if reason else not total.difference, reason
 
 
 _UNIT = 2.0**-53  # relative error of one operation

@@ -89,7 +89,7 @@ class Answer:
 
     results: tuple[Any, ...]
     changed: tuple[str, ...] = ()  # arguments that the code changed in place
-    gradients: Mapping[str, Any] = field(default_factory=dict)  # by argument or parameter name
+    gradients: Mapping[str, Any] = field(default_factory=dict)  # keyed by argument or parameter
     usage: Usage | None = None
     cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
     calls: tuple[tuple[str, int], ...] = ()  # calls of torch, each with its line

@@ -307,7 +307,7 @@ def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
 
 
 _VANISHES = -104.0  # exp of less is 0 in float32, whose smallest number is 2**-149
-_EXPONENTIALS = ("exp", "sigmoid")  # of one score; those below compare the scores of a row
+_EXPONENTIALS = ("exp", "sigmoid")  # functions of one score; _ROWS compare the scores of a row
 _ROWS = {"max", *(w for row in REDUCTIONS if row.left_out == "-oo" for w in row.spellings.split())}
 _WITH_MASK = "scaled_dot_product_attention"  # receives its mask as a separate argument
 
