@@ -1,4 +1,4 @@
-"""The value of a node over fractions, evaluated directly: what the tests of ir compare with."""
+"""The value of a node over fractions, evaluated directly: the reference of tests."""
 
 import operator
 from fractions import Fraction
@@ -8,7 +8,10 @@ from math import prod
 from derive.ir import nodes as ir
 
 EXTENT = 3  # of every index that is bound
-BY_NAME = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+BY_NAME = {
+    **{"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "abs": abs},
+    "clip": lambda value, low, high: min(max(value, low), high),
+}
 COMPARING = {
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt},
     **{">=": operator.ge, "==": operator.eq, "!=": operator.ne},
@@ -16,7 +19,7 @@ COMPARING = {
 
 
 def evaluate(expr, at):
-    """The value where `at` tells those of names; tensors hold what tells their entries apart."""
+    """The value, given the values of names in `at`; each entry of a tensor has its own number."""
 
     def go(part):
         return evaluate(part, at)
@@ -67,6 +70,6 @@ def evaluate(expr, at):
 
 
 def all_values(indices):
-    """All values of indices, by their names."""
+    """Every assignment of values to the names of indices."""
     for values in product(range(EXTENT), repeat=len(indices)):
         yield {index.name: value for index, value in zip(indices, values, strict=True)}

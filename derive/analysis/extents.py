@@ -41,13 +41,6 @@ from derive.ir.walk import (
     walk,
 )
 
-
-def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    """The indices of the left side that the right side lacks."""
-    free = find_free(equation.value)
-    return tuple(index for index in find_free(equation.target) if index not in free)
-
-
 # Sizes and extents: which size comes from which shape, and one extent for each index.
 
 

@@ -14,14 +14,16 @@ from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.recurrences import find_reach, find_start, find_start_mistakes, is_dependent
+from derive.ir.recurrences import find_reach, find_start_mistakes, is_dependent
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
+    find_broadcast,
     find_children,
     find_free,
     find_size_names,
+    find_start,
     rename_apart,
     walk,
 )
@@ -46,7 +48,7 @@ def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagn
         is_start = bool(find_start(equation.target)) or any(
             not find_free(place) for place in equation.target.places
         )
-        for index in () if is_start else extents.find_broadcast(equation):
+        for index in () if is_start else find_broadcast(equation):
             if index.name not in declared:
                 yield Diagnostic(
                     "index-missing",
@@ -557,12 +559,6 @@ def find_unplanned(system: ir.System) -> Diagnostic | None:
                 help=f"define it as numbers, {to_text(equation.target)} = [...]",
             )
     return None
-
-
-def check_system(system: ir.System) -> None:
-    """Raise the first error of the formula."""
-    for mistake in find_mistakes(system):
-        raise DeriveError(mistake)
 
 
 def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:

@@ -24,14 +24,13 @@ from derive.analysis.facts import Facts, find_range, is_never_negative, is_posit
 from derive.errors import Diagnostic, refuse
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, evaluate_extent, is_same_extent
-from derive.ir.recurrences import find_start
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import (
     Names,
     find_all_indices,
     find_free,
     find_sizes,
-    rename_apart,
+    find_start,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -273,7 +272,7 @@ class _Joiner:
     def __init__(
         self,
         tensor: ir.Tensor,
-        names: set[str],
+        names: Names,
         indices: dict[tuple[str, ir.Expr], ir.Index],
         defined: set[ir.Tensor],
     ) -> None:
@@ -313,9 +312,7 @@ class _Joiner:
     def _name_axis(self, name: str, extent: ir.Expr) -> ir.Index:
         named = self.indices.get((name, extent))
         if named is None or named in self.split.values():
-            named = rename_apart(ir.Index(name, extent), self.names)
-            self.names.add(named.name)
-            self.indices[name, extent] = named
+            named = self.indices[name, extent] = self.names.take_index(ir.Index(name, extent))
         return named
 
     def _interleave(

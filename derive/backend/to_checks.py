@@ -33,9 +33,8 @@ from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, SPLIT, UNFOLD, is
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import find_start
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_children, find_size_names, walk
+from derive.ir.walk import find_accesses, find_children, find_size_names, find_start, walk
 from derive.plan import ops
 from derive.plan.calls import Operand, Subscript, TorchCall
 from derive.plan.lower.number import find_counted, find_positive

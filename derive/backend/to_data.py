@@ -12,12 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from derive.analysis.extents import find_broadcast
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_compact
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
+from derive.ir.walk import (
+    as_written,
+    find_accesses,
+    find_all_indices,
+    find_broadcast,
+    find_free,
+    walk,
+)
 from derive.plan import cost, machine, meaning
 from derive.plan.plan import Entry, Plan
 

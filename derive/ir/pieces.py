@@ -166,7 +166,7 @@ def _write_node(expr: ir.Expr) -> tuple[Pieces, int]:
         case ir.Call(function, arguments):
             return [(function, None), *_parens(arguments)], ATOM
         case ir.Where(condition, then, other):
-            if (then, other) == (ir.Number(Fraction(1)), ir.Number(Fraction(0))):
+            if then is ir.ONE and other is ir.ZERO:
                 return [("[", None), *_pieces(condition), ("]", None)], ATOM
             return [("where", None), *_parens((condition, then, other))], ATOM
         case ir.Reduce("sum", bound, condition, body) if (

@@ -45,11 +45,9 @@ class Polynomial:
             case ir.Add(parts):
                 return add_all(map(Polynomial.of, parts))
             case ir.Mul(parts):
-                return reduce(Polynomial.__mul__, map(Polynomial.of, parts), Polynomial.of(1))
+                return reduce(Polynomial.__mul__, map(Polynomial.of, parts), ONE)
             case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power >= 0:
-                return reduce(
-                    Polynomial.__mul__, [Polynomial.of(base)] * int(power), Polynomial.of(1)
-                )
+                return reduce(Polynomial.__mul__, [Polynomial.of(base)] * int(power), ONE)
             case ir.Pow(base, ir.Number(power)) if power.denominator == 1:
                 return _invert(Polynomial.of(base), int(power)) or Polynomial.atom(value)
         return Polynomial.atom(value)
@@ -128,13 +126,7 @@ class Polynomial:
     def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
         ordered = sorted(self.terms.items(), key=lambda term: _term_key(term[0]))
-        terms = tuple(_to_product(monomial, value) for monomial, value in ordered)
-        match terms:
-            case ():
-                return ir.Number(Fraction(0))
-            case (term,):
-                return term
-        return ir.Add(terms)
+        return ir.sum_of([_to_product(monomial, value) for monomial, value in ordered])
 
 
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:

@@ -30,6 +30,7 @@ from derive.ir.walk import (
     exchange_tensors,
     find_accesses,
     find_free,
+    find_start,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -79,15 +80,6 @@ class Recurrence:
         if lag is None or lag.denominator != 1:
             return None
         return -int(lag) if self.is_downward else int(lag)
-
-
-def find_start(target: ir.Access) -> dict[int, int]:
-    """The negative places of an initial value's left side, by axis: {0: -1} of h[-1,i]."""
-    return {
-        number: int(place.value)
-        for number, place in enumerate(target.places)
-        if isinstance(place, ir.Number) and place.value < 0
-    }
 
 
 def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:

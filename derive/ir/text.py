@@ -14,7 +14,15 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.pieces import find_span, find_spans, to_compact, to_text
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import as_written, find_accesses, find_all_indices, find_free, walk
+from derive.ir.walk import (
+    as_written,
+    find_accesses,
+    find_all_indices,
+    find_broadcast,
+    find_free,
+    find_start,
+    walk,
+)
 
 __all__ = ["find_span", "to_declaration", "to_lines", "to_text"]
 
@@ -138,7 +146,8 @@ def find_undeduced(system: ir.System) -> tuple[ir.Index, ...]:
     uses = tuple(_find_uses(system))
     indices = {index.name: index for index in reversed(find_all_indices(system))}
     ordered = dict.fromkeys(index.name for index in find_all_indices(system))
-    lines = {index.name: index for e in system.equations for index in _find_left_only(e)}
+    whole = (e for e in system.equations if not find_start(e.target))
+    lines = {index.name: index for e in whole for index in find_broadcast(e)}
     lines |= {name: indices[name] for name in system.declared if name in indices}
     while True:
         extents = _deduce_extents(system, uses, {n: i.extent for n, i in lines.items()})
@@ -160,15 +169,6 @@ def find_contradicted(system: ir.System, declared: Collection[str]) -> tuple[str
     known = ((i, extent) for i, extent in reads if i.name in declared)
     found = (i.name for i, extent in known if not is_same_extent(i.extent, extent))
     return tuple(dict.fromkeys(found))
-
-
-def _find_left_only(equation: ir.Equation) -> Iterator[ir.Index]:
-    """The indices of the left side that the right side lacks; none of an initial value h[-1,i]."""
-    if any(isinstance(place, ir.Number) and place.value < 0 for place in equation.target.places):
-        return
-    free = find_free(equation.value)
-    for place in equation.target.places:
-        yield from (index for index in find_free(place) if index not in free)
 
 
 def _find_uses(system: ir.System) -> Iterator[ir.Access]:

@@ -154,6 +154,21 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
     return known[expr]
 
 
+def find_start(target: ir.Access) -> dict[int, int]:
+    """The negative places of an initial value's left side, by axis: {0: -1} of h[-1,i]."""
+    return {
+        number: int(place.value)
+        for number, place in enumerate(target.places)
+        if isinstance(place, ir.Number) and place.value < 0
+    }
+
+
+def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
+    """The indices of the left side that the right side lacks."""
+    free = find_free(equation.value)
+    return tuple(index for index in find_free(equation.target) if index not in free)
+
+
 def find_accesses(expr: ir.Expr) -> tuple[ir.Access, ...]:
     """The accesses of an expression in reading order, each once."""
     return tuple(here for here in walk(expr) if isinstance(here, ir.Access))

@@ -52,8 +52,8 @@ def judge_exactly(
         found = evaluate_over(tower, system, given, sizes)
         calling = (call(copy_values(given)) for call in calls)
         pairs = (pair for each in calling for pair in zip(system.results, each, strict=True))
-        said = (find_difference(t.name, result, found[t.name]) for t, result in pairs)
-        first = next(filter(None, said), "")
+        differences = (find_difference(t.name, result, found[t.name]) for t, result in pairs)
+        first = next(filter(None, differences), "")
         chance = usage.ordered or usage.rooted or usage.guessed
         return "" if chance or _LOOSE & usage.opaque.keys() else first
 
@@ -257,8 +257,8 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         return Judgement(False, tuple(judged), inf, NOTHING)
     if draws and layer is not None:
         function = partial(_call_layer, function, layer, draws[0])
-    said = _judge_fields(function, system, draws, variants)
-    return Judgement(not said, tuple(judged), inf if said else worst, said)
+    difference = _judge_fields(function, system, draws, variants)
+    return Judgement(not difference, tuple(judged), inf if difference else worst, difference)
 
 
 def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
@@ -343,8 +343,8 @@ def _judge_fields(
         return to_tuple(function(**rename_arguments(function, given), **variant))
 
     calls = [partial(call_variant, variant) for variant in variants]
-    said = judge_exactly(calls, system, values, sizes, seed=1)
-    return f"{said}, at {write_sizes(sizes)}" if said else ""
+    difference = judge_exactly(calls, system, values, sizes, seed=1)
+    return f"{difference}, at {write_sizes(sizes)}" if difference else ""
 
 
 def judge_file(  # noqa: PLR0913 - all that a file is made of

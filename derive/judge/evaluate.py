@@ -69,7 +69,6 @@ def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> A
 
 
 _SHORT = 4  # largest item size in bytes for which every node is rounded
-_RELATIONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
 def evaluate_system(
@@ -245,7 +244,7 @@ class Evaluator:
             case ir.Compare(relation, left, right):
                 grids = [_find_integers(self, side) for side in (left, right)]
                 (one, two), indices = align(grids)
-                return Grid(getattr(torch, _RELATIONS[relation])(one, two), indices)
+                return Grid(ir.DECIDING[relation](one, two), indices)
             case ir.And(parts):
                 return self._connect(torch.logical_and, parts)
             case ir.Or(parts):
@@ -424,14 +423,14 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
     row, known = FUNCTIONS[function], find_call(function)
     count = len(arguments) if row.is_variadic else len(row.tensors)
     numbers = [evaluator.number(argument) for argument in arguments[count:]]
-    told = [float(number) for number in numbers if number is not None]
-    if known is None or len(told) < len(numbers) or len(told) > len(known.parameters) - 1:
+    values = [float(number) for number in numbers if number is not None]
+    if known is None or len(values) < len(numbers) or len(values) > len(known.parameters) - 1:
         return evaluator.evaluate_node(unfold_call(function, arguments))
     parts, indices = align([evaluator.evaluate_node(argument) for argument in arguments[:count]])
     act = attrgetter(known.path.removeprefix("torch."))(torch)
     if row.is_variadic:
         return Grid(reduce(act, parts), indices)
-    return Grid(act(*parts, *told, **known.keywords), indices)
+    return Grid(act(*parts, *values, **known.keywords), indices)
 
 
 def _fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | float | None:

@@ -139,13 +139,11 @@ class _Dist:
         made.copy_(stacked.sum(0)[group.rank()])
 
 
-def judge_ranks(
-    source: str, name: str, system: ir.System, shares: Shares, count: int = 2
-) -> Judgement:
+def judge_ranks(source: str, name: str, system: ir.System, shares: Shares) -> Judgement:
     """The judgement of a file's sharded function, if any; DeriveError where it does not agree."""
     judged: list[Mapping[str, int]] = []
     worst = 0.0
-    for axes, sizes, inputs in draw_meshes(system, shares, count) if shares else ():
+    for axes, sizes, inputs in draw_meshes(system, shares) if shares else ():
         judged.append(sizes)
         if len(judged) > 1:  # pass numbers as tensors too, and differentiate them
             numbers = [e.name for e in system.inputs if isinstance(e, ir.ScalarInput)]
@@ -164,8 +162,8 @@ def draw_meshes(
     system: ir.System, shares: Shares, count: int = 2
 ) -> Iterator[tuple[dict[str, int], dict[str, int], dict[str, Any]]]:
     """Yield the ranks of each dimension, sizes that they divide evenly, and inputs."""
-    told = [Polynomial.of(extent).constant for extent, _ in shares]
-    numbers = [int(number) for number in told if number is not None]
+    constants = [Polynomial.of(extent).constant for extent, _ in shares]
+    numbers = [int(number) for number in constants if number is not None]
     for number, sizes in enumerate(choose_sizes(system, count=count)):
         for ranks in (*RANK_COUNTS[number % 2 :], *RANK_COUNTS[: number % 2], *numbers, 1):
             found = fit_sizes(system, sizes, shares, ranks)
@@ -263,9 +261,9 @@ class _Run:
             pairs.append((key, f"the gradient of {key}", shares, value))
         worst = 0.0
         for key, words, shares, value in pairs:
-            whole, said = self.join_shares(shares, key, words)
+            whole, difference = self.join_shares(shares, key, words)
             value = whole.new_zeros(whole.shape) if value is None else value  # noqa: PLW2901
-            off, where = (inf, said) if said else compare_values(words, whole, value)
+            off, where = (inf, difference) if difference else compare_values(words, whole, value)
             worst = max(worst, off)
             if where:
                 return worst, where

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ir_values import evaluate
 from texts import Expressions
 
 from derive.analysis.affine import (
@@ -47,34 +48,6 @@ def floordiv(over, under):
 
 def mod(over, under):
     return ir.Call("mod", (over, under))
-
-
-def value(expr, indices, sizes):
-    """The value of an index expression, by Python's own integers."""
-    match expr:
-        case ir.Number(number):
-            return number
-        case ir.Size(name):
-            return Fraction(sizes[name])
-        case ir.Index(name, _):
-            return Fraction(indices[name])
-        case ir.Add(terms):
-            return sum((value(term, indices, sizes) for term in terms), Fraction(0))
-        case ir.Mul(factors):
-            total = Fraction(1)
-            for factor in factors:
-                total *= value(factor, indices, sizes)
-            return total
-        case ir.Pow(base, ir.Number(power)):
-            return value(base, indices, sizes) ** int(power)
-        case ir.Call("floordiv", (over, under)):
-            return Fraction(value(over, indices, sizes) // value(under, indices, sizes))
-        case ir.Call("mod", (over, under)):
-            return value(over, indices, sizes) % value(under, indices, sizes)
-        case ir.Call("clip", (x, low, high)):
-            x, low, high = (value(part, indices, sizes) for part in (x, low, high))
-            return min(max(x, low), high)
-    raise AssertionError(expr)
 
 
 def write_places(places):
@@ -224,10 +197,10 @@ def test_simplified_places_have_the_same_values_and_keep_their_range(expr, exten
     low, high = find_range(found)
     for places in product(*ranges):
         indices = dict(zip(names, places, strict=True))
-        right = value(expr, indices, sizes)
-        assert value(simple, indices, sizes) == right
-        assert low is None or value(low.to_expr(), {}, sizes) <= right
-        assert high is None or value(high.to_expr(), {}, sizes) >= right
+        right = evaluate(expr, indices | sizes)
+        assert evaluate(simple, indices | sizes) == right
+        assert low is None or evaluate(low.to_expr(), sizes) <= right
+        assert high is None or evaluate(high.to_expr(), sizes) >= right
 
 
 @given(EXTENTS, EXTENTS, st.integers(-5, 5))

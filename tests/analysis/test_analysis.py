@@ -2,12 +2,12 @@
 
 from fractions import Fraction
 from itertools import product
-from math import prod
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ir_values import evaluate
 from texts import Expressions, read_tables
 
 from derive import parse
@@ -39,47 +39,6 @@ def number(value):
 
 def system(text):
     return from_sympy(parse(text))
-
-
-def value_of(expr, at):
-    """The value of an expression over indices and sizes, without any of the analyser's means."""
-    match expr:
-        case ir.Number(value):
-            return value
-        case ir.Size(name) | ir.Index(name, _):
-            return Fraction(at[name])
-        case ir.Add(terms):
-            return sum(value_of(term, at) for term in terms)
-        case ir.Mul(factors):
-            return prod(value_of(factor, at) for factor in factors)
-        case ir.Pow(base, exponent):
-            return value_of(base, at) ** int(exponent.value)
-        case ir.Call(function, arguments):
-            values = [value_of(argument, at) for argument in arguments]
-            return FUNCTIONS[function](*values)
-    raise TypeError(expr)
-
-
-FUNCTIONS = dict(ROWS["functions"])
-
-
-def holds(condition, at):
-    match condition:
-        case ir.Compare(relation, left, right):
-            one, other = value_of(left, at), value_of(right, at)
-            return {
-                "<": one < other,
-                "<=": one <= other,
-                ">": one > other,
-                ">=": one >= other,
-                "==": one == other,
-                "!=": one != other,
-            }[relation]
-        case ir.And(parts):
-            return all(holds(part, at) for part in parts)
-        case ir.Not(part):
-            return not holds(part, at)
-    raise TypeError(condition)
 
 
 def assignments(largest=3):
@@ -130,24 +89,24 @@ conditions = st.one_of(
 def test_no_value_leaves_its_range(place):
     bounds = find_range(place)
     for at in ASSIGNMENTS:
-        value = value_of(place, at)
+        value = evaluate(place, at)
         if bounds.low is not None:
-            assert value_of(bounds.low.to_expr(), at) <= value
+            assert evaluate(bounds.low.to_expr(), at) <= value
         if bounds.high is not None:
-            assert value <= value_of(bounds.high.to_expr(), at)
+            assert value <= evaluate(bounds.high.to_expr(), at)
 
 
 @given(positions, conditions)
-def test_what_is_shown_nonnegative_is_so_where_the_guard_holds(place, condition):
+def test_what_is_shown_nonnegative_is_so_where_the_guard_evaluate(place, condition):
     if is_never_negative(Polynomial.of(place), find_facts(condition)):
-        assert all(value_of(place, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
+        assert all(evaluate(place, at) >= 0 for at in ASSIGNMENTS if evaluate(condition, at))
 
 
 @given(conditions)
 def test_facts_hold_where_their_condition_does(condition):
     for fact in find_facts(condition):
         written = fact.to_expr()
-        assert all(value_of(written, at) >= 0 for at in ASSIGNMENTS if holds(condition, at))
+        assert all(evaluate(written, at) >= 0 for at in ASSIGNMENTS if evaluate(condition, at))
 
 
 @pytest.mark.parametrize(("place", "low", "high"), TABLES["ranges of common places"])
@@ -168,7 +127,7 @@ def test_ranges_of_common_places(place, low, high):
 def test_inequalities_of_sizes(text, expected):
     expected = expected == "yes"
     value = system(f"x[N, M]\nz = sum[i, j](x[i,j])\nw = {text}").equations[1].value
-    truth = all(value_of(value, {"N": n, "M": m}) >= 0 for n in range(1, 9) for m in range(1, 9))
+    truth = all(evaluate(value, {"N": n, "M": m}) >= 0 for n in range(1, 9) for m in range(1, 9))
     assert is_never_negative(Polynomial.of(value)) == expected == truth
 
 
@@ -196,22 +155,22 @@ def test_a_merged_place_meets_every_position_once_in_the_order_of_its_parts(part
     if parts:
         for shape in shapes:
             at = dict(zip("NM", shape, strict=True))
-            ranges = [range(int(value_of(part.extent, at))) for part in parts]
+            ranges = [range(int(evaluate(part.extent, at))) for part in parts]
             names = [part.name for part in parts]
             met = [
-                value_of(place, at | dict(zip(names, values, strict=True)))
+                evaluate(place, at | dict(zip(names, values, strict=True)))
                 for values in product(*ranges)
             ]
-            assert met == list(range(int(value_of(extent, at))))
+            assert met == list(range(int(evaluate(extent, at))))
     if fills_once(place, extent):
         at = {"N": 2, "M": 5}
-        ranges = [range(int(value_of(index.extent, at))) for index in used]
+        ranges = [range(int(evaluate(index.extent, at))) for index in used]
         names = [index.name for index in used]
         met = {
-            value_of(place, at | dict(zip(names, values, strict=True)))
+            evaluate(place, at | dict(zip(names, values, strict=True)))
             for values in product(*ranges)
         }
-        assert met == set(range(int(value_of(extent, at))))
+        assert met == set(range(int(evaluate(extent, at))))
 
 
 # --- sizes ----------------------------------------------------------------------------------------

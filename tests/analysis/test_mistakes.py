@@ -23,7 +23,7 @@ from derive import (
     softmax,  # noqa: F401 - the rows name it
     tensors,
 )
-from derive.analysis.names import check_system
+from derive.analysis.names import find_mistakes
 from derive.errors import PROPOSED
 from derive.frontend.from_latex import from_latex
 from derive.frontend.from_sympy import from_sympy, to_system
@@ -51,6 +51,12 @@ MISTAKES = [
     if block.strip()
 ]
 ROWS = Expressions(Path(__file__).with_name("mistakes_rows.txt"), {**vars(sympy), **globals()})
+
+
+def check_system(system):
+    """Raise the first error of the system."""
+    for mistake in find_mistakes(system):
+        raise DeriveError(mistake)
 
 
 def refuse(formula: Formula) -> str:
@@ -100,7 +106,7 @@ RIGHT = BESIDE.partition("\n")[2].strip().split("\n---\n")
 def test_what_is_right_beside_a_mistake_is_accepted_and_has_a_value(text):
     formula = parse(text)
     system = from_sympy(formula)
-    check_system(system)
+    assert not [*find_mistakes(system)]
     for drawn in choose_sizes(system, count=2):  # the loops refuse any read outside a tensor
         evaluate_loops(formula, draw_inputs(system, drawn, seed=0))
 

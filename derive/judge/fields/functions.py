@@ -474,9 +474,7 @@ def _compare(relation: str) -> Handler:
     return lambda run, one, other: compare(run, relation, run.parts(one), run.parts(other))
 
 
-_EXTREMES: dict[str, Handler] = {
-    **{"": _max, "a": _reduce(0), "arg": _reduce(1), "cum": _cumulate_extreme}
-}
+_EXTREMES = {"": _max, "a": _reduce(0), "arg": _reduce(1), "cum": _cumulate_extreme}
 
 POINTWISE: dict[str, Handler] = {
     **{name: _opaque(name) for name in _OPAQUE.split()},

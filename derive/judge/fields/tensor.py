@@ -28,9 +28,7 @@ class FieldTensor(torch.Tensor):
     answer: ClassVar[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]
 
     @staticmethod
-    def __new__(
-        cls: type[FieldTensor], parts: algebra.Parts, requires_grad: bool = False
-    ) -> FieldTensor:
+    def __new__(cls: type[FieldTensor], parts: algebra.Parts) -> FieldTensor:
         """A tensor that shares the memory of its parts."""
         first = parts.residues[0]
         made: FieldTensor = internals.make_wrapper(
@@ -39,11 +37,10 @@ class FieldTensor(torch.Tensor):
             strides=first.stride(),
             storage_offset=first.storage_offset(),
             dtype=torch.float64,
-            requires_grad=requires_grad,
         )
         return made
 
-    def __init__(self, parts: algebra.Parts, requires_grad: bool = False) -> None:
+    def __init__(self, parts: algebra.Parts) -> None:
         self.parts = parts
 
     @property

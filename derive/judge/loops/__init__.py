@@ -424,8 +424,8 @@ def _explain_place(
 ) -> DeriveError:
     shape = tensor.shape
     if len(places) != len(shape):
-        says = f"{element} names {len(places)} places, and {name} has {len(shape)}"
-        return refuse("rank-differs", says, facts=facts)
+        message = f"{element} names {len(places)} places, and {name} has {len(shape)}"
+        return refuse("rank-differs", message, facts=facts)
     for number, (place, extent) in enumerate(zip(places, shape, strict=True)):
         if not 0 <= place < extent:
             return refuse(
@@ -436,7 +436,7 @@ def _explain_place(
                 help=f"guard it with a condition, {name}[..] * [0 <= .. < {extent}]",
             )
         if place != int(place):
-            says = f"{element} is no element: place {number} is {place}, no integer"
-            return refuse("place-not-whole", says, facts=facts)
-    says = f"{element} is read before an equation gives it a value"
-    return refuse("place-not-filled", says, facts=facts)
+            message = f"{element} is no element: place {number} is {place}, no integer"
+            return refuse("place-not-whole", message, facts=facts)
+    message = f"{element} is read before an equation gives it a value"
+    return refuse("place-not-filled", message, facts=facts)

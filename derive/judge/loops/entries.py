@@ -174,8 +174,8 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
     if kind == "complex":
         return _to_number(name, element, complex)
     if isinstance(element, complex):
-        says, advice = f"{name} is complex, and real by its declaration", "declare it: complex z[N]"
-        raise refuse("tensor-complex", says, help=advice)
+        message = f"{name} is complex, and real by its declaration"
+        raise refuse("tensor-complex", message, help="declare it: complex z[N]")
     if getattr(element, "is_Rational", False):
         element = Fraction(int(element.p), int(element.q))
     number = _to_number(name, element)
