@@ -47,7 +47,14 @@ from derive.frontend.torch.numbers import to_expr
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import find_accesses, find_size_names, rewrite_bottom_up, substitute, walk
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_size_names,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.libraries import internals, torch
 from derive.notation.formula import Formula, Held
@@ -76,21 +83,18 @@ class _OwnTensor:
     wishes: tuple[str, ...]  # preferred names of the sizes
     is_spread: bool = False  # a running variance
 
-    def declare(self) -> str:
-        """The tensor in the notation."""
-        kind, bound = trace.kind_of(self.value), " >= 0" if self.is_spread else ""
+    def to_tensor(self) -> ir.Tensor:
+        """The tensor as an argument of the formula."""
+        kind = trace.kind_of(self.value)
         if not self.extents and kind != "real":
             raise refuse(
                 "lift-places",
                 f"{self.dotted} is a tensor of no places, and holds no real number",
                 help=f"keep it as a number of the module, or give it a place: {self.dotted}[None]",
             )
-        if not self.extents:
-            return f"scalar {self.name}"
-        bound = f" < {int(self.value.max()) + 1}" if kind == "int" else bound
-        return (
-            f"{'' if kind == 'real' else f'{kind} '}{self.name}[{', '.join(self.extents)}]{bound}"
-        )
+        shape = tuple(ir.ONE if size == "1" else ir.Size(size) for size in self.extents)
+        below = to_expr(int(self.value.max()) + 1) if kind == "int" else None
+        return ir.Tensor(self.name, shape, kind, below, ir.ZERO if self.is_spread else None)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -100,23 +104,18 @@ class _OwnTensor:
 
 
 def lift_module(
-    module: Any, arguments: Arguments, inputs: str, sizes: Mapping[str, int], path: str
+    module: Any, arguments: Arguments, declared: ir.System, sizes: Mapping[str, int], path: str
 ) -> tuple[Lifted, tuple[Held, ...]]:
     """Lift a module with its tensors as arguments; return its held tensors too.
 
-    `inputs` declares the arguments. A first run at the module's own sizes finds the sizes that are
-    equal. The remaining ones are named by letters, and the module is lifted at small sizes.
+    A first run at the module's own sizes finds the sizes that are equal. The remaining ones are
+    named by letters, and the module is lifted at small sizes.
     """
-    declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
     taken = [*(entry.name for entry in declared.inputs), *find_sizes(declared), *arguments]
     own = _find_own(module, taken)
-    text = "\n".join([inputs, *(each.declare() for each in own), f"{_NOTHING} = 0"])
-    whole = to_system(parse(text, "lifted"))
-    # A tensor without axes is a scalar of the formula, and a tensor for the code.
-    numbered = {each.name: ir.Tensor(each.name, ()) for each in own if not each.extents}
-    whole = replace(whole, inputs=tuple(numbered.get(e.name, e) for e in whole.inputs))
-    entries = {entry.name: entry for entry in whole.inputs}
-    given = {**arguments, **{f"{OWN}{each.dotted}": entries[each.name] for each in own}}
+    entries = {f"{OWN}{each.dotted}": each.to_tensor() for each in own}
+    whole = replace(declared, inputs=(*declared.inputs, *entries.values()))
+    given: dict[str, Argument] = {**arguments, **entries}
     numbers = {size: n for each in own for size, n in each.numbers.items()}
     tried = replace(declared, inputs=tuple(map(_bound, declared.inputs)))
     chosen, held = _find_running(module, given, (tried, whole), {**numbers, **sizes})
@@ -151,7 +150,8 @@ def lift_module(
     read = {part.tensor.name for e in system.equations for part in find_accesses(e.value)}
     idle = {each.name for each in own if each.name not in read}
     system = replace(system, inputs=tuple(e for e in system.inputs if e.name not in idle))
-    system = _to_scalars(system, {*numbered.values()})
+    # a tensor without axes is a scalar of the formula
+    system = _to_scalars(system, [each for each in entries.values() if not each.shape])
     own_numbers = {*held, *numbers, *names.values()}
     # the names in D = 2*E of a held size D
     own_numbers |= {*find_size_names(*(e for size, e in first.merged.items() if size in held))}
@@ -285,7 +285,7 @@ def _list_sizes(
 
 def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
     """The tensors of a module, under free names."""
-    used = dict.fromkeys(taken)
+    used = Names(taken)
     owners, found, indices = dict(module.named_modules()), [], trace.Indices()
     tensors = dict(module.named_parameters())
     for name, value in module.named_buffers():  # leaves out recognised counters and positions
@@ -297,8 +297,9 @@ def _find_own(module: Any, taken: Collection[str]) -> list[_OwnTensor]:
             tensors[name] = value
     for dotted, value in tensors.items():
         owner, _, last = dotted.rpartition(".")
-        name = _find_free(dotted.replace(".", "_"), used)
-        used[name] = None
+        wish = dotted.replace(".", "_")
+        wish = f"layer_{wish}" if wish[:1].isdigit() else wish.lstrip("_") or "tensor"
+        name = used.take(f"{wish}_" if iskeyword(wish) else wish)
         extents = tuple(
             "1" if length == 1 else f"{name}_size{axis}" for axis, length in enumerate(value.shape)
         )
@@ -325,15 +326,6 @@ def _list_held(module: Any, names: Mapping[str, str]) -> Iterator[Held]:
         flat = value.detach().flatten()
         number = float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
         yield Held(dotted, name, shape, dtype, is_buffer, dotted in kept, number)
-
-
-def _find_free(wish: str, used: Mapping[str, None]) -> str:
-    wish = f"layer_{wish}" if wish[:1].isdigit() else wish.lstrip("_") or "tensor"
-    number, name = 1, f"{wish}_" if iskeyword(wish) else wish
-    while name in used:
-        number += 1
-        name = f"{wish}_{number}"
-    return name
 
 
 def find_axes(owner: Any, name: str) -> tuple[str, ...]:
@@ -365,13 +357,13 @@ def _name_sizes(
     own: Collection[_OwnTensor], kept: Collection[str], taken: Collection[str]
 ) -> dict[str, str]:
     """Letters for the kept sizes: the preferred ones, or others that are free."""
-    used, found = dict.fromkeys(taken), dict[str, str]()
+    used, found = Names(taken), dict[str, str]()
     for tensor in own:
         for size, wish in zip(tensor.extents, tensor.wishes, strict=True):
             if size in kept and size not in found:
                 free = (each for each in (*wish, *_LETTERS) if each not in used)
                 found[size] = next(free, size)
-                used[found[size]] = None
+                used.add(found[size])
     return found
 
 
@@ -464,7 +456,7 @@ def lift_code(
     held: tuple[Held, ...] | None = None
     if is_module:
         path = "" if code.is_foreign(path) else path
-        lifted, held = lift_module(function, arguments, inputs, dict(sizes or {}), path)
+        lifted, held = lift_module(function, arguments, declared, dict(sizes or {}), path)
     else:
         lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)

@@ -321,7 +321,7 @@ def _read_bounds(
     if relation == "<=":
         terms = [term for term in Add.make_args(below) if not term.is_Integer]
         number = below - Add(*terms) + 1
-        below = build.add([*terms, *([number] if number or not terms else [])])
+        below = build.add(*terms, *([number] if number or not terms else []))
     return {"below": below}
 
 

@@ -106,8 +106,7 @@ def _hold_named(formula: Formula, words: Iterable[str]) -> Formula:
         if not isinstance(entry, ir.Tensor) or len(entry.shape) != 2:
             raise refuse("module-form", f"{name} has no two places to be turned", help=_FORM)
         stems = dotted, f"{name}_row", f"{name}_column"
-        own, *indices = (_free(stem, taken) for stem in stems)
-        taken |= {own, *indices}
+        own, *indices = (taken.take(stem.replace(".", "_")) for stem in stems)
         lines.append(to_declaration(replace(entry, name=own, shape=entry.shape[::-1])))
         lines.append(f"{name}[{', '.join(indices)}] = {own}[{', '.join(indices[::-1])}]")
         held.append(Held(dotted, own))
@@ -120,7 +119,7 @@ def _define(formula: Formula, text: str) -> Formula:
     taken = Names.of(system)
     names: dict[str, str] = {}
     for dotted in dict.fromkeys(_DOTTED.findall(text)):
-        names[dotted] = _free(dotted, {*taken, *names.values()})
+        names[dotted] = taken.take(dotted.replace(".", "_"))
     plain = _DOTTED.sub(lambda found: names[found[0]], text)
     made = _redefine(formula, [line for part in plain.splitlines() for line in part.split(";")])
     dotted_of = {name: dotted for dotted, name in names.items()}
@@ -153,12 +152,6 @@ def _redefine(formula: Formula, lines: list[str]) -> Formula:
     made = parse(text, system.name, empty_row=system.empty_row)
     made.title, made.source, made.typical = formula.title, formula.source, formula.typical
     return made
-
-
-def _free(dotted: str, taken: Iterable[str]) -> str:
-    """A free name in the notation, like the dotted one."""
-    stem = dotted.replace(".", "_")
-    return next(n for n in (stem, *(f"{stem}_{k}" for k in range(2, 1000))) if n not in set(taken))
 
 
 def _check(system: ir.System, held: list[Held]) -> None:

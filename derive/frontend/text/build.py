@@ -10,7 +10,7 @@ Laws:
 import ast
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -57,12 +57,12 @@ def to_index(name: str, extent: Any) -> Any:
     return sympy.Idx(sympy.Symbol(name, integer=True), (sympy.S.Zero, extent - 1))
 
 
-def add(terms: Sequence[Any]) -> Any:
+def add(*terms: Any) -> Any:
     """Return the sum of the terms in their order."""
     return sympy.Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
 
 
-def multiply(factors: Sequence[Any]) -> Any:
+def multiply(*factors: Any) -> Any:
     """Return the product of the factors in their order; `1 / x` is the power alone."""
     match factors:
         case [first, sympy.Pow(exp=exponent), *_] if (
@@ -99,19 +99,13 @@ def compare(relation: str, left: Any, right: Any) -> Any:
     return RELATIONS[relation](left, right, evaluate=False)
 
 
-def all_of(parts: Sequence[Any]) -> Any:
-    """Return the conjunction in the order of the text; SymPy's own constructor sorts."""
-    return _logical(sympy.And, parts)
-
-
-def any_of(parts: Sequence[Any]) -> Any:
-    """Return the disjunction in the order of the text."""
-    return _logical(sympy.Or, parts)
-
-
-def negate_condition(part: Any) -> Any:
-    """Return the negation of a condition."""
-    return sympy.Not(part, evaluate=False)
+def join_conditions(kind: type[sympy.And | sympy.Or], parts: Sequence[Any]) -> Any:
+    """Return the conjunction or disjunction in the order of the text; SymPy's own sorts."""
+    if len(parts) == 1:
+        return parts[0]
+    made = Basic.__new__(kind, *parts)
+    made._argset = frozenset(parts)
+    return made
 
 
 def choose(condition: Any, then: Any, other: Any) -> Any:
@@ -158,20 +152,12 @@ def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
     )
 
 
-def _logical(kind: Any, parts: Sequence[Any]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    made = Basic.__new__(kind, *parts)
-    made._argset = frozenset(parts)
-    return made
-
-
 def to_rational(value: Fraction | int) -> Any:
     """Return an exact number."""
     return sympy.Rational(value.numerator, value.denominator)
 
 
-def _call(name: str, arguments: Sequence[Any]) -> Any:
+def _call(name: str, *arguments: Any) -> Any:
     """Return an elementwise function of the notation."""
     if name in CONSTANTS:
         return CONSTANTS[name]
@@ -185,23 +171,23 @@ def _call(name: str, arguments: Sequence[Any]) -> Any:
     return kind(*arguments, evaluate=False)
 
 
-def _builder(name: str) -> Callable[..., Any]:
-    return lambda *arguments: _call(name, arguments)
-
-
 CONSTANTS: dict[str, Any] = {"pi": sympy.S.Pi, "I": sympy.S.ImaginaryUnit, "oo": sympy.S.Infinity}
 MAKER = Maker(
     to_rational,
-    lambda *terms: add(terms),
-    lambda *factors: multiply(factors),
+    add,
+    multiply,
     power,
     compare,
     choose,
-    _call,
+    lambda name, arguments: _call(name, *arguments),
 )
 # name: (fewest arguments, most arguments, builder); `//` and `%` are no words
 ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
-    name: (max(row.counts[0], 2 if name in {"max", "min"} else 1), row.counts[1], _builder(name))
+    name: (
+        max(row.counts[0], 2 if name in {"max", "min"} else 1),
+        row.counts[1],
+        partial(_call, name),
+    )
     for name, row in FUNCTIONS.items()
     if name not in {"pi", "I", "floordiv", "mod"}
 } | {"delta": (2, 2, lambda *places: sympy.KroneckerDelta(*places, evaluate=False))}
@@ -236,11 +222,11 @@ def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.ex
         case ast.BinOp(op=ast.Add() | ast.Sub()):
             first, rest = _find_spine(node, (ast.Add, ast.Sub))
             terms = [(isinstance(op, ast.Sub), read(right)) for op, right in rest]
-            return add([read(first), *(negate(t) if minus else t for minus, t in terms)])
+            return add(read(first), *(negate(t) if minus else t for minus, t in terms))
         case ast.BinOp(op=ast.Mult() | ast.Div()):
             return _read_product(source, node, read)
         case ast.BinOp(left, ast.FloorDiv(), right):
-            quotient = multiply((read(left), invert(_read_divisor(source, right, read))))
+            quotient = multiply(read(left), invert(_read_divisor(source, right, read)))
             return sympy.floor(quotient, evaluate=False)
         case ast.BinOp(left, ast.Mod(), right):
             return sympy.Mod(read(left), _read_divisor(source, right, read), evaluate=False)
@@ -319,7 +305,7 @@ def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr
             factors.append(invert(_read_divisor(source, right, read)))
         else:
             factors.append(read(right))
-    product = multiply(factors)
+    product = multiply(*factors)
     return negate(product) if minus else product
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
 from typing import Any
 
-from sympy import Idx, S, expand
+from sympy import And, Idx, Not, Or, S, expand
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
@@ -346,12 +346,12 @@ def _translate(node: ast.expr, scope: Scope) -> Any:
                 if type(op) not in RELATIONS:
                     raise refuse_syntax(node, scope)
                 parts.append(build.compare(RELATIONS[type(op)], left, right))
-            return build.all_of(parts)
+            return build.join_conditions(And, parts)
         case ast.BoolOp(op, parts):
-            join = build.all_of if isinstance(op, ast.And) else build.any_of
-            return join([to_condition(part, scope) for part in parts])
+            kind = And if isinstance(op, ast.And) else Or
+            return build.join_conditions(kind, [to_condition(part, scope) for part in parts])
         case ast.UnaryOp(ast.Not(), part):
-            return build.negate_condition(to_condition(part, scope))
+            return Not(to_condition(part, scope), evaluate=False)
         case _:
             raise refuse_syntax(node, scope)
 
@@ -512,7 +512,8 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     indices = [scope.names.index(index.id, lines.span(index)) for index in given]
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
-    return build.reduce_over(word, body, indices, build.all_of(parts) if parts else None)
+    condition = build.join_conditions(And, parts) if parts else None
+    return build.reduce_over(word, body, indices, condition)
 
 
 def _split_bracket(
@@ -596,4 +597,4 @@ def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: 
     if summed is one:
         matrix = matrix.xreplace({one: other, other: one})
     inverse = build.reduce_over("inverse", matrix, [kept, summed], None)
-    return build.reduce_over("sum", build.multiply([inverse, right]), [summed], None)
+    return build.reduce_over("sum", build.multiply(inverse, right), [summed], None)

@@ -208,7 +208,7 @@ class _Copies:
                 return partial(self.copy(value.func), *value.args, **value.keywords)
             case type() if self._is_own(value):
                 return self._copy_class(value)
-        is_container = _is_module(value) and bool(value._modules)
+        is_container = isinstance(value, torch.nn.Module) and bool(value._modules)
         return self._copy_object(value) if self._is_own(type(value)) or is_container else value
 
     def _is_own(self, kind: type) -> bool:
@@ -264,15 +264,12 @@ class _Copies:
             return value
         self.made.append((value, made))
         for name, each in own.items():
-            holds_parts = type(each) is dict and any(map(_is_module, each.values()))
+            holds_parts = type(each) is dict and any(
+                isinstance(part, torch.nn.Module) for part in each.values()
+            )
             parts = {key: self.copy(part) for key, part in each.items()} if holds_parts else each
             made.__dict__[name] = self.copy(parts)
         return made
-
-
-def _is_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def _rewrite(code: CodeType) -> CodeType:

@@ -27,6 +27,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_children,
     find_free,
@@ -290,7 +291,7 @@ class _Names:
     """The namespace of tensors, sizes, scalars and indices; each index has one extent."""
 
     def __init__(self, taken: Sequence[str], sizes: Sequence[str]) -> None:
-        self.taken = dict.fromkeys((*taken, *_WORDS))
+        self.taken = Names((*taken, *_WORDS))
         self.wishes = dict.fromkeys((*(size.lower() for size in sizes), "i"))
         self.extents: dict[str, ir.Expr] = {}
 
@@ -298,12 +299,7 @@ class _Names:
         """Return a new name for a tensor."""
         wish = wish if wish.isidentifier() and not iskeyword(wish) else "t"
         wish = wish.lstrip("_") or "t"
-        number, name = 1, wish
-        while name in self.taken or name in self.extents:
-            number += 1
-            name = f"{wish}_{number}"
-        self.taken[name] = None
-        return name
+        return self.taken.take(Names((*self.taken, *self.extents)).propose(wish))
 
     def index(self, index: ir.Index, used: Mapping[str, None]) -> str:
         """Return a name that is unused in the equation and has the index's extent elsewhere."""
@@ -312,7 +308,7 @@ class _Names:
             wish = extent.name.lower() if extent.name[0].isupper() else "i"
         # the next letters that no size prefers, then numbers
         following = (
-            [chr(ord(wish) + step) for step in range(1, _NEXT + 1)] if wish[1:] == "" else []
+            [chr(ord(wish) + step) for step in range(1, _NEXT + 1)] if len(wish) == 1 else []
         )
         near = (each for each in following if each <= "z" and each not in self.wishes)
         for name in chain((wish,), near, (f"{wish}{number}" for number in count(1))):

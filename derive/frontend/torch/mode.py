@@ -8,8 +8,7 @@ or reads one as a number, is refused.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -105,21 +104,15 @@ def make_lifting(trace: Trace, path: str) -> Any:
     runner = sys._getframe(1).f_code
 
     def act(function: Any, args: Any, named: Any) -> Any:
-        with _at(trace, code.find_spot(path, code.name_of(function), runner)):
+        outer, spot = trace.spot, code.find_spot(path, code.name_of(function), runner)
+        trace.spot = replace(spot, name="") if trace.depth else spot
+        try:
             return _answer(mode, trace, function, tuple(args), named)
+        finally:
+            trace.spot = outer
 
     mode = make_mode(act)
     return mode
-
-
-@contextmanager
-def _at(trace: Trace, spot: code.Spot) -> Iterator[None]:
-    """Set the trace's place in the code during a call."""
-    outer, trace.spot = trace.spot, replace(spot, name="") if trace.depth else spot
-    try:
-        yield
-    finally:
-        trace.spot = outer
 
 
 def _answer(
@@ -170,7 +163,7 @@ def _answer(
     # The results are unknown, and so is the memory that was written into.
     for tensor in (*written, *tensors):
         if any(tensor is each for each in (*written, *args)):
-            trace.memory.mark_unknown(tensor, reason)
+            trace.mark_unknown(tensor, reason)
         else:
             trace.attach(tensor, UnknownValue(reason))
     return out
@@ -270,7 +263,7 @@ def _attach_results(
 def _disown(trace: Trace, tensor: Any) -> None:
     """After a write, mark the other buffers in the same memory as unknown."""
     reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
-    trace.memory.mark_unknown(tensor, reason, trace.shadow(tensor).buffer)
+    trace.mark_unknown(tensor, reason, trace.shadow(tensor).buffer)
 
 
 def _compute(call: Call, known: Op | None) -> Any:

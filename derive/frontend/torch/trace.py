@@ -53,25 +53,6 @@ def find_address(tensor: Any) -> int:
         return 0
 
 
-class Memory:
-    """The known buffers of each piece of memory."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[int, dict[Buffer, None]] = {}
-        self._kept: list[Any] = []  # kept alive, so that no address is reused in one run
-
-    def note_buffer(self, tensor: Any, buffer: Buffer) -> None:
-        """Enter a buffer of the memory of this tensor."""
-        self._buffers.setdefault(find_address(tensor), {})[buffer] = None
-        self._kept.append(tensor.detach())
-
-    def mark_unknown(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
-        """Mark the values of the buffers in this memory as unknown."""
-        for buffer in self._buffers.get(find_address(tensor), {}):
-            if buffer is not but:
-                buffer.unknown = reason
-
-
 @dataclass(frozen=True, eq=False)
 class Shadow:
     """A tensor as a view of a buffer."""
@@ -192,12 +173,9 @@ def _write_out(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     if tensor.dim() != 1 or tensor.numel() > 4:
         return None
     values = [_to_constant(each) for each in tensor.tolist()]
-    found = values[-1]
     if any(value in (ir.TRUE, ir.FALSE) for value in values):
         return None
-    for number, value in reversed(list(enumerate(values[:-1]))):
-        found = exprs.choose(exprs.compare("==", indices[0], numbers.to_expr(number)), value, found)
-    return found
+    return exprs.choose_element(indices[0], values)
 
 
 def _to_constant(value: Any) -> ir.Expr:
@@ -277,7 +255,8 @@ class Trace:
         self.empty_rows: dict[str, None] = {}
         self.hints: dict[ir.Expr, str] = {}
         self.failed: Exception | None = None
-        self.memory = Memory()
+        self.buffers: dict[int, dict[Buffer, None]] = {}  # by address
+        self.kept: list[Any] = []  # kept alive, so that no address is reused in one run
         self.views: list[View] = []
         self.depth = 0  # running definitions: their steps have no name in the code
 
@@ -404,7 +383,14 @@ class Trace:
         """Set the symbolic value of a tensor."""
         setattr(tensor, SHADOW, (self, known, find_address(tensor)))
         if isinstance(known, Shadow):
-            self.memory.note_buffer(tensor, known.buffer)
+            self.buffers.setdefault(find_address(tensor), {})[known.buffer] = None
+            self.kept.append(tensor.detach())
+
+    def mark_unknown(self, tensor: Any, reason: DeriveError, but: Buffer | None = None) -> None:
+        """Mark the values of the buffers in a tensor's memory as unknown, except `but`."""
+        for buffer in self.buffers.get(find_address(tensor), {}):
+            if buffer is not but:
+                buffer.unknown = reason
 
     def is_known(self, tensor: Any) -> bool:
         """Whether the tensor is tracked by this run."""

@@ -1,7 +1,5 @@
 """The table of torch operations: a file for each family, examples in each row."""
 
-from functools import cache
-
 from derive.frontend.torch.call import Op
 from derive.frontend.torch.ops import arithmetic, composites, layers, nn, views
 
@@ -20,11 +18,9 @@ OPS: tuple[Op, ...] = (
 )
 
 
-@cache
-def _list_names() -> dict[str, Op]:
-    return {name: op for op in OPS for name in op.names.split()}
+_BY_NAME = {name: op for op in OPS for name in op.names.split()}
 
 
 def find_op(name: str) -> Op | None:
     """Return the row of a function; None if it is unknown."""
-    return _list_names().get(name)
+    return _BY_NAME.get(name)

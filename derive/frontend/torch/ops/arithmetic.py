@@ -128,10 +128,7 @@ def _literal(call: Call) -> Shadow:
         trace.watch.fix(*map(to_expr, parts))
         return trace.shadow(call.out)
     index = trace.index(trace.extent(len(parts)))
-    *before, found = [_to_value(call, each) for each in parts]
-    for number, each in reversed(list(enumerate(before))):
-        here = exprs.compare("==", at(index), to_expr(number))
-        found = (exprs.choose_truth if call.kind == "bool" else exprs.choose)(here, each, found)
+    found = exprs.choose_element(at(index), [_to_value(call, e) for e in parts], call.kind)
     return trace.make_tensor((index,), found, call.kind)
 
 

@@ -343,16 +343,6 @@ def _solve_triangle(
     return triangle @ B if left else B @ triangle
 
 
-def _solve_cholesky(input: Any, L: Any, upper: bool = False) -> Any:
-    root = L.mT.tril() if upper else L.tril()
-    return (root @ root.mT).inverse() @ input
-
-
-def _find_sign_and_log(A: Any) -> Any:
-    det = A.det()
-    return torch.return_types.slogdet((det.sign(), det.abs().log()))
-
-
 def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Return the definition of the addmm family: beta * input + alpha * product."""
 
@@ -544,8 +534,12 @@ OPS = (
         "x[B, S, S]; y[B, D, S]: torch.linalg.solve(x, y, left=False)"),
     composite("linalg_solve_triangular", _solve_triangle,
         "x[S, S]; y[S, D]: torch.linalg.solve_triangular(x, y, upper=False)"),
-    composite("cholesky_solve", _solve_cholesky, "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
-    composite("slogdet linalg_slogdet", _find_sign_and_log,
+    composite("cholesky_solve",
+        lambda input, L, upper=False: (
+            ((root := L.mT.tril() if upper else L.tril()) @ root.mT).inverse() @ input),
+        "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
+    composite("slogdet linalg_slogdet",
+        lambda A: torch.return_types.slogdet(((det := A.det()).sign(), det.abs().log())),
         "x[S, S]: torch.linalg.slogdet(x).logabsdet", "x[S, S]: x.slogdet()[0]"),
     composite("matrix_power linalg_matrix_power",
         lambda A, n: (
