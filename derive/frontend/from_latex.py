@@ -34,22 +34,20 @@ from derive.frontend.from_text import parse
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     Choice,
-    MisfitError,
     Names,
     Read,
     Shapes,
-    add_to,
-    complete,
+    close_links,
+    complete_shapes,
     find_counted,
     find_ends,
     find_states,
-    spread,
-    to_polynomial,
     write_extent,
 )
 from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, to_word
 from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import FONTS, Reader
+from derive.frontend.latex.values import MisfitError, add_number, to_polynomial
 from derive.frontend.text import lines as statements
 from derive.notation.formula import About, Formula
 
@@ -161,7 +159,7 @@ def to_notation(text: str, declarations: str = "") -> str:
     refuse_fonts(equations)
     equations = rename_apart(inline_functions(equations))
     equations = [*find_states(equations, shapes), *equations]
-    names = Names(complete(shapes, equations, ranges), equations)
+    names = Names(complete_shapes(shapes, equations, ranges), equations)
     equations = sort_equations(equations, names)
     first, question = find_counted(equations, ranges, names)
     way = find_interpretation(equations, names, first)
@@ -473,7 +471,7 @@ def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
     for read in sorted(reading.reads[name, place]):
         found = re.fullmatch(r"(\w+)(?: \+ (\d+))?", read)
         if found and found[1] in reading.limits:
-            extent = add_to(reading.limits[found[1]], int(found[2] or 0))
+            extent = add_number(reading.limits[found[1]], int(found[2] or 0))
             further = (to_polynomial(extent) - to_polynomial(known)).constant
             known = extent if further is not None and further > 0 else known
     if re.search(r"[^\W\d].* - \d+$", known):
@@ -622,7 +620,7 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
     extents = dict(reading.extents)
     plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
     for index in plain:  # indices at one place of a tensor have one extent
-        alike = sorted(spread({index}, [{*pair} for pair in reading.alike], set()))
+        alike = sorted(close_links({index}, [{*pair} for pair in reading.alike], set()))
         known = next((extents[each] for each in alike if each in extents), None)
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}

@@ -23,33 +23,28 @@ from itertools import chain, count
 from operator import attrgetter
 
 from derive.frontend.latex import nodes as tex
-from derive.frontend.latex.names import (
+from derive.frontend.latex.names import TRANSPOSED, Choice, Names, Read, is_series
+from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word
+from derive.frontend.latex.values import (
     ATOM,
     EVERY,
     FACTOR,
     TERM,
-    TRANSPOSED,
     Axes,
-    Choice,
     Layout,
     MisfitError,
-    Names,
-    Read,
     Value,
-    add_to,
+    add_number,
     ask_rows,
     check_extents,
     find_words,
-    is_series,
     refuse_entry,
     refuse_further,
     refuse_mixed,
-    refuse_undeclared,
     refuse_undefined,
     transpose,
     write_linear,
 )
-from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word
 from derive.ir.functions import FUNCTIONS, ROWS
 
 _CONCATENATED = "a concatenation stands where no product takes its parts"
@@ -282,7 +277,11 @@ class Reading:
             says = f"{read.name} is defined by its square"
             raise MisfitError(says, name.token, f"write \\sqrt{{{read.name}^2}}")
         elif is_bare and not self.names.is_known(read.name):
-            raise refuse_undeclared(read.name, name.token)
+            word = read.name
+            usual = f"{tex.USUAL[word]}, or " if word in tex.USUAL else ""
+            advice = f"{usual}declare it, {word}: [N, M], scalar {word} or size {word}"
+            advice += f"; a function: {word}(x) = .."
+            raise MisfitError(f"{word} is not declared", name.token, advice)
         else:
             value = self.read_tensor(read, name)
         if read.is_transposed:
@@ -618,7 +617,7 @@ class Reading:
         shift = 0 if index in self.first else 1
         limit = self.read_part(above, scope)
         if not limit.free:
-            extent = add_to(limit.text, shift)
+            extent = add_number(limit.text, shift)
             known = self.extents.setdefault(index, extent)
             if known == extent:
                 self.limits[index] = extent

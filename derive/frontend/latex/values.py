@@ -1,0 +1,225 @@
+"""Values in LaTeX equations: texts with open axes, the axes, and the texts of extents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from derive.errors import DeriveError
+from derive.frontend.latex import nodes as tree
+from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
+
+_MARK = re.compile(r"<(\d+)>")  # an index without a name yet
+TERM, FACTOR, ATOM = range(1, 4)  # operator precedence of a text
+
+
+class MisfitError(DeriveError):
+    """A choice that does not fit the equations; another choice may."""
+
+    def __init__(
+        self,
+        says: str,
+        token: tree.Token | None = None,
+        help: str = "",
+        *,
+        of_extents: bool = False,
+    ) -> None:
+        super().__init__(tree.refuse_at(says, token, help).diagnostic)
+        self.of_extents = of_extents
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a vector or a matrix: its extent, and the number of its index."""
+
+    extent: str
+    mark: int
+
+
+class Axes:
+    """The axes of one interpretation, as a union-find structure."""
+
+    def __init__(self) -> None:
+        self.extents: list[str] = []  # extents by mark
+        self.same: dict[int, int] = {}
+        self.parts: set[int] = set()  # marks of axes in concatenations
+        self.pools: dict[str, list[str]] = {}  # names of indices, by extent
+
+    def mark(self, extent: str) -> Axis:
+        """Return a new axis."""
+        self.extents.append(extent)
+        return Axis(extent, len(self.extents) - 1)
+
+    def root(self, mark: int) -> int:
+        """Return the representative of a mark's class."""
+        while mark in self.same:
+            mark = self.same[mark]
+        return mark
+
+    def unify_axes(self, some: Sequence[Axis], others: Sequence[Axis]) -> None:
+        """Unify two sequences of axes; MisfitError if extents differ."""
+        for one, other in zip(some, others, strict=False):
+            if one.extent != other.extent:
+                says = f"an extent {one.extent} meets an extent {other.extent}"
+                raise MisfitError(says, of_extents=True)
+            low, high = sorted((self.root(one.mark), self.root(other.mark)))
+            if low != high:
+                self.same[high] = low
+
+    def name_indices(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+        """Replace the marks in a line by indices; each extent has the same indices in every line.
+
+        Also return the extents of the indices of concatenated parts.
+        """
+        names: dict[int, str] = {}
+        ends: dict[str, str] = {}
+        for mark in map(int, _MARK.findall(line)):
+            root = self.root(mark)
+            if root not in names:
+                pool = self.pools.setdefault(self.extents[root], [])
+                free = [name for name in pool if name not in names.values()]
+                if not free:
+                    pool.append(make(self.extents[root]))
+                names[root] = free[0] if free else pool[-1]
+            if mark in self.parts:
+                ends[names[root]] = self.extents[root]
+        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line), ends
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The text of a part, its open axes, and its free indices."""
+
+    text: str
+    holds: int = ATOM
+    axes: tuple[Axis, ...] = ()
+    free: tuple[str, ...] = ()
+    is_row: bool | None = None  # of vectors only
+    is_curved: bool = False  # a vector made elementwise, not by matrix products
+    parts: tuple[tuple[Value, str, str], ...] = ()  # concatenated parts: value, index, start
+
+    def within(self, holds: int) -> str:
+        """Return the text, in parentheses if its precedence is below that of its place."""
+        return self.text if self.holds >= holds else f"({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A tensor's extents, the positions of its written indices, and the number of its last axes."""
+
+    extents: tuple[str, ...]
+    written: tuple[int, ...]
+    axes: int
+
+
+def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
+    """Return the text of a linear form minus the number `less`."""
+    text = ""
+    for name, factor in {**terms, "": terms.get("", 0) - less}.items():
+        size = abs(factor)
+        part = f"{size}*{name}" if name and size > 1 else name or str(size)
+        sign = "-" if factor < 0 else "+"
+        if factor:
+            text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
+    return text or "0"
+
+
+def add_number(extent: str, number: int) -> str:
+    """Return the text of an extent plus a number."""
+    found = re.fullmatch(r"(.*?)(?: ([+-]) (\d+))?", extent)
+    assert found is not None
+    number += int(f"{found[2]}{found[3]}") if found[2] else 0
+    if found[1].isdigit():
+        return str(int(found[1]) + number)
+    return f"{found[1]} {'+' if number > 0 else '-'} {abs(number)}" if number else found[1]
+
+
+def to_polynomial(extent: str) -> Polynomial:
+    """Return an extent as a polynomial."""
+
+    def read(node: ast.expr) -> Polynomial:
+        match node:
+            case ast.BinOp(left, ast.Add(), right):
+                return read(left) + read(right)
+            case ast.BinOp(left, ast.Sub(), right):
+                return read(left) - read(right)
+            case ast.BinOp(left, ast.Mult(), right):
+                return read(left) * read(right)
+            case ast.Constant(int(number)):
+                return Polynomial.of(number)
+        return Polynomial.of(ir.Size(ast.unparse(node)))
+
+    return read(ast.parse(extent, mode="eval").body)
+
+
+def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
+    """Refuse extents that differ from the stated ones, aligned at the last."""
+    for one, other in zip(found[::-1], stated[::-1], strict=False):
+        if one and other and to_polynomial(one) != to_polynomial(other):
+            raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
+
+
+def refuse_undefined(name: str) -> MisfitError:
+    """Return the error of a tensor that is read before its shape is known."""
+    advice = f"say its shape: {name}: [T, N]"
+    return MisfitError(f"{name} is read before it is defined", help=advice)
+
+
+def transpose(value: Value, token: tree.Token | None = None) -> Value:
+    """Return the transposed matrix or vector."""
+    if not value.axes:
+        says = "what is transposed has neither rows nor columns here"
+        raise MisfitError(says, token, "leave its indices out, or exchange them yourself")
+    is_row = None if value.is_row is None else not value.is_row
+    return replace(value, axes=value.axes[::-1], is_row=is_row)
+
+
+def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozenset[str]) -> None:
+    """Refuse `x(j)` of a vector x or with a bare index j: an entry or a product."""
+    words = {part.base for part in tree.find_names(place)}
+    is_place = words and words <= scope and (value.axes or tree.to_word(place))
+    if is_place and isinstance(name, tree.Name) and "[" in value.text:
+        says = f"it is open whether {name.base}(..) is an entry or a product"
+        raise MisfitError(says, name.token, f"write {name.base}_{{..}}, or \\cdot between them")
+
+
+def ask_rows(token: tree.Token, advice: str) -> MisfitError:
+    """Return the question whether a function applies to a matrix or to each row."""
+    says = "it is open whether this runs over the whole matrix or over each row"
+    return MisfitError(says, token, f"write {advice}")
+
+
+def find_words(places: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct names in places."""
+    return tuple(dict.fromkeys(w for place in places for w in re.findall(r"[^\W\d]\w*", place)))
+
+
+def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> None:
+    """Refuse a limit beyond the known extent of an index."""
+    if extent is not None:
+        further = to_polynomial(add_number(limit, shift)) - to_polynomial(extent)
+        if (further.constant or 0) > 0:
+            says = f"{index} runs to a place {limit} of an extent {extent}"
+            advice = "add a line: indices count from 1, or let the sum end before"
+            raise MisfitError(says, help=advice)
+
+
+def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
+    """Refuse a sum or place in which only some of the indices count from 1."""
+    if first and others:
+        says = f"of the indices of a {what} {min(first)} counts from 1, and others do not"
+        advice = "let the sums start alike, or add a line: indices count from 1"
+        raise MisfitError(says, help=advice)
+
+
+class Every(frozenset[str]):
+    """A scope that contains every name, for places."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+EVERY = Every()
