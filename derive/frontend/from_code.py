@@ -179,7 +179,7 @@ def _to_scalars(system: ir.System, tensors: Collection[ir.Tensor]) -> ir.System:
 
 
 def _find_running(
-    module: Any, given: Arguments, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
+    module: Any, given: Arguments, systems: tuple[ir.System, ir.System], preset: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """The first sizes at which a module runs, and the names of those set to its own numbers.
 
@@ -214,10 +214,10 @@ def _find_running(
             sys.setprofile(before)
         return None
 
-    for sizes, held in _list_sizes(module, systems, told):
+    for sizes, held in _list_sizes(module, systems, preset):
         if run(sizes) is None:
             return sizes, held
-    found = _find_further(module, systems[0], told, run)
+    found = _find_further(module, systems[0], preset, run)
     if found is not None:
         return found
     raise refuse(
@@ -230,18 +230,18 @@ def _find_running(
 def _find_further(
     module: Any,
     system: ir.System,
-    told: Mapping[str, int],
+    preset: Mapping[str, int],
     run: Callable[[Mapping[str, int]], int | None],
 ) -> tuple[dict[str, int], tuple[str, ...]] | None:
     """Fix one or two sizes at a time, greedily by progress, until the module runs."""
-    free = [size for size in find_sizes(system) if size not in told]
+    free = [size for size in find_sizes(system) if size not in preset]
     numbers, held, furthest = (*_find_numbers(module), 1), dict[str, int](), -1
 
     others = (n for n in count(3) if n not in numbers)  # no numbers of the module
     rest = dict(zip(free, others, strict=False))
 
     def choose(more: Mapping[str, int]) -> dict[str, int]:
-        return {**told, **rest, **held, **more}
+        return {**preset, **rest, **held, **more}
 
     while True:
         best: dict[str, int] = {}
@@ -263,17 +263,17 @@ def _find_further(
 
 
 def _list_sizes(
-    module: Any, systems: tuple[ir.System, ir.System], told: Mapping[str, int]
+    module: Any, systems: tuple[ir.System, ir.System], preset: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], tuple[str, ...]]]:
     """Candidate sizes, with as few as possible set to the module's numbers, such as channels."""
-    free = [size for size in find_sizes(systems[0]) if size not in told]
+    free = [size for size in find_sizes(systems[0]) if size not in preset]
     numbers, tries = _find_numbers(module), 0
     for many in range(len(free) + 1):
         # A gate or a rotation halves an extent, so that the module has half of it.
         known_numbers = (*numbers, *(2 * n for n in numbers)) if many == 1 else numbers
         pairs = product(combinations(free, many), product(known_numbers, repeat=many))
         for held, chosen in pairs:
-            known = {**told, **dict(zip(held, chosen, strict=True))}
+            known = {**preset, **dict(zip(held, chosen, strict=True))}
             found = {**known, **choose_sizes(systems[0], 1, fixed=known)[0]}
             for times in _TIMES:
                 longer = {n: times * (s + 1) for n, s in found.items() if n not in known}
@@ -474,19 +474,19 @@ def _bound_positions(formula: Formula, inputs: str) -> str:
     try:
         to_system(formula)
     except DeriveError as error:
-        told = re.fullmatch(r"declare (int (\w+)\[.*\] < .*)", error.diagnostic.help)
-        if told is not None:
-            return re.sub(rf"\bint {told[2]}\[[^]]*\](?!\s*<)", told[1], inputs)
+        bound = re.fullmatch(r"declare (int (\w+)\[.*\] < .*)", error.diagnostic.help)
+        if bound is not None:
+            return re.sub(rf"\bint {bound[2]}\[[^]]*\](?!\s*<)", bound[1], inputs)
     return inputs
 
 
 def _lift_anywhere(
-    function: Any, arguments: Arguments, declared: ir.System, told: Mapping[str, int], path: str
+    function: Any, arguments: Arguments, declared: ir.System, preset: Mapping[str, int], path: str
 ) -> Lifted:
     """Lift the code at the first drawn sizes at which it runs."""
     first: DeriveError | None = None
     for seed in range(_MOST_DRAWS):
-        chosen = choose_sizes(declared, 1, seed=seed, fixed=told)[0]
+        chosen = choose_sizes(declared, 1, seed=seed, fixed=preset)[0]
         try:
             return lift(function, arguments, chosen, path=path)
         except DeriveError as error:
@@ -521,8 +521,8 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
     """The condition on sizes under which a value is never negative, if it is not always so."""
     low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
     atoms = low.atoms if low is not None else ()
-    told = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
-    if low is not None and atoms and told:
+    is_fixed = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
+    if low is not None and atoms and is_fixed:
         number = Polynomial.of(low.terms.get((), 0))
         sizes = low - number
         below = Polynomial({monomial: -n for monomial, n in sizes.terms.items() if n < 0})
@@ -535,9 +535,9 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
             source = inspect.getsource(inspect.getmodule(function) or function)
         except (OSError, TypeError):
             source = ""
-    told = find_shapes(source, getattr(function, "__name__", ""), list(parameters))
-    if told:
-        return "; ".join(told.values())
+    shapes = find_shapes(source, getattr(function, "__name__", ""), list(parameters))
+    if shapes:
+        return "; ".join(shapes.values())
     says = f"the shapes of {', '.join(parameters) or 'the arguments'} are not known"
     example = f"{next(iter(parameters), 'x')}[B, S, D]; bool mask[B, S]"
     advice = f'declare them, as in "{example}", by --inputs on the command line'
@@ -571,7 +571,7 @@ def _match_parameters(
 _SIZE = re.compile(r"[A-Za-z]\w*|\d+")
 _KINDS = {"Int": "int ", "Bool": "bool "}
 _NO_SIZES = frozenset(("Tensor", "Optional", "None", "True", "False", "Any"))
-_TOLD = re.compile(
+_DOCUMENTED = re.compile(
     r"(?<![\w.])(\w+(?:\s*,\s*\w+)*)"  # the names, one or several
     r"\s*(?:\([A-Za-z. ]*\))?\s*"  # a type, as in `x (Tensor): ..`
     r"(?:(?:of|with|has|shape|tensor|Tensor|float|bool)\b\s*|[:=]\s*(?:[^\[\]()\n]*?\s)?)*"
@@ -589,14 +589,14 @@ def find_shapes(source: str, name: str, arguments: Sequence[str]) -> dict[str, s
         if isinstance(function, ast.FunctionDef) and function.name == name:
             given = function.args
             own = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-            told = {**_read_words(source, function, own), **_read_annotations(own)}
-            return {argument: told[argument] for argument in arguments if argument in told}
+            shapes = {**_read_words(source, function, own), **_read_annotations(own)}
+            return {argument: shapes[argument] for argument in arguments if argument in shapes}
     return {}
 
 
 def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
     """Declarations from `Float[Tensor, "b s d"]` and `"(B, S, D)"`, indices as names of sizes."""
-    told = {}
+    shapes = {}
     for argument in arguments:
         kind, shape = "", ""
         match argument.annotation:
@@ -609,8 +609,8 @@ def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
                 pass
         sizes = _write_sizes(re.sub(r"[\[\](),]", " ", shape).split())
         if sizes:
-            told[argument.arg] = f"{kind}{argument.arg}[{sizes}]"
-    return told
+            shapes[argument.arg] = f"{kind}{argument.arg}[{sizes}]"
+    return shapes
 
 
 def _read_words(
@@ -626,15 +626,15 @@ def _read_words(
             words.append(f"{argument.arg}: {comment}")
     own = lines[function.lineno - 1 : function.end_lineno]
     words += [line.partition("#")[2] for line in own if "#" in line]
-    told: dict[str, str] = {}
+    shapes: dict[str, str] = {}
     for line in words:
-        for names, shape in _TOLD.findall(line):
+        for names, shape in _DOCUMENTED.findall(line):
             sizes = _write_sizes([size.strip() for size in shape.split(",")])
             kind = "bool " if re.search(r"\bbool\b", line) else ""
             for name in re.split(r"\s*,\s*", names) if sizes else ():
                 if name in known:
-                    told.setdefault(name, f"{kind}{name}[{sizes}]")
-    return told
+                    shapes.setdefault(name, f"{kind}{name}[{sizes}]")
+    return shapes
 
 
 def _write_sizes(sizes: Sequence[str]) -> str:

@@ -105,12 +105,12 @@ def from_latex(
     try:
         to_system(formula)
     except DeriveError as error:
-        told = error.diagnostic
-        if guard := re.fullmatch(r"(guard it .*?\])(?:, or (declare .*) instead)?", told.help):
+        mistake = error.diagnostic
+        if guard := re.fullmatch(r"(guard it .*?\])(?:, or (declare .*) instead)?", mistake.help):
             first = guard[2] or "shorten the range of the index"
             advice = f"{first}, or {guard[1]}: zeros are read outside"
-            raise DeriveError(replace(told, help=advice)) from None
-        states = re.findall(r"on a line before: (\w+)\[-1", told.help)
+            raise DeriveError(replace(mistake, help=advice)) from None
+        states = re.findall(r"on a line before: (\w+)\[-1", mistake.help)
         if not states:
             return formula  # a later build raises the error
         name = states[0]
@@ -486,7 +486,7 @@ def find_interpretation(equations: Sequence[Equation], names: Names, first: set[
     """Return the only interpretation in the notation; DeriveError if there are none or several."""
     # interpretations by the places of written indices, each with its number of added indices
     found: dict[tuple[object, ...], dict[str, int]] = {}
-    ends, astray = find_ends(equations, names.sizes), dict[str, int]()
+    ends, mismatches = find_ends(equations, names.sizes), dict[str, int]()
     asks: dict[str, tuple[int, MisfitError] | None] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the interpretation that got furthest
     for is_strict in (True, False):
@@ -511,13 +511,13 @@ def find_interpretation(equations: Sequence[Equation], names: Names, first: set[
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
                 pairs = ((reading.extents.get(index), end) for index, end in ends.items())
                 asks[way] = (len(written) - 1, reading.asks) if reading.asks else None
-                astray[way] = sum(extent not in {None, end} for extent, end in pairs)
+                mismatches[way] = sum(extent not in {None, end} for extent, end in pairs)
         if found:
             break
     open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
     # prefer ranges that match the stated ends
-    if not min(map(astray.__getitem__, open_ways), default=1):
-        open_ways = [way for way in open_ways if not astray[way]]
+    if not min(map(mismatches.__getitem__, open_ways), default=1):
+        open_ways = [way for way in open_ways if not mismatches[way]]
     if len({*open_ways}) == 1 and asks[open_ways[0]] is None:
         return open_ways[0]
     misfit = next((asks[way] for way in open_ways if asks[way]), misfit)
@@ -536,8 +536,8 @@ def find_interpretation(equations: Sequence[Equation], names: Names, first: set[
         raise tex.refuse_at("the indices that are written fit no extents", None, advice)
     number, fault = misfit
     line = equations[min(number, len(equations) - 1)].line
-    told = fault.diagnostic
-    raise fault if told.marks else tex.refuse_at(told.says, line, told.help) from fault
+    mistake = fault.diagnostic
+    raise fault if mistake.marks else tex.refuse_at(mistake.says, line, mistake.help) from fault
 
 
 def find_choices(
@@ -607,8 +607,8 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
     for index, extent in names.shapes.indices.items():  # ranges that no tensor's shape implies
         sides = " ".join(line.partition(" = ")[2] for line in written)
         is_read = re.search(rf"[\[,]{index}[,\]]", sides) is not None
-        is_told = is_read and extent == reading.extents.get(index, extent)
-        if not is_told and index not in names.shapes.stated:
+        is_implied = is_read and extent == reading.extents.get(index, extent)
+        if not is_implied and index not in names.shapes.stated:
             lines.append(f"index {index} < {extent}")
     stated = " ".join(lines)
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -631,7 +631,5 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
         shifted |= {i for i, extent in zip(indices, shape, strict=True) if extent != extents[i]}
         groups.setdefault(shape, []).append(name)
     lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
-    given = ({*plain} - shifted) | {*names.shapes.indices}
-    limits = {i: e for i, e in reading.limits.items() if i not in given}
-    told = {*reading.choice.extents}
-    return lines + [f"index {i} < {extent}" for i, extent in limits.items() if i not in told]
+    given = ({*plain} - shifted) | {*names.shapes.indices, *reading.choice.extents}
+    return lines + [f"index {i} < {e}" for i, e in reading.limits.items() if i not in given]

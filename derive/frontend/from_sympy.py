@@ -94,9 +94,9 @@ def from_sympy(formula: Formula) -> ir.System:
         check_names(system)
         return system
     # `to_lines` writes their lines in any case
-    told = {index.name for index in text.find_undeduced(system)}
+    undeduced = {index.name for index in text.find_undeduced(system)}
     winning = text.find_contradicted(system, declarations.indices)
-    system = replace(system, declared=tuple(name for name in winning if name not in told))
+    system = replace(system, declared=tuple(name for name in winning if name not in undeduced))
     check_names(system)
     for mistake in find_missing(system, declarations.indices):
         raise DeriveError(mistake)

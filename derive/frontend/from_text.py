@@ -151,9 +151,9 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
     for tensor, _, node, hidden in _walk_places(lines):
         if isinstance(node, ast.Name) and not names.kind(node.id) and node.id not in hidden:
             _claim(names, node.id, "index", f"a place of {tensor}", span(node))
-    told = {str(s) for shape in names.shapes.values() for e in shape for s in e.free_symbols}
+    shaped = {str(s) for shape in names.shapes.values() for e in shape for s in e.free_symbols}
     for name, claim in names.claims.items():
-        if claim.kind == "size" and name not in told and name not in names.sizes:
+        if claim.kind == "size" and name not in shaped and name not in names.sizes:
             advice = f"make it an argument by a line before: size {name}"
             advice += ", or leave the bound out" if claim.how.startswith("in a bound") else ""
             raise source.refuse(
@@ -161,7 +161,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
                 f"no shape tells the size {name}",
                 claim.span,
                 facts=[f"{name} is a size: {claim.how}"],
-                help=suggest(name, [*sorted(told), *names.sizes]) or advice,
+                help=suggest(name, [*sorted(shaped), *names.sizes]) or advice,
             )
     return names
 

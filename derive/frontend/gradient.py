@@ -586,10 +586,10 @@ class _Reverse:
             indices = [index for index in indices if index not in solved]
         value = simplify_reads(value, set(find_accesses(flow.value)))
         summed = tuple(index for index in indices if isinstance(index, ir.Index))
-        told = [*rest, *(each for each in conditions if not is_always(each))]
+        guards = [*rest, *(each for each in conditions if not is_always(each))]
         # Guards precede the reads they guard: first conditions without reads, then unchanged ones.
-        told.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
-        condition = ir.all_of(*told)
+        guards.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
+        condition = ir.all_of(*guards)
         return ir.sum_over(summed, value, condition)
 
     def tidy(

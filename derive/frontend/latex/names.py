@@ -38,8 +38,8 @@ class Shapes:
     @property
     def sizes(self) -> set[str]:
         """The names of all sizes."""
-        told = [line.removeprefix("size ") for line in self.lines if line.startswith("size ")]
-        every = (*self.tensors.values(), *self.families.values(), self.indices.values(), told)
+        declared = [line.removeprefix("size ") for line in self.lines if line.startswith("size ")]
+        every = (*self.tensors.values(), *self.families.values(), self.indices.values(), declared)
         return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}
 
 
@@ -155,8 +155,8 @@ class Names:
     def __init__(self, shapes: Shapes, equations: Sequence[tree.Equation]) -> None:
         self.shapes = shapes
         self.sizes = shapes.sizes
-        said = " ".join(line for line in shapes.lines if line.startswith("bool"))
-        self.truths = {*re.findall(r"\w+", said)} - {"bool"}
+        masks = " ".join(line for line in shapes.lines if line.startswith("bool"))
+        self.truths = {*re.findall(r"\w+", masks)} - {"bool"}
         names = [*tree.find_names(equations)]
         self.words = {part.base for part in names}
         indices = {tree.to_word(place) for part in names for place in part.below} | {"oo"}
@@ -184,9 +184,9 @@ class Names:
         self.ranks = {*ranks, *((name, len(shape)) for name, shape in shapes.tensors.items())}
         # `W^{(q)}` is W_q if that is declared, or if it is defined and q is no index.
         marked = {(part.base, part.upper) for part in names}
-        told = {(left.base, left.upper) for left in targets}
+        defined = {(left.base, left.upper) for left in targets}
         known = {(base, word) for base, word in marked if self.is_known(f"{base}_{word}")}
-        self.marks = {word for _, word in known} - {word for _, word in marked - told - known}
+        self.marks = {word for _, word in known} - {word for _, word in marked - defined - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
         # Constant places.
@@ -370,11 +370,11 @@ def find_counted(
     counted = {index for index, place in least.items() if place == 1} - zero
     counted = close_links((counted | kept) & (indices | {*ranges}), links, zero)
     zero = close_links(zero, links, counted)
-    told = counted | zero
+    known = counted | zero
     valued = set[str]().union(*(names.find_valued(each.right) for each in equations)) & indices
     valued &= {*map(tree.to_word, bound)}.union(*places.values())
-    fixed = [] if told or "0" in names.fixed else [f"the place {p}" for p in sorted(names.fixed)]
-    asked = [*sorted({*least} - told), *sorted(valued - told), *fixed]
+    fixed = [] if known or "0" in names.fixed else [f"the place {p}" for p in sorted(names.fixed)]
+    asked = [*sorted({*least} - known), *sorted(valued - known), *fixed]
     if not asked:
         return counted, None
     says = f"it is open whether {asked[0]} counts from 0 or from 1"
@@ -446,8 +446,8 @@ def find_ends(equations: Sequence[tree.Equation], sizes: Set[str]) -> dict[str, 
             starts = (index for below in binder.below for index, _ in find_starts(below))
             found |= dict.fromkeys(starts, end)
     places = (tree.to_word(place) for name in tree.find_names(equations) for place in name.below)
-    said = {word: word.upper() for word in places if word.islower() and word.upper() in sizes}
-    return said | found
+    lettered = {word: word.upper() for word in places if word.islower() and word.upper() in sizes}
+    return lettered | found
 
 
 @dataclass(frozen=True)

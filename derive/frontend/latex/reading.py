@@ -568,21 +568,21 @@ class Reading:
         """Return the bound indices (if listed, none of a condition), and the text of the range."""
         bound: dict[str, None] = {}
         conditions: list[str] = []
-        said: Relation | None = None
+        relation: Relation | None = None
         for each in below:
             found = [*map(to_word, [each] if isinstance(each, Name) else tex.find_names(each))]
             known = {*scope, *self.names.numbers, "", "oo"}
             new = [word for word in found if word not in known]
-            is_told = is_listed and bound and not isinstance(each, Name)
-            bound |= dict.fromkeys(() if is_told else new)
+            is_condition = is_listed and bound and not isinstance(each, Name)
+            bound |= dict.fromkeys(() if is_condition else new)
             if isinstance(each, Name) and new:
                 continue
-            if isinstance(each, Name) and not each.below and said is None:
+            if isinstance(each, Name) and not each.below and relation is None:
                 raise MisfitError(f"{each.base} is bound again, or is no index", token)
             whole = each
-            if isinstance(each, Name) and said is not None:  # the second of `k \neq i, j`
-                whole = replace(said, rest=((said.rest[-1][0], each),))
-            said = whole if isinstance(whole, Relation) else None
+            if isinstance(each, Name) and relation is not None:  # the second of `k \neq i, j`
+                whole = replace(relation, rest=((relation.rest[-1][0], each),))
+            relation = whole if isinstance(whole, Relation) else None
             match whole:
                 case Relation(Name() as name, (("==", start),)):
                     if start == Number("1" if to_word(name) in self.first else "0"):
@@ -623,8 +623,8 @@ class Reading:
                 self.limits[index] = extent
                 return []
             refuse_further(index, limit.text, known, shift)
-        said = Relation(Name(index, _NOWHERE), (("<=", above),))
-        return [self.read_condition(said, scope | {index})[0]]
+        relation = Relation(Name(index, _NOWHERE), (("<=", above),))
+        return [self.read_condition(relation, scope | {index})[0]]
 
     def read_condition(self, tree: Tree, scope: frozenset[str]) -> tuple[str, tuple[str, ...]]:
         """Return the text of a condition, and its free indices."""
@@ -668,9 +668,9 @@ class Reading:
         text = found[-1][0].text
         for value, condition in reversed(found[:-1]):
             assert condition is not None
-            said, inside = self.read_condition(condition, scope)
+            test, inside = self.read_condition(condition, scope)
             free += inside
-            text = f"where({said}, {value.text}, {text})"
+            text = f"where({test}, {value.text}, {text})"
         return Value(text, free=tuple(dict.fromkeys(free)))
 
     def write_place(self, tree: Tree) -> str:

@@ -532,12 +532,12 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                 relations, parts = split_at(sides[0], *_RELATIONS)
                 named = [k for k, p in enumerate(parts) if len(p) == 1 and p[0].kind == "name"]
                 name, bounds = _read_bounds(source, relations, parts, named)
-                said = [
+                earlier = [
                     k for k, each in enumerate(entries) if name and each[0].text == name[0].text
                 ]
-                if kind == "scalar" and bounds and said and not signs:  # h = 1, h > 0
-                    first, known, others = entries[said[0]]
-                    entries[said[0]] = (first, known, (*others, *bounds))
+                if kind == "scalar" and bounds and earlier and not signs:  # h = 1, h > 0
+                    first, known, others = entries[earlier[0]]
+                    entries[earlier[0]] = (first, known, (*others, *bounds))
                     continue
                 is_open = kind == "size" or not all(known for *_, known in entries)
                 if len(signs) > 1 or name is None or (bounds and is_open):

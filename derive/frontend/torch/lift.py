@@ -192,8 +192,8 @@ def _judge(
     for name in sizes:  # `1.0 / S` calls no method of S
         held = {**lifted.fixed, name: sizes[name]}
         _, *others = find_other_draws(lifted.system, sizes, held)
-        told = [compare(*draw) for draw in others if name not in lifted.fixed]
-        if True in told and False not in told:
+        verdicts = [compare(*draw) for draw in others if name not in lifted.fixed]
+        if True in verdicts and False not in verdicts:
             return (name,)
     return tuple(sizes)
 

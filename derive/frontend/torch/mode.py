@@ -191,8 +191,12 @@ def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
     except TypeError as error:
         raise trace.refuse("lift-op", f"{is_unknown} ({error})") from None
     except DeriveError as error:
-        told = error.diagnostic
-        raise error if told.facts else trace.refuse(told.code, told.says, told.help) from None
+        diagnostic = error.diagnostic
+        raise (
+            error
+            if diagnostic.facts
+            else trace.refuse(diagnostic.code, diagnostic.says, diagnostic.help)
+        ) from None
     forms = [[(t.shape, kind_of(t)) for t in find_tensors(each)] for each in (real, found)]
     if not is_write and forms[0] != forms[1]:
         raise trace.refuse("lift-unsure", is_unknown)

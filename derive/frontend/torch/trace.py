@@ -231,8 +231,8 @@ class View:
 def _fold_numbers(extent: ir.Expr) -> Polynomial:
     """The extent with the quotients of numbers in it, `12//2`, as numbers."""
     calls = (part for part in walk(extent) if isinstance(part, ir.Call))
-    told = (call for call in calls if not find_size_names(call))
-    return Polynomial.of(substitute(extent, {call: simplify_place(call) for call in told}))
+    constant = (call for call in calls if not find_size_names(call))
+    return Polynomial.of(substitute(extent, {call: simplify_place(call) for call in constant}))
 
 
 class Trace:
@@ -278,8 +278,8 @@ class Trace:
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
         """A fresh index, named after its size if there is no hint."""
-        told = self.extent(extent)
-        return self.indices.make_index(told, hint or self.hints.get(told, ""))
+        length = self.extent(extent)
+        return self.indices.make_index(length, hint or self.hints.get(length, ""))
 
     def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
         """Fresh indices with the same extents and hints."""

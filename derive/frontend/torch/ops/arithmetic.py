@@ -280,13 +280,13 @@ def _call_function(call: Call) -> Shadow:
     assert row is not None
     names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
     elements = [call.argument(k, word if k else "input") for k, word in enumerate(names)]
-    told = [call.argument(len(names) + k, word) for k, word in enumerate(row.defaults)]
+    options = [call.argument(len(names) + k, word) for k, word in enumerate(row.defaults)]
     numbers = [read_definition(text, {}, _EXPRS) for text in row.defaults.values()]
-    for k, (word, least) in enumerate(row.least.items(), len(names) + len(told)):
+    for k, (word, least) in enumerate(row.least.items(), len(names) + len(options)):
         if call.argument(k, word, least) < least:
             says = f"{call.name} with a {word} below {least} is not known"
             raise call.trace.refuse("lift-op", says)
-    pairs = zip(told, numbers, strict=True)
+    pairs = zip(options, numbers, strict=True)
     given = [default if value is None else to_expr(value) for value, default in pairs]
     while given and given[-1] is numbers[len(given) - 1]:
         given.pop()
