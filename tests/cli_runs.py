@@ -1,4 +1,4 @@
-"""Runs of the command line for the tests: in this process, or in one of its own."""
+"""Run the command line for tests, in this process or in a new one."""
 
 import os
 import subprocess
@@ -23,6 +23,8 @@ _own = parse("x[N]; y[n] = 4 * x[n]")
 
 @dataclass(frozen=True)
 class Answer:
+    """Exit code and output of a command."""
+
     code: int
     out: str
     err: str
@@ -30,7 +32,7 @@ class Answer:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run one command in an empty folder, its output into pipes."""
+    """Return a function that runs a command in an empty folder and captures its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     for name in COLOURS:
@@ -46,7 +48,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def run_process(*arguments, cwd, **options):
-    """The same in a process of its own, as a person does it."""
+    """Run `python -m derive` in a new process, as a user does."""
     inherited = {name: value for name, value in os.environ.items() if name not in COLOURS}
     environment = {**inherited, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
     return subprocess.run(
@@ -59,7 +61,7 @@ RESULT = ("ruleId", "ruleIndex", "level", "message", "locations")
 
 
 def check_sarif(log):
-    """What SARIF 2.1.0 asks for of every log, and what code hosts read of it; the results."""
+    """Check a log against SARIF 2.1.0 and the fields that code hosts read; return its results."""
     assert (log["version"], log["$schema"][-10:]) == ("2.1.0", "2.1.0.json")
     (run,) = log["runs"]
     assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
@@ -70,7 +72,7 @@ def check_sarif(log):
         assert set(result) <= {*RESULT, "kind", "fixes"}
         assert result["level"] in {"error", "warning", "note", "none"}
         assert result["message"]["text"]
-        # a kind other than "fail" has the level "none", and the other way round
+        # the level is "none" exactly where the kind is not "fail"
         assert (result["level"] == "none") == (result.get("kind", "fail") != "fail")
         for location in result["locations"]:
             assert set(location) <= {"physicalLocation", "logicalLocations"}

@@ -1,4 +1,4 @@
-"""What all tests share: one thread, two measures of properties, one process for most checks."""
+"""Settings of all tests: one thread, profiles of hypothesis, checks in one process."""
 
 import gc
 import os
@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from derive.checker.processes import MOST_MEMORY
 
-# One thread, so that runs are alike on any machine; set before torch is first imported.
+# One thread, for equal results on all machines; must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Tables of nodes live as long as the run: looking through them for cycles seldom finds any.
+# Cached nodes live until the end of the run, so frequent garbage collection finds little.
 gc.set_threshold(50_000)
 
-# The same examples in every run, without clocks or luck: a few of each property in the fast suite,
-# more in the slow one, and `--hypothesis-profile=explore` looks for new ones.
+# Every run uses the same examples, without deadlines: few in the fast suite, more in the slow one.
+# `--hypothesis-profile=explore` searches for new ones.
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck))
 settings.register_profile("explore", calm, max_examples=1000)
 settings.register_profile("slow", calm, derandomize=True, database=None, max_examples=80)
@@ -27,11 +27,11 @@ settings.register_profile("fast", settings.get_profile("slow"), max_examples=12)
 settings.load_profile("fast")
 
 
-met = Counter()  # how many cases of each sampled test were collected
+met = Counter()  # number of collected cases of each sampled test
 
 
 def is_slow(config):
-    """Are the slow tests asked for, and they alone?"""
+    """Whether exactly the slow tests are selected."""
     return config.getoption("markexpr") == "slow"
 
 

@@ -1,4 +1,4 @@
-"""What exact judges say of files that derive writes."""
+"""Exact checks of generated files."""
 
 from derive import check
 from derive.checker.judge import judge_fields
@@ -8,10 +8,11 @@ from derive.frontend.from_sympy import to_system
 
 
 def assert_exact(path, formula, *, backward=False, beyond=""):
-    """The file is proved, or identical over random fields, or `beyond` them, as the verdict says.
+    """Assert that a generated file is proved or identical to its formula over random fields.
 
-    Where it goes another way for shorter floats its grade says no more than that numbers agree; the
-    way that float64 takes is identical none the less.
+    `beyond` is the reason in the verdict where fields do not apply: then numbers have to agree. A
+    file with a branch for narrower floats gets the grade "agrees" too; its float64 branch is then
+    compared over fields.
     """
     verdict = check(f"{path}:{formula.name}", formula, backward=backward)
     assert verdict.same is True, str(verdict)
@@ -20,7 +21,10 @@ def assert_exact(path, formula, *, backward=False, beyond=""):
         assert beyond in str(verdict)
     if beyond or verdict.grade in {"proved", "identical"}:
         return
-    rounding = {"digits-formula", "digits-code"}  # of equal numbers torch's norms leave 1e-16
+    rounding = {
+        "digits-formula",
+        "digits-code",
+    }  # torch's norm of a difference of equal numbers is up to 1e-16
     codes = {found.code for found in verdict.findings} - rounding
     assert codes == {"type-branch"}, str(verdict)
     choice = pick_program(load(f"{path}:{formula.name}", formula.name), to_system(formula), {}, {})

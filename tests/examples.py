@@ -1,4 +1,4 @@
-"""Representative formulas with the code that a careful person writes for them, to compare with."""
+"""Representative formulas, each with reference code written by hand."""
 
 import re
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from derive.ir.polynomial import evaluate_extent
 
 @dataclass(frozen=True)
 class Example:
-    """A formula's text, its sizes, and its meaning in hand-written torch."""
+    """A formula, its default sizes, and its reference in hand-written torch."""
 
     name: str
     text: str
     sizes: dict
     reference: Callable
     empty_row: str = "nan"
-    divisors: tuple = field(default=())  # sizes that divide, or that shapes are divided by
-    free: tuple = field(default=())  # places whose extent no other place tells: (tensor, place)
+    divisors: tuple = field(default=())  # sizes in a denominator, or that solve a shape for a size
+    free: tuple = field(default=())  # (tensor, axis) whose extent no other axis fixes
 
     def __str__(self):
         return self.name
@@ -54,22 +54,22 @@ def _build(example, cells):
 
 
 def read_examples():
-    """The examples of examples.md."""
+    """Read the examples of examples.md."""
     text = ""
     for section in read_sections(Path(__file__).with_name("examples.md")):
         if section.kind == "formula":
             text = section.text
             continue
-        told, names = section.entries, {"torch": torch}
+        entries, names = section.entries, {"torch": torch}
         exec(compile(section.text, section.title, "exec"), names)
         yield Example(
             section.title,
             text,
-            {size: int(extent) for size, extent in re.findall(r"(\w+)=(\d+)", told["sizes"])},
+            {size: int(extent) for size, extent in re.findall(r"(\w+)=(\d+)", entries["sizes"])},
             names["f"],
-            told.get("empty row", "nan"),
-            tuple(told.get("divisors", "").split()),
-            tuple((t, int(k)) for t, k in re.findall(r"(\w+)\.(\d)", told.get("free", ""))),
+            entries.get("empty row", "nan"),
+            tuple(entries.get("divisors", "").split()),
+            tuple((t, int(k)) for t, k in re.findall(r"(\w+)\.(\d)", entries.get("free", ""))),
         )
 
 

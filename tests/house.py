@@ -1,8 +1,8 @@
-"""The laws of the house as questions about source text; each answers with the places that break it.
+"""Structural rules of the project as functions from source text to the lines that break them.
 
-A place reads `name:line: what`. The laws are put to the whole tree in test_house.py, where each is
-also shown a planted text that breaks it. That every public name is documented and typed, and that a
-module imports only from floors below it, ruff, mypy and import-linter find.
+A result reads `line: finding`. test_house.py applies the rules to the whole tree and to planted
+texts that break them. Docstrings, types and the layers of imports are checked by ruff, mypy and
+import-linter.
 """
 
 import ast
@@ -16,28 +16,28 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE = 700  # a module is one idea, usually 100 to 400 lines
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-# What takes elements in any order and gives the same.
+# Functions whose result does not depend on the order of the elements.
 ORDERLESS = {"sorted", "set", "frozenset", "any", "all", "len", "sum", "min", "max"}
 ORDERED = {"list", "tuple", "enumerate", "iter", "zip", "map", "reversed", "fromkeys", "join"}
 
 
 @cache
 def parse(source: str) -> ast.Module:
-    """The tree of a text, for all laws the same; none changes it."""
+    """The syntax tree of a text, cached: no rule changes it."""
     return ast.parse(source)
 
 
 def find_tracked() -> list[Path]:
-    """The files of the project: what git knows, or without git what lies there."""
-    asked = subprocess.run(
+    """The files of the project: tracked and untracked ones of git, or all files without git."""
+    listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    if asked.returncode == 0:
-        found = [ROOT / name for name in asked.stdout.split("\0") if name]
+    if listing.returncode == 0:
+        found = [ROOT / name for name in listing.stdout.split("\0") if name]
     else:
         found = list(ROOT.rglob("*"))
     ignored = {"__pycache__", ".git", ".venv", "build", "dist"}
@@ -63,14 +63,14 @@ def to_name(path: Path) -> str:
 
 
 def find_long(source: str) -> list[str]:
-    """A file that is too long."""
+    """Report a file that is too long."""
     lines = len(source.splitlines())
     return [f"1: {lines} lines"] if lines > MAX_FILE else []
 
 
 @cache
 def find_imports(source: str, known: frozenset[str] = frozenset()) -> list[tuple[str, bool, int]]:
-    """(module, is it loaded with the module that asks, line); `known` tells modules from names."""
+    """(module, is_eager, line) of every import; `known` are the names of modules."""
     found = []
     for node, at_once in _find_import_nodes(parse(source)):
         if isinstance(node, ast.Import):
@@ -97,7 +97,7 @@ def _find_dynamic_imports(source: str) -> Iterator[tuple[str, bool, int]]:
 def _find_import_nodes(
     tree: ast.AST, at_once: bool = True
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Every import, and is it loaded with the module? They are statements, so no others are met."""
+    """Import statements, each with whether it runs when the module is imported."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, at_once
@@ -115,22 +115,22 @@ def find_cycle(graph: dict[str, list[str]]) -> list[str]:
     """One cycle of a graph as a closed path, or nothing."""
     done: set[str] = set()
 
-    def visit(node: str, path: tuple[str, ...]) -> list[str]:
+    def find_path(node: str, path: tuple[str, ...]) -> list[str]:
         if node in path:
             return [*path[path.index(node) :], node]
         if node in done or node not in graph:
             return []
         for after in graph[node]:
-            if cycle := visit(after, (*path, node)):
+            if cycle := find_path(after, (*path, node)):
                 return cycle
         done.add(node)
         return []
 
-    return next((cycle for node in graph if (cycle := visit(node, ()))), [])
+    return next((cycle for node in graph if (cycle := find_path(node, ()))), [])
 
 
 def _to_dotted(called: ast.expr) -> str:
-    """The dotted name of what is called; nothing stands for what has none."""
+    """The dotted name of a called function; empty for other expressions."""
     match called:
         case ast.Name(id=name):
             return name
@@ -141,7 +141,7 @@ def _to_dotted(called: ast.expr) -> str:
 
 
 def find_unstable(source: str) -> list[str]:
-    """What makes two runs differ: addresses, counters, clocks, dates, unseeded random numbers."""
+    """Sources of nondeterminism: addresses, counters, clocks, dates, unseeded random numbers."""
     found = []
     tree = parse(source)
     for node in ast.walk(tree):
@@ -165,7 +165,7 @@ def find_unstable(source: str) -> list[str]:
 
 
 def find_set_orders(source: str) -> list[str]:
-    """Places where the order of a set, which differs from run to run, goes into a result."""
+    """Places where the iteration order of a set reaches a result."""
     tree = parse(source)
     found: list[str] = []
     for scope in ast.walk(tree):
@@ -177,7 +177,7 @@ def find_set_orders(source: str) -> list[str]:
 def _find_set_orders(scope: ast.AST) -> list[str]:
     nodes = list(_walk_scope(scope))
     sets = {name for node in nodes for name in _find_set_names(node)}
-    calm = {  # generators that go straight into what does not look at the order
+    calm = {  # generators passed directly to an order-independent function
         argument
         for node in nodes
         if isinstance(node, ast.Call) and _to_dotted(node.func).split(".")[-1] in ORDERLESS
@@ -218,7 +218,7 @@ def _walk_scope(scope: ast.AST) -> list[ast.AST]:
 
 
 def _find_set_names(node: ast.AST) -> list[str]:
-    """Names that a node declares or assigns as sets."""
+    """Names that a node declares as sets or assigns a set to."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_set(value, set()):
             return [name]
@@ -251,7 +251,7 @@ def _is_set(value: ast.expr, names: set[str]) -> bool:
 
 
 def find_skips(source: str) -> list[str]:
-    """Tests that may not run: a test that is skipped shows nothing."""
+    """Uses of skip and xfail marks."""
     words = {"skip", "skipif", "importorskip", "xfail"}
     return [
         f"{node.lineno}: {node.attr}"
@@ -261,7 +261,7 @@ def find_skips(source: str) -> list[str]:
 
 
 def find_private_torch(source: str) -> list[str]:
-    """Names of torch that start with an underscore: attributes, imports, texts of their own."""
+    """Private names of torch in attributes, imports and string constants."""
     private = re.compile(r"torch(\.\w+)*\._(?!_)\w+(\.\w+)*")
     found = []
     for node in ast.walk(parse(source)):

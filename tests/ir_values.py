@@ -1,4 +1,4 @@
-"""The value of a node over fractions, evaluated directly: the reference of tests."""
+"""Evaluate a node directly over fractions: the reference of the tests of ir."""
 
 import operator
 from fractions import Fraction
@@ -7,11 +7,8 @@ from math import prod
 
 from derive.ir import nodes as ir
 
-EXTENT = 3  # of every index that is bound
-BY_NAME = {
-    **{"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "abs": abs},
-    "clip": lambda value, low, high: min(max(value, low), high),
-}
+EXTENT = 3  # extent of every bound index
+BY_NAME = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
 COMPARING = {
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt},
     **{">=": operator.ge, "==": operator.eq, "!=": operator.ne},
@@ -19,9 +16,9 @@ COMPARING = {
 
 
 def evaluate(expr, at):
-    """The value, given the values of names in `at`; each entry of a tensor has its own number."""
+    """The value of an expression where `at` gives names; tensor entries are distinct numbers."""
 
-    def go(part):
+    def evaluate_part(part):
         return evaluate(part, at)
 
     match expr:
@@ -32,26 +29,26 @@ def evaluate(expr, at):
         case ir.Access(tensor, places):
             value = Fraction(sum(map(ord, tensor.name)))
             for place in places:
-                value = value * 7 + go(place) ** 2
+                value = value * 7 + evaluate_part(place) ** 2
             return value
         case ir.Add(terms):
-            return sum(map(go, terms), Fraction(0))
+            return sum(map(evaluate_part, terms), Fraction(0))
         case ir.Mul(factors):
-            return prod(map(go, factors), start=Fraction(1))
+            return prod(map(evaluate_part, factors), start=Fraction(1))
         case ir.Pow(base, ir.Number(power)):
-            return go(base) ** int(power)
+            return evaluate_part(base) ** int(power)
         case ir.Call(name, arguments):
-            return Fraction(BY_NAME[name](*map(go, arguments)))
+            return Fraction(BY_NAME[name](*map(evaluate_part, arguments)))
         case ir.Where(condition, then, other):
-            return go(then if go(condition) else other)
+            return evaluate_part(then if evaluate_part(condition) else other)
         case ir.Compare(relation, left, right):
-            return COMPARING[relation](go(left), go(right))
+            return COMPARING[relation](evaluate_part(left), evaluate_part(right))
         case ir.And(parts):
-            return all(map(go, parts))
+            return all(map(evaluate_part, parts))
         case ir.Or(parts):
-            return any(map(go, parts))
+            return any(map(evaluate_part, parts))
         case ir.Not(part):
-            return not go(part)
+            return not evaluate_part(part)
         case ir.Reduce("sum", bound, condition, body):
             inner = (at | each for each in all_values(bound))
             return sum(
@@ -70,6 +67,6 @@ def evaluate(expr, at):
 
 
 def all_values(indices):
-    """Every assignment of values to the names of indices."""
+    """Yield every assignment of the indices, by name."""
     for values in product(range(EXTENT), repeat=len(indices)):
         yield {index.name: value for index, value in zip(indices, values, strict=True)}

@@ -1,4 +1,4 @@
-"""Notebooks as pages: the cells run in IPython as Jupyter runs them, and what they show is set.
+"""Convert notebooks to HTML pages: run the cells in IPython and render their output.
 
 python -m tests.notebook_pages FOLDER NOTEBOOK..
 """
@@ -16,7 +16,7 @@ from derive.backend.to_html import colour_code, to_mathml, to_page
 
 
 def to_html(shell, value):
-    """What Jupyter would show of a value: the richest form that it has."""
+    """The richest representation of a value, as Jupyter selects it."""
     bundle, _ = shell.display_formatter.format(value)
     if "text/html" in bundle:
         return bundle["text/html"]
@@ -27,7 +27,7 @@ def to_html(shell, value):
 
 
 def run_notebook(path):
-    """The page of a notebook; an error in a cell is an error here."""
+    """Run a notebook and return its page; an error in a cell is raised."""
     shell = InteractiveShell()
     shell.display_formatter.active_types = shell.display_formatter.format_types
     shown = []

@@ -1,9 +1,9 @@
 """Random formulas in the text notation, drawn by hypothesis so that they shrink.
 
-A formula draws from a fixed stock of indices and tensors; only what is used gets declared. Every
-value is well conditioned: divisors, logarithms and roots have positive arguments, exponentials
-bounded ones, and jumps (comparisons, floor) look at arguments as they are given. Rows with nothing
-left in them stand alone in an equation of their own: as factors they would be nan times something.
+A formula draws from a fixed stock of indices and tensors and declares the ones it uses. Every value
+is well conditioned: divisors, logarithms and roots have positive arguments, exponentials bounded
+ones, and comparisons and floor are applied to inputs only. A reduction that may have empty rows is
+an equation by itself: as a factor it would spread nan.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 
-# Of properties that take long: half of the examples that the profile says.
+# For slow properties: half of the examples of the profile.
 half_as_many = settings(max_examples=settings().max_examples // 2)
 
 INDICES = {"i": "M", "p": "M", "j": "N", "q": "N", "d": "D", "e": "D", "h": "H"}
@@ -59,7 +59,7 @@ RELATIONS = ("<=", "<", "==", "!=", ">=", ">")
 
 @dataclass
 class Draft:
-    """What one formula has used and defined so far."""
+    """Names that a formula under construction has used and defined."""
 
     tensors: set = field(default_factory=set)
     indices: set = field(default_factory=set)
@@ -77,7 +77,7 @@ class Draft:
 
 @st.composite
 def accesses(draw, draft, scope, names=None):
-    """A tensor read through indices in scope, on a diagonal, at a fixed or at a merged place."""
+    """A read of a tensor through indices in scope, a diagonal, a constant or merged indices."""
     results = {name: shape for name, shape in draft.results.items() if None not in shape}
     shapes = {**TENSORS, "t": ("N",), "b": ("M", "D"), **results}
     able = [
@@ -112,7 +112,7 @@ def _places(draw, draft, scope, extent, fixed):
 
 @st.composite
 def conditions(draw, draft, scope, depth):
-    """Comparisons of indices, integers, truth values and given values, and what joins them."""
+    """Comparisons of indices, integers, booleans and inputs, joined by and, or, not."""
     kind = draw(st.integers(0, 11 if depth else 7))
     relation = draw(st.sampled_from(RELATIONS))
     if not scope:
@@ -164,7 +164,7 @@ def note_size(draft, size):
 
 
 def binds(text, indices):
-    """May one of the indices be bound by a reduction in the text?"""
+    """Whether a reduction in the text may bind one of the indices."""
     brackets = re.findall(rf"\b(?:{'|'.join((*REDUCTIONS, *MATRICES))})\[(\w+(?:, \w+)*)", text)
     return any(index in names.split(", ") for names in brackets for index in indices)
 
@@ -173,14 +173,14 @@ def rename(text, one, other):
     return re.sub(rf"\b{one}\b", other, text)
 
 
-def mention(body, indices):
-    """The body with those of the indices in it that a reduction over them must meet."""
+def mention_indices(body, indices):
+    """Add the indices that a body lacks, so that a reduction over them is well formed."""
     absent = [index for index in indices if not re.search(rf"\b{index}\b", body)]
     return f"({body} + sin({' + '.join(absent)}))" if absent else body
 
 
-def leave_one(condition, indices):
-    """The condition, or the first entry: never nothing."""
+def keep_first_entry(condition, indices):
+    """Extend a condition by the first entry, so that no row is empty."""
     first = " and ".join(f"{index} == 0" for index in indices)
     return f"({condition}) or ({first})"
 
@@ -201,7 +201,7 @@ def values(draw, draft, scope, depth):
 
 @st.composite
 def _copies(draw, draft, scope, depth):
-    """An expression that stands elsewhere too, perhaps under another index of the same extent."""
+    """A copy of an earlier expression, perhaps under another index of the same extent."""
     able = [
         (text, indices)
         for text, indices in draft.seen
@@ -307,7 +307,7 @@ def _functions(draw, draft, scope, depth):
 
 @st.composite
 def _reductions(draw, draft, scope, depth):
-    """Sums above all, with and without a condition; what may be infinite is squashed."""
+    """Reductions, mostly sums, with and without a condition; unbounded results are squashed."""
     kind = draw(st.sampled_from(["sum"] * 5 + list(REDUCTIONS[1:7])))
     free = [index for index in INDICES if index not in scope]
     if not free:
@@ -320,12 +320,12 @@ def _reductions(draw, draft, scope, depth):
         return draw(_rare_reductions(draft, inner, bound, depth))
     body = draw(values(draft, inner, depth))
     if kind not in {"sum", "prod"}:
-        body = mention(body, bound)
+        body = mention_indices(body, bound)
     over = ", ".join(bound)
     if draw(st.integers(0, 2)) == 2:
         condition = draw(conditions(draft, inner, 1))
         if kind in {"mean", "var"}:
-            condition = leave_one(condition, bound)
+            condition = keep_first_entry(condition, bound)
         over += ", " + condition
         if kind in {"max", "min", "logsumexp"}:
             return f"tanh({kind}[{over}]({body}))"
@@ -336,28 +336,28 @@ def _reductions(draw, draft, scope, depth):
 
 @st.composite
 def _rare_reductions(draw, draft, inner, bound, depth):
-    """A place of the largest entry, or the variance of a sample that is more than one."""
+    """An argmax, or the variance of at least two entries."""
     if len({INDICES[index] for index in bound}) > 1:  # at most one extent is 1
-        body = mention(draw(values(draft, inner, depth)), bound)
+        body = mention_indices(draw(values(draft, inner, depth)), bound)
         return f"var[{', '.join(bound)}]({body}, correction=1)"
     alone = [index for index in inner if index not in bound[1:]]
-    body = mention(draw(accesses(draft, alone, ("x", "A", "B"))), bound[0])
+    body = mention_indices(draw(accesses(draft, alone, ("x", "A", "B"))), bound[0])
     return f"argmax[{bound[0]}]({body})"
 
 
 @st.composite
 def _rows(draw, draft, scope, depth):
-    """A softmax or its kin along an index that is there, or inside a sum that binds it."""
+    """A softmax, log_softmax or cumsum along an index in scope, or inside a sum that binds it."""
     free = [index for index in INDICES if index not in scope]
     outside = not scope or (free and draw(st.integers(0, 2)) == 2)
     index = draft.use(draw(st.sampled_from(free if outside else list(scope))))
     inner = (index, *scope) if outside else scope
-    body = mention(draw(values(draft, inner, depth)), index)
+    body = mention_indices(draw(values(draft, inner, depth)), index)
     kind = draw(st.sampled_from(["softmax", "softmax", "softmax", "log_softmax", "cumsum"]))
     over = index
     style = draw(st.integers(0, 7))
     if style > 4:
-        condition = leave_one(draw(conditions(draft, inner, 1)), index)
+        condition = keep_first_entry(draw(conditions(draft, inner, 1)), index)
         kind = "softmax" if style > 5 else kind
         if style == 5:
             over += ", " + condition
@@ -396,7 +396,7 @@ def choices(draw, draft, scope, depth):
     return f"where({condition}, {one}, {draw(values(draft, scope, depth))})"
 
 
-MOVES = (  # a place that an index of an extent E is read at, and the guard that it needs
+MOVES = (  # position that replaces an index of extent E, and the guard of the read
     *(("{i} + 1", "{i} + 1 < {E}"), ("{i} - 2", "{i} >= 2"), ("2*{i}", "2*{i} < {E}")),
     *(("{E} - 1 - {i}", ""), ("({i} + 1) % {E}", ""), ("{i} // 2", "")),
     *(("min({i} + 2, {E} - 1)", ""), ("max({i} - 1, 0)", "")),
@@ -405,7 +405,7 @@ MOVES = (  # a place that an index of an extent E is read at, and the guard that
 
 @st.composite
 def _moved(draw, draft, scope, depth):
-    """A tensor read at other places than its index's: shifted, backwards, around, by integers."""
+    """A read of a tensor at a shifted, reversed, cyclic or gathered position."""
     wanted = [
         (t, k, i)
         for t, shape in TENSORS.items()
@@ -432,16 +432,16 @@ def _moved(draw, draft, scope, depth):
 
 @st.composite
 def _matrices(draw, draft, scope, depth):
-    """A function of a matrix whose diagonal is larger than the rest of its rows."""
+    """A function of a diagonally dominant matrix."""
     pairs = [(a, b) for a in INDICES for b in INDICES if a < b and INDICES[a] == INDICES[b]]
     free = [pair for pair in pairs if not {*pair} & {*scope}]
     if not free:
         return draw(_atoms(draft, scope))
     one, other = map(draft.use, draw(st.sampled_from(free)))
     body = draw(values(draft, (one, other, *scope), depth))
-    matrix = f"6 * delta({one}, {other}) + tanh({mention(body, (one, other))})"
+    matrix = f"6 * delta({one}, {other}) + tanh({mention_indices(body, (one, other))})"
     kind = draw(st.sampled_from(MATRICES))
-    right = mention(draw(values(draft, (one, *scope), min(depth, 1))), (one,))
+    right = mention_indices(draw(values(draft, (one, *scope), min(depth, 1))), (one,))
     if kind in {"det", "logdet"} or binds(right, (other,)):
         return f"{kind if kind == 'logdet' else 'det'}[{one}, {other}]({matrix})"
     if kind == "inverse":
@@ -464,12 +464,12 @@ FORMS = (
 
 @dataclass(frozen=True)
 class RandomFormula:
-    """The text, the mode for empty rows, the sizes to evaluate at and those to plan for."""
+    """A text, its empty-row mode, the sizes to evaluate at and the sizes to plan for."""
 
     text: str
     empty_row: str
     sizes: tuple  # pairs (name, extent)
-    planned: tuple = ()  # the same; the order of contractions depends on them, no value does
+    planned: tuple = ()  # pairs (name, extent); they choose the order of contractions only
 
 
 @st.composite
@@ -492,28 +492,30 @@ def formulas(draw, depth=3, equations=2):
 
 
 def _declare(draft):
-    """The lines above the equations: tensors, scalars, sizes that no tensor tells, indices."""
+    """Declarations: tensors, scalars, sizes that no tensor shape determines, indices."""
     lines = [f"{n}[{', '.join(TENSORS[n])}]" for n in TENSORS if n in draft.tensors]
     lines += [line for name, (line, _) in DECLARED.items() if name in draft.tensors]
     lines += [line for name, line in SCALARS.items() if name in draft.scalars]
     lines += [line for name, line in FUNCTIONS.items() if name in draft.functions]
     shapes = {**TENSORS, **{name: shape for name, (_, shape) in DECLARED.items()}}
-    told = {extent for name in draft.tensors for extent in shapes[name]}
+    known = {extent for name in draft.tensors for extent in shapes[name]}
     if "R" in draft.tensors:
         draft.sizes |= {"H", "D"}
-    lines += [f"size {size}" for size in "MNDH" if size in draft.sizes and not _is_told(size, told)]
+    lines += [
+        f"size {size}" for size in "MNDH" if size in draft.sizes and not _is_determined(size, known)
+    ]
     lines += [f"index {index} < {INDICES[index]}" for index in INDICES if index in draft.indices]
     return lines
 
 
-def _is_told(size, told):
-    """Is there a tensor whose shape gives the size, H*D being solved if one of its two is known?"""
-    return size in told or (size == "H" and "H*D" in told)
+def _is_determined(size, known):
+    """Whether tensor shapes determine a size; H*D gives H where D is known."""
+    return size in known or (size == "H" and "H*D" in known)
 
 
 @st.composite
 def _equations(draw, draft, name, depth):
-    """One equation; some have a left side with merged indices, some are a recurrence or a part."""
+    """One equation, with plain or merged indices on its left; or a recurrence, or parts."""
     style = draw(st.integers(0, 9))
     if style > 7:
         return draw((_recurrences, _parts)[style - 8](draft, name, depth))
@@ -532,13 +534,15 @@ def _equations(draw, draft, name, depth):
         k += 1
     bare = draw(st.integers(0, 5)) == 5
     value = draw((_empty_rows if bare else values)(draft, tuple(indices), depth))
-    draft.results[name] = (None,) if bare else tuple(extents)  # None: no one reads it
+    draft.results[name] = (
+        (None,) if bare else tuple(extents)
+    )  # None: not readable by later equations
     return f"{name}[{', '.join(places)}] = {value}" if places else f"{name} = {value}"
 
 
 @st.composite
 def _recurrences(draw, draft, name, depth):
-    """A recurrence over the first of its indices, linear or not, and where it begins or ends."""
+    """A linear or nonlinear recurrence over its first index, with its initial equation."""
     step, *others = draw(
         st.lists(st.sampled_from(list(INDICES)), unique=True, min_size=1, max_size=2)
     )
@@ -551,7 +555,7 @@ def _recurrences(draw, draft, name, depth):
     before = f"{name}[{places.format(f'{step} + 1' if style == 2 else f'{step} - 1')}]"
     if style == 3:
         before = f"({before} * [{step} >= 1])"
-    start = mention(draw(values(draft, tuple(others), min(depth, 1))), others)
+    start = mention_indices(draw(values(draft, tuple(others), min(depth, 1))), others)
     if others and style in {0, 3} and not binds(value, scope) and draw(st.booleans()):
         return _grid(draw, draft, name, scope, value, is_guarded=style == 3)
     forms = ["tanh({0}) * {1} + tanh({0})", "tanh({1} + {0})", "max({1}, tanh({0})) / 2"]
@@ -561,7 +565,7 @@ def _recurrences(draw, draft, name, depth):
 
 
 def _grid(draw, draft, name, scope, value, *, is_guarded):
-    """A recurrence over two indices, from places before in each of them, or in both."""
+    """A recurrence over two indices that reads the previous position in one or both."""
     places = [
         [f"{i} - {back}" if back else i for i, back in zip(scope, lag, strict=True)]
         for lag in ((1, 0), (0, 1), (1, 1))
@@ -598,14 +602,14 @@ def _parts(draw, draft, name, depth):
 
 @st.composite
 def _empty_rows(draw, draft, scope, depth):
-    """A reduction or a softmax, alone, whose condition may leave nothing."""
+    """A reduction or softmax, alone in its equation, whose condition may exclude every entry."""
     free = [index for index in INDICES if index not in scope]
     if not free:
         return draw(values(draft, scope, depth))
     index = draft.use(draw(st.sampled_from(free)))
     inner = (index, *scope)
     condition = draw(conditions(draft, inner, 1))
-    body = mention(draw(values(draft, inner, max(0, depth - 2))), index)
+    body = mention_indices(draw(values(draft, inner, max(0, depth - 2))), index)
     form = draw(st.integers(0, 3))
     if form == 0:
         kind = draw(st.sampled_from(["max", "min", "logsumexp", "mean", "var", "sum", "prod"]))
@@ -619,7 +623,7 @@ def _empty_rows(draw, draft, scope, depth):
     if row is None:
         return f"max[{index}, {condition}]({body})"
     body, condition = (
-        mention(draw(values(draft, scope, 1)), row),
+        mention_indices(draw(values(draft, scope, 1)), row),
         draw(conditions(draft, scope, 1)),
     )
     return (

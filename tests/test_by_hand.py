@@ -1,7 +1,8 @@
 """Formulas with code by hand: tensors filled in parts, recurrences, functions of matrices.
 
-by_hand.md holds formulas and under each the code, right or wrong, with what the file that is built
-prints, what it lacks, whether there is a gradient, and how the code is checked (all but loops are).
+by_hand.md lists formulas, and under each formula right and wrong code. Entries name text that the
+generated file must contain (`prints`) or must not contain (`lacks`), whether it has a gradient, and
+how the code is checked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """A formula, code, and whether it is the formula's."""
+    """A formula and code, with whether the code computes the formula."""
 
     name: str
     text: str
@@ -33,15 +34,15 @@ class Case:
     is_right: bool
     entries: Mapping[str, str]
 
-    def run(self, *arguments: Any) -> Any:
-        """What the code gives."""
+    def run_code(self, *arguments: Any) -> Any:
+        """Execute the code and call its function f."""
         names: dict[str, Any] = {"torch": torch, "math": math}
         exec(compile(self.code, self.name, "exec"), names)
         return names["f"](*arguments)
 
 
 def read_cases() -> Iterator[Case]:
-    """The cases of by_hand.md."""
+    """Read the cases of by_hand.md."""
     formula = ""
     for section in read_sections(Path(__file__).with_name("by_hand.md")):
         if section.kind == "formula":
@@ -59,7 +60,7 @@ each_case = pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 make = cache(build)
 
 
-def draw(case: Case, number: int) -> dict[str, Any]:
+def draw_case(case: Case, number: int) -> dict[str, Any]:
     system = make(case.text).system
     found = draw_inputs(system, choose_sizes(system, 2)[number], seed=number + 3)
     return {k: v if isinstance(v, torch.Tensor) else float(v) for k, v in found.items()}
@@ -76,15 +77,15 @@ def assert_close(one: Any, other: Any) -> None:
 
 @pytest.mark.sampled(4)
 @each_case
-def test_it_is_shown_built_and_is_the_code_by_hand(case: Case) -> None:
-    """By the loops, by the file with cells and without, and by hand: one value, and one text."""
+def test_loops_and_built_functions_equal_code_by_hand(case: Case) -> None:
+    """Loops, generated files with and without cells, and code by hand agree."""
     formula, built = parse(case.text), make(case.text)
     assert show(parse(show(formula))) == show(formula)
     assert case.entries.get("prints", "") in built.source
     assert "lacks" not in case.entries or case.entries["lacks"] not in built.source
     for number in (0, 1):
-        inputs = draw(case, number)
-        wanted = case.run(*inputs.values())
+        inputs = draw_case(case, number)
+        wanted = case.run_code(*inputs.values())
         assert_close(evaluate_loops(formula, inputs), wanted)
         assert_close(built.function(**inputs), wanted)
     assert built.judge().agrees
@@ -93,14 +94,14 @@ def test_it_is_shown_built_and_is_the_code_by_hand(case: Case) -> None:
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.name)
-def test_its_gradient_is_that_of_the_code_by_hand(case: Case) -> None:
-    inputs = draw(case, 0)
+def test_gradients_equal_those_of_code_by_hand(case: Case) -> None:
+    inputs = draw_case(case, 0)
     real = {
         name: value.requires_grad_()
         for name, value in inputs.items()
         if isinstance(value, torch.Tensor) and value.is_floating_point()
     }
-    results = as_tuple(case.run(*inputs.values()))
+    results = as_tuple(case.run_code(*inputs.values()))
     back = build(gradient(parse(case.text)))
     assert back.judge().agrees
     if case.entries.get("backward") != "no":
@@ -120,8 +121,8 @@ CHECKED = [case for case in CASES if case.entries.get("checked") != "no"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CHECKED, ids=lambda case: case.name)
-def test_code_is_checked_against_it(case: Case) -> None:
-    """So is the file that is built, or where that is said the code alone, or with its gradient."""
+def test_check_accepts_right_code_and_refuses_wrong_code(case: Case) -> None:
+    """The generated file is checked too, unless the case has an entry `checked`."""
     source = f"import math\nimport torch\n\n\n{case.code}"
     assert check(source, case.text).same is case.is_right
     if case.is_right and "checked" not in case.entries:

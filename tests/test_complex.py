@@ -1,4 +1,4 @@
-"""Complex tensors: read, built, judged, checked, proved; what asks for an order is refused."""
+"""Complex tensors are read, built, judged, checked and proved; comparisons are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMULAS = {name: text for name, (text,) in PARTS.items()}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_it_is_read_built_and_judged(name):
+def test_complex_formulas_are_built_and_judged(name):
     formula = parse(FORMULAS[name])
     assert show(parse(show(formula))) == show(formula)
     assert build(formula).judge(count=2).agrees
@@ -36,7 +36,7 @@ def test_single_precision_stays():
     assert built.function(*given).dtype is torch.complex64
 
 
-def test_autograd_goes_through():
+def test_autograd_gives_complex_gradients():
     built = build(parse(FORMULAS["expectation"]))
     given = [value.requires_grad_() for value in draw_inputs(built.system, {"N": 3}).values()]
     assert torch.autograd.gradcheck(built.function, given)
@@ -46,7 +46,7 @@ REFUSED = dict(ROWS["REFUSED"])
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_asks_for_an_order_is_refused(text):
+def test_comparisons_of_complex_values_are_refused(text):
     with pytest.raises(DeriveError) as error:
         build(parse(text))
     assert error.value.diagnostic.code == REFUSED[text]
@@ -67,7 +67,7 @@ CODES = dict(ROWS["CODES"])
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CODES)
-def test_a_missing_conjugate_is_seen(name):
+def test_check_finds_a_missing_conjugate(name):
     formula = parse(FORMULAS[name])
     names = ", ".join(entry.name for entry in build(formula).system.inputs)
     for code, grade in zip(CODES[name], ("proved", "different"), strict=True):
@@ -86,11 +86,11 @@ def test_identities_are_proved(one, other):
 
 
 @pytest.mark.parametrize(("one", "other"), ROWS["laws of real numbers do not hold"])
-def test_laws_of_real_numbers_do_not_hold(one, other):
+def test_identities_of_real_numbers_are_not_proved_for_complex_ones(one, other):
     assert not prove_texts("complex z, w[N]; x[N]; bool m[N]", one, other)
 
 
-def test_sympy_says_the_same():
+def test_complex_formulas_are_built_from_sympy():
     size = derive.sizes("N")
     i, j = derive.indices("i j", size)
     psi, h = derive.tensors("psi", size, dtype=complex), derive.tensors("H", size, size)
@@ -101,7 +101,7 @@ def test_sympy_says_the_same():
     assert build(formula, name="energy").judge(count=1).agrees
 
 
-def test_numbers_that_do_not_fit_are_refused():
+def test_values_of_the_wrong_kind_are_refused():
     formula = parse("x[N]; y[n] = x[n] * I")
     with pytest.raises(DeriveError, match="real by its declaration"):
         derive.evaluate_loops(formula, {"x": torch.zeros(2, dtype=torch.complex128)})

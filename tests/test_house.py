@@ -1,4 +1,4 @@
-"""The laws of the house, each one a test; the questions they ask are in house.py."""
+"""Structural rules of the project, applied to the whole tree; house.py defines them."""
 
 import ast
 import importlib
@@ -38,25 +38,25 @@ ALL = DERIVE | TESTS | GENERATED
 FOLDERS = {"derive", "generated", "tests"}
 FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci", ".pre-commit-hooks.yaml"}
 
-# Which modules may read a foreign library, by the start of their names.
-OF_TORCH = "derive.judge.fields"  # classes of tensors; itself imported where it is used
+# Prefixes of the modules that may import each third-party library.
+OF_TORCH = "derive.judge.fields"  # defines tensor subclasses; imported lazily
 DOORS = dict(ROWS["doors"])
 
-SKIPS = "tests.backend.test_pages:"  # a browser is what pip does not install
+SKIPS = "tests.backend.test_pages:"  # skipped without a browser, which pip cannot install
 
-# The order in which tensors are declared is no output's order: it only tells which came first. The
-# greedy orders of opt_einsum begin at seeds of their own, and what those do to `random` is undone.
-# How old a folder is says whether its check may still run. Somebody's code runs at seeds, twice.
+# Allowed sources of nondeterminism. notation.words counts declarations to order them. plan.path
+# saves and restores the state of `random` around opt_einsum. processes compares the age of folders.
+# The checker seeds `random` before it runs user code.
 ALLOWED = dict(ROWS["allowed"])
 
 
 def check(places):
-    """Fail with every place that breaks the law, a line each."""
+    """Fail with one line for each place that breaks a rule."""
     assert not places, "\n".join(["broken at", *places])
 
 
-def ask(law, modules):
-    """The places of all modules that break a law."""
+def find_violations(law, modules):
+    """The places of all modules that break a rule."""
     return [f"{name}:{place}" for name, source in modules.items() for place in law(source)]
 
 
@@ -66,25 +66,25 @@ def test_the_top_level_is_fixed():
 
 
 def test_files_are_short():
-    check(ask(find_long, DERIVE | TESTS))
+    check(find_violations(find_long, DERIVE | TESTS))
 
 
 def test_nothing_makes_two_runs_differ():
-    found = ask(find_unstable, DERIVE)
+    found = find_violations(find_unstable, DERIVE)
     allowed = [place for place in found if ALLOWED.get(place.split(":")[0], "-") in place]
     check([place for place in found if place not in allowed])
 
 
 def test_no_result_has_the_order_of_a_set():
-    check(ask(find_set_orders, DERIVE))
+    check(find_violations(find_set_orders, DERIVE))
 
 
 def test_every_test_runs():
-    check([place for place in ask(find_skips, TESTS) if not place.startswith(SKIPS)])
+    check([place for place in find_violations(find_skips, TESTS) if not place.startswith(SKIPS)])
 
 
 def find_derive_imports(modules):
-    """(module, imported module, line) for all that one module of derive reads of another."""
+    """(module, imported module, line) of every import between modules of derive."""
     known = frozenset(modules)
     return [
         (name, target, line)
@@ -95,7 +95,7 @@ def find_derive_imports(modules):
     ]
 
 
-def test_only_formulas_read_the_front_page_and_only_its_words():
+def test_only_formulas_import_the_package_and_only_its_notation():
     for name, target, line in find_derive_imports(DERIVE):
         if target != "derive":
             continue
@@ -106,8 +106,8 @@ def test_only_formulas_read_the_front_page_and_only_its_words():
                 assert all(h.split(".")[1] in {"notation", "frontend"} for h in homes), name
 
 
-def find_open_doors(modules):
-    """Foreign libraries that are read where they have no door, and torch where it is not lazy."""
+def find_misplaced_imports(modules):
+    """Imports of third-party libraries outside of their modules, and eager imports of torch."""
     found = []
     for name, source in modules.items():
         for target, at_once, line in find_imports(source):
@@ -119,16 +119,16 @@ def find_open_doors(modules):
     return found
 
 
-def test_each_foreign_library_has_its_doors():
-    check(find_open_doors(DERIVE))
+def test_third_party_libraries_are_imported_in_few_modules():
+    check(find_misplaced_imports(DERIVE))
 
 
-def test_what_torch_does_not_promise_is_read_in_one_module():
+def test_private_names_of_torch_are_used_in_one_module():
     rest = {name: source for name, source in DERIVE.items() if name != "derive.libraries"}
-    check(ask(find_private_torch, rest))
+    check(find_violations(find_private_torch, rest))
 
 
-def test_rooms_of_torch_are_opened_where_they_are_used():
+def test_modules_that_import_torch_are_imported_lazily():
     places = [
         f"{name}:{line}: {target}"
         for name, source in DERIVE.items()
@@ -147,13 +147,13 @@ def test_no_import_goes_in_circles():
     check(find_cycle(graph))
 
 
-def run_python(code, *, told=False):
-    """What a fresh interpreter prints, or tells beside it, as warnings."""
+def run_python(code, *, stderr=False):
+    """Standard output of code in a new interpreter, or its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stderr if told else done.stdout
+    return done.stderr if stderr else done.stdout
 
 
 LOADED = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
@@ -167,11 +167,11 @@ def test_import_derive_is_light():
 
 
 @pytest.mark.slow
-def test_nothing_is_said_of_numpy_where_it_is_missing():
+def test_no_warning_about_missing_numpy():
     without = "import sys; sys.modules['numpy'] = None"
     warn = "import torch"
-    assert "NumPy" in run_python(f"{without}; {warn}", told=True)
-    assert not run_python(f"{without}; import derive; {warn}", told=True)
+    assert "NumPy" in run_python(f"{without}; {warn}", stderr=True)
+    assert not run_python(f"{without}; import derive; {warn}", stderr=True)
 
 
 def test_generated_modules_import_torch_only():
@@ -221,7 +221,7 @@ def test_an_unknown_name_is_refused_as_python_does():
         _ = derive.sofmax
 
 
-def test_no_file_knows_the_machine_it_was_written_on():
+def test_no_file_contains_a_machine_path():
     machine = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -233,7 +233,7 @@ def test_no_file_knows_the_machine_it_was_written_on():
     assert machine.search("see " + "/".join(["", "home", "me"]))
 
 
-def test_what_is_said_to_install_is_what_is_tested():
+def test_the_readme_installs_the_tested_versions():
     install = 'pip install "torch==2.13.0" -e ".[test]"'
     assert install in (ROOT / "README.md").read_text(encoding="utf-8")
     assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -243,11 +243,11 @@ PLANTED = ROWS["planted"]
 
 
 @pytest.mark.parametrize(("law", "source", "found"), PLANTED)
-def test_the_laws_find_what_breaks_them(law, source, found):
+def test_rules_find_planted_violations(law, source, found):
     assert law(source) == found
 
 
-def test_imports_are_found_wherever_they_stand():
+def test_imports_are_found_at_every_nesting():
     source = (
         "import torch\nfrom a import b\nif TYPE_CHECKING:\n    import c\n"
         "def f():\n    from d.e import g\n"
@@ -263,7 +263,7 @@ def test_imports_are_found_wherever_they_stand():
     ]
 
 
-def test_doors_and_circles_are_watched():
+def test_misplaced_and_cyclic_imports_are_found():
     planted = {
         "derive.plan.path": "import opt_einsum\nimport torch\nfrom derive import errors, ir",
         "derive.plan.order": "from opt_einsum import paths\nif TYPE_CHECKING:\n    import torch",
@@ -271,7 +271,7 @@ def test_doors_and_circles_are_watched():
         "derive.errors": "import sympy.core\ndef f():\n    import torch",
         "derive.judge.fields.tensor": "import torch",
     }
-    assert find_open_doors(planted) == [
+    assert find_misplaced_imports(planted) == [
         "derive.plan.path:2: torch is read through derive.libraries",
         "derive.plan.order:1: opt_einsum",
         "derive.notation.words:2: rich.table",

@@ -1,4 +1,4 @@
-"""The internals of torch that derive uses: each does what derive expects of it."""
+"""Private parts of torch that derive uses: each behaves as derive expects."""
 
 import pytest
 import torch
@@ -11,20 +11,20 @@ from derive.libraries import INTERNALS, enable_autograd, find_uncompiled, intern
 PAIR = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
 
-def count_functions(act):
-    """The torch functions that a mode sees."""
+def count_functions(run_calls):
+    """The number of torch functions that a mode intercepts."""
     seen = []
     with libraries.make_mode(lambda f, args, named: (seen.append(f), f(*args, **named))[1]):
-        act()
+        run_calls()
     return len(seen)
 
 
-def turn_modes_off():
-    def act():
+def disable_modes():
+    def run_calls():
         with internals.DisableTorchFunction():
             torch.neg(PAIR)
 
-    return count_functions(act) == 0 < count_functions(lambda: torch.neg(PAIR))
+    return count_functions(run_calls) == 0 < count_functions(lambda: torch.neg(PAIR))
 
 
 def see_operations():
@@ -55,13 +55,13 @@ def wrap_without_memory():
     return made.shape == (2, 3) and made.stride() == (3, 1) and torch.neg(made) is PAIR
 
 
-def unwrap_what_vmap_holds():
-    def look(row):
+def unwrap_batched_tensor():
+    def check_row(row):
         assert internals.is_wrapped(row)
         assert internals.unwrap(row).shape == (2, 2)
         return row
 
-    return torch.equal(torch.vmap(look)(PAIR), PAIR) and not internals.is_wrapped(PAIR)
+    return torch.equal(torch.vmap(check_row)(PAIR), PAIR) and not internals.is_wrapped(PAIR)
 
 
 def differentiate_in_an_operation():
@@ -78,13 +78,13 @@ def differentiate_in_an_operation():
     return torch.equal(torch.neg(made), 2 * PAIR)
 
 
-def decompose():
+def decompose_silu_backward():
     found = internals.decompositions[torch.ops.aten.silu_backward.default](PAIR, PAIR)
     return found.shape == PAIR.shape
 
 
 def stop_before_kernels():
-    """By the check of compiled code, which uses all of the compiler's internals."""
+    """The check of compiled code uses all the compiler internals."""
     from derive.checker.runs.modes import STAGES, call_compiled
 
     assert all(hasattr(internals.inductor, name) for name in STAGES)
@@ -93,13 +93,13 @@ def stop_before_kernels():
 
 
 EXAMPLES = {
-    "DisableTorchFunction": turn_modes_off,
+    "DisableTorchFunction": disable_modes,
     "DispatchMode no_dispatch": see_operations,
     "no_torch_function make_wrapper": wrap_without_memory,
-    "is_wrapped unwrap": unwrap_what_vmap_holds,
+    "is_wrapped unwrap": unwrap_batched_tensor,
     "NormBase": lambda: isinstance(torch.nn.BatchNorm1d(2), internals.NormBase),
     "safe_softmax": lambda: not internals.safe_softmax(PAIR - torch.inf, -1).any(),
-    "decompositions": decompose,
+    "decompositions": decompose_silu_backward,
     "keys": differentiate_in_an_operation,
     "pytree": lambda: internals.pytree.tree_leaves({"a": [1, (2, 3)]}) == [1, 2, 3],
     "numpy": lambda: isinstance(internals.numpy.ones(2), internals.numpy.ndarray),
@@ -114,29 +114,29 @@ def test_each_internal_has_an_example():
 @pytest.mark.parametrize(
     "names", [pytest.param(n, marks=[pytest.mark.slow] * ("dynamo" in n)) for n in EXAMPLES]
 )
-def test_an_internal_does_what_is_expected_of_it(names):
+def test_an_internal_behaves_as_expected(names):
     assert EXAMPLES[names]()
 
 
-def test_what_torch_lacks_is_named(monkeypatch):
+def test_a_missing_internal_is_named(monkeypatch):
     monkeypatch.setitem(INTERNALS, "pytree", ("torch.utils:_shrub.tree", "nested containers"))
     with pytest.raises(
         RuntimeError, match=r"lacks torch\.utils:_shrub\.tree, .*: nested containers"
     ):
-        internals.pytree  # noqa: B018 - it is read
+        internals.pytree  # noqa: B018 - the access raises
 
 
-def test_functions_with_bodies_are_opened():
-    def act():
+def test_open_functional_intercepts_inner_calls():
+    def run_calls():
         torch.nn.functional.normalize(PAIR)
 
-    closed = count_functions(act)
+    closed = count_functions(run_calls)
     with open_functional():
-        assert count_functions(act) > closed == 1
+        assert count_functions(run_calls) > closed == 1
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, where it compiles first
-def test_what_is_compiled_is_found():
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by the first torch.compile
+def test_the_function_under_torch_compile_is_found():
     def double(x):
         return 2 * x
 
@@ -146,7 +146,7 @@ def test_what_is_compiled_is_found():
     assert find_uncompiled(double) is double
 
 
-def test_the_operations_over_fields_are_torchs():
+def test_operations_over_fields_exist_in_torch():
     spelled = {word for row in FUNCTIONS.values() for word in row.spellings.split()}
     assert [
         n for n in (*TABLE, *MOVES) if n not in spelled and not hasattr(torch.ops.aten, n)

@@ -1,7 +1,7 @@
-"""Every formula of the library against code by hand, which is in tests/benchmarks.
+"""Every formula of the library against the code by hand of tests/benchmarks.
 
-The loops say what a formula means, the built function is what people run: both are compared with
-the reference, at pairwise distinct sizes, one of them 1, and where a mask leaves nothing in a row.
+The loop interpreter and the built function are both compared with the reference: at pairwise
+distinct sizes, with one size 1, and with empty rows of masks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ SOFTMAX = [name for name in NAMES if re.search("softmax|logsumexp", WRITTEN[name
 EMPTY = [name for name in NAMES if 'empty_row="zeros"' in WRITTEN[name]]
 MASKED = [name for name in EMPTY if "bool " in WRITTEN[name]]
 BY_HAND = load_by_hand()
-DRAWS = range(3)  # the second has a size 1
+DRAWS = range(3)  # draw 1 has a size 1, draw 2 an empty row of each mask
 
-# Each formula at one draw at once, the draws in turn; at the others with the slow tests.
+# Each formula runs at one draw in the fast tests and at the other draws in the slow ones.
 EACH = [
     pytest.param(name, (number + turn) % len(DRAWS), marks=[pytest.mark.slow] * bool(turn))
     for turn in DRAWS
     for number, name in enumerate(NAMES)
 ]
 
-one_sample = pytest.mark.filterwarnings(r"ignore:cov\(\)")  # of one sample: nan, and a warning
+one_sample = pytest.mark.filterwarnings(
+    r"ignore:cov\(\)"
+)  # the covariance of one sample is nan, and torch warns
 
 
 def draw_from(name: str, draw: int, *, empty_row: bool = False) -> dict[str, Any]:
@@ -57,9 +59,9 @@ def draw_from(name: str, draw: int, *, empty_row: bool = False) -> dict[str, Any
 
 
 def assert_equal(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
-    """As many results, of the same shape and float64, equal relative to the largest entry.
+    """Assert equal count, shapes and values; the tolerance is relative to the largest entry.
 
-    Where all entries are next to nothing, relative to inputs of order 1.
+    The largest entry counts as at least 1e-3, for results that vanish at inputs of order 1.
     """
     assert len(to_tuple(found)) == len(to_tuple(expected))
     for one, other in zip(to_tuple(found), to_tuple(expected), strict=True):
@@ -71,9 +73,9 @@ def assert_equal(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
 
 
 def find_gradients(function: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """The gradients of a weighted sum of all results, with respect to every real tensor.
+    """Gradients of a weighted sum of all results with respect to every real tensor.
 
-    Zeros for one that nothing reads: at a length of 1 a recurrence does not decay.
+    The gradient of an unused tensor is zero: a recurrence of length 1 does not read its decay.
     """
     leaves = {
         name: value.clone().requires_grad_()
@@ -102,13 +104,13 @@ def test_loops_function_and_gradients_are_those_of_code_by_hand(name: str, draw:
 
 @pytest.mark.parametrize(
     "name",
-    [  # those of scalars at once: the reference tells the others
+    [  # fast for scalars only: the comparison with the reference covers tensors
         pytest.param(name, marks=[] if "scalar" in WRITTEN[name] else [pytest.mark.slow])
         for name in NAMES
     ],
 )
-def test_its_gradients_are_the_slopes(name: str) -> None:
-    """Of scalars too, which are given as tensors."""
+def test_gradients_equal_finite_differences(name: str) -> None:
+    """Scalars are passed as tensors, so that they have gradients too."""
     inputs = draw_from(name, 0)
     scalars = {scalar: torch.tensor(float(inputs[scalar])) for scalar in find_formula(name).scalars}
     leaves = {
@@ -125,10 +127,10 @@ def test_its_gradients_are_the_slopes(name: str) -> None:
 
 @pytest.mark.sampled(6, 1)
 @every_formula
-def test_large_inputs(name: str) -> None:
-    """At logits of 1e4 and more it is finite wherever code by hand is, and right.
+def test_large_inputs_give_finite_results(name: str) -> None:
+    """Results at logits above 1e4 are finite wherever code by hand is, and right.
 
-    That is what code by hand gives, or the loops: either may lose its digits there.
+    Each entry equals that of the code by hand or of the loops: either may lose digits there.
     """
     inputs = {
         argument: value * 100
@@ -161,7 +163,7 @@ def test_every_attention_but_kernels_and_the_sigmoid_has_a_softmax() -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SOFTMAX)
 def test_large_logits_in_single_precision(name: str) -> None:
-    """No exponential of a logit of 1e4 fits into float32; results and slopes are finite."""
+    """Results and gradients are finite although exp(1e4) overflows float32."""
     inputs = {
         argument: (value * 100).float().requires_grad_()
         if isinstance(value, torch.Tensor) and value.is_floating_point()
@@ -179,7 +181,7 @@ def test_large_logits_in_single_precision(name: str) -> None:
 @pytest.mark.parametrize("name", ["masked_attention", "masked_multi_head_attention"])
 @pytest.mark.parametrize(("B", "H"), [(2, 3), (3, 2), (3, 3), (4, 1)])
 def test_a_mask_belongs_to_its_sequence_whatever_the_heads(name: str, B: int, H: int) -> None:
-    """Where B = H a mask that meets the heads instead would fit too, and be wrong."""
+    """At B = H a mask that is broadcast over heads by mistake has the right shape too."""
     system = built(name).system
     numbers = dict(B=B, H=H, N=5, M=7, C=2, E=4, D=6)
     inputs = draw_inputs(system, {size: numbers[size] for size in find_sizes(system)}, 0)
@@ -225,7 +227,7 @@ def test_nothing_but_empty_rows(name: str) -> None:
 
 
 @every_formula
-def test_it_says_what_it_is(name: str) -> None:
+def test_a_formula_has_a_title_and_a_source(name: str) -> None:
     formula = find_formula(name)
     assert formula.name == name
     for words in (formula.title, formula.source):
@@ -234,11 +236,11 @@ def test_it_says_what_it_is(name: str) -> None:
         assert "\n" not in words
     assert set(formula.typical) == set(find_sizes(to_system(formula)))
     made = Path(__file__).parents[1] / "generated" / f"{name}.py"
-    assert not re.search(r"#\d", made.read_text())  # no stand-in for an index is told
+    assert not re.search(r"#\d", made.read_text())  # internal index names do not appear
 
 
 @every_formula
-def test_its_text_reads_back(name: str) -> None:
+def test_the_shown_text_parses_to_itself(name: str) -> None:
     text = show(find_formula(name))
     assert show(parse(text, name)) == text
     made = Path(__file__).parents[1] / "generated" / f"{name}.py"
@@ -281,7 +283,7 @@ def test_a_formula_is_named_by_its_variable() -> None:
     }
 
 
-# The numbers that a reader of the notebook sees: x @ w for two heads, by loop and by reshape.
+# Outputs of the notebook: x @ w for two heads, by loop and by reshape.
 NOTEBOOK_X = ROWS["notebook x"]
 NOTEBOOK_W = ROWS["notebook w"]
 NOTEBOOK_Q = ROWS["notebook q"]

@@ -1,4 +1,4 @@
-"""Functions of matrices: what they mean, what is built of them, and what is refused."""
+"""Functions of matrices: values, generated code and refusals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROWS = read_literals(Path(__file__).with_name("matrices_rows.txt"))
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_small_matrices(size: int) -> None:
-    """Of no entry the determinant is 1; of one all is a quotient."""
+def test_matrices_of_size_0_and_1_have_values(size: int) -> None:
+    """The determinant of a 0x0 matrix is 1; an inverse of a 1x1 matrix is a quotient."""
     A = torch.full((2, size, size), 4.0, dtype=torch.float64)
     texts = {"det[i, j](A[b,i,j])": 4.0**size, "sum[i, j](inverse[i, j](A[b,i,j]))": size / 4}
     texts["sum[i, j](cholesky[i, j](A[b,i,j]))"] = 2.0 * size
@@ -29,7 +29,7 @@ def test_small_matrices(size: int) -> None:
     "body", ["B[j,b] * sin(i)", "B[i,b] + j + 6*delta(i, j)", "exp(B[i,b] - j)"]
 )
 def test_the_indices_of_a_matrix_stay_last(body: str) -> None:
-    """Also where its entries lie in another order: a batch as large as the matrix tells none."""
+    """The batch has the size of the matrix, so shapes alone do not distinguish the axes."""
     formula = parse(f"B[N, N]\nindex i, j, b < N\ny[b] = det[i, j]({body})", "formula")
     B = torch.randn(3, 3, dtype=torch.float64)
     torch.testing.assert_close(build(formula).function(B), evaluate_loops(formula, {"B": B}))
@@ -39,8 +39,8 @@ REFUSED = dict(ROWS["REFUSED"])
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_refusals(code: str) -> None:
-    """What is no function of one square matrix is refused, and said where."""
+def test_malformed_matrix_functions_are_refused(code: str) -> None:
+    """A malformed function of a matrix is refused with its code and a help line."""
     with pytest.raises(DeriveError) as caught:
         build(parse(f"A[N, N]; b[N, M]\n{REFUSED[code]}"))
     assert caught.value.diagnostic.code == code
@@ -49,8 +49,8 @@ def test_refusals(code: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), ROWS["DIFFERENT"])
-def test_others_are_told_apart(one: str, other: str) -> None:
-    """Code of another formula is no code of this one."""
+def test_code_of_another_formula_is_different(one: str, other: str) -> None:
+    """The generated code of another formula is judged different."""
     formula, another = (parse(f"A[N, N]\ny[i,j] = {each}", "formula") for each in (one, other))
     verdict = check(build(another).source, formula)
     assert verdict.same is False
@@ -58,7 +58,7 @@ def test_others_are_told_apart(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(("text", "calls"), ROWS["SYSTEMS"])
 def test_systems_of_one_matrix_are_solved_at_once(text: str, calls: int) -> None:
-    """Unless one needs the solution of another, or the matrix is transposed."""
+    """Systems stay apart where one needs the solution of another or a transposed matrix."""
     declared = "A[N, N]; B[Q, N, N]; b, d[N]; c[N, M]; e[L, M]\n"
     built = build(parse(f"{declared}{text}; return x, y", "formula"))
     assert built.source.count("torch.linalg.solve(") == calls

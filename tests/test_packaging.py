@@ -1,4 +1,4 @@
-"""The wheel and the sdist, and the wheel where nothing else of ours is."""
+"""The wheel and the sdist, and the wheel installed alone."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ import zipfile
 import pytest
 from house import ROOT, find_tracked
 
-# Another machine's libraries, without NumPy: what derive reads of torch needs none.
+# NumPy is made unavailable: derive works without it.
 NO_NUMPY = "import sys\nsys.modules['numpy'] = None\n"
 
 
-def run(*command, cwd, **environment):
-    """What a command prints; what it says besides is no success."""
+def run_command(*command, cwd, **environment):
+    """Standard output of a command that succeeds without writing to standard error."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=kept | environment, capture_output=True, text=True,
@@ -52,12 +52,12 @@ def test_wheel_and_sdist_are_built_and_the_wheel_works_alone(tmp_path):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", *ours} <= names
 
-    # The environment has the libraries that are installed here, and of ours the wheel alone.
+    # The environment sees the installed libraries, and the wheel instead of the source tree.
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)
     paths = sysconfig.get_paths(vars={"base": str(home), "platbase": str(home)})
     python = f"{paths['scripts']}/python"
-    run(
+    run_command(
         python,
         "-m",
         "pip",
@@ -74,11 +74,11 @@ def test_wheel_and_sdist_are_built_and_the_wheel_works_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(NO_NUMPY)
     there = {"cwd": tmp_path, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error"}
     derive = f"{paths['scripts']}/derive"
-    assert run(derive, "--version", **there).startswith("derive 0.1.0")
-    assert "relative_attention" in run(derive, "list", **there)
-    assert run(derive, "build", "linear", **there).count("linear")
-    assert run(derive, "show", "linear", "--html", "page.html", **there)
+    assert run_command(derive, "--version", **there).startswith("derive 0.1.0")
+    assert "relative_attention" in run_command(derive, "list", **there)
+    assert run_command(derive, "build", "linear", **there).count("linear")
+    assert run_command(derive, "show", "linear", "--html", "page.html", **there)
     assert "<math" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    told = "import sys, derive; assert sys.modules['numpy'] is None; print(derive.__file__)"
-    where = run(python, "-c", told, **there)
+    code = "import sys, derive; assert sys.modules['numpy'] is None; print(derive.__file__)"
+    where = run_command(python, "-c", code, **there)
     assert str(home) in where

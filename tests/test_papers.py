@@ -1,4 +1,4 @@
-"""Formulas of papers and textbooks that no rule was made for: each is built and judged."""
+"""Formulas of papers and textbooks outside of the library are built and judged."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Several equations that fill one tensor: what does not fill each place once is refused."""
+"""Several equations that fill one tensor; each position must be filled exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = read_literals(Path(__file__).with_name("parts_rows.txt"))
 @pytest.mark.parametrize(
     ("text", "code", "place"), ROWS["what does not fill each place once is refused"]
 )
-def test_what_does_not_fill_each_place_once_is_refused(text, code, place):
+def test_gaps_and_overlaps_are_refused(text, code, place):
     with pytest.raises(DeriveError) as caught:
         build(parse(text))
     assert code in caught.value.diagnostic.code

@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 
 def draw_inputs(system, sizes, seed=0):
-    """Tensors, scalars and keyword sizes by name; the truth values leave some rows empty."""
+    """Draw tensors, scalars and keyword sizes by name; some rows of boolean tensors are empty."""
     generator = torch.Generator().manual_seed(seed)
     inputs = {entry.name: sizes[entry.name] for entry in system.sizes}
     for entry in system.inputs:
@@ -44,12 +44,12 @@ def draw_inputs(system, sizes, seed=0):
 
 
 def check_close(value, expected, source):
-    """Equal to 1e-9 of the magnitude; nan equals nan."""
+    """Assert equality within 1e-9 of the magnitude; nan equals nan."""
     pairs = (
         zip(value, expected, strict=True) if isinstance(expected, tuple) else [(value, expected)]
     )
     for found, answer in pairs:
-        # the loops answer numbers with a number; integers may be integers on one side only
+        # the loops return plain numbers for scalars; integer types may differ
         one, other = found.double(), torch.as_tensor(answer, dtype=torch.float64)
         finite = other[torch.isfinite(other)]
         scale = 1 + (finite.abs().max().item() if finite.numel() else 0)
@@ -65,7 +65,7 @@ def check_close(value, expected, source):
 
 @contextmanager
 def in_double():
-    """float64 as the default: what a formula without real tensors computes in."""
+    """Use float64 as the default dtype, for formulas without real tensors."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -98,9 +98,9 @@ def test_random_deep(drawn):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_float32_errs_no_more_than_hand_written_code(example):
-    """Both against float64 on the same numbers; twice the other's error is rounding luck.
+    """Errors against float64 are at most twice those of hand-written code.
 
-    So are three units in the last place of the largest element: a root and its square round too.
+    Three units in the last place of the largest element are allowed too.
     """
     function = example.build().function
     wider = {name: 4 * extent for name, extent in example.sizes.items()}

@@ -1,4 +1,4 @@
-"""The README's blocks do what they show.
+"""The code blocks of README.md run and print the output that they show.
 
 ```python    runs, all blocks in one namespace, in order; a ```text block after it is its
              output; one that starts with `# NAME.py` is a file for the console blocks

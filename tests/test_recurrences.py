@@ -1,4 +1,4 @@
-"""Recurrences: their chunks, over several indices, what is refused, and those of modules."""
+"""Recurrences: chunked scans, several indices, refusals, and recurrent torch modules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EXTREMES = dict(ROWS["extremes"])
 
 
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_chunks_are_finite_where_the_loop_is(kind):
+def test_chunks_are_finite_where_the_loop_is_finite(kind):
     function = build(
         "a, x[B,T,D]; h0[B,D]; h[b,-1,d] = h0[b,d]; h[b,t,d] = a[b,t,d]*h[b,t - 1,d] + x[b,t,d]"
     ).function
@@ -73,7 +73,7 @@ def test_chunks_are_finite_where_the_loop_is(kind):
                 assert (off[near] < 64 * torch.finfo(dtype).eps).all()
 
 
-# A state that is read in sums alone; how long its chunks are by default, 0 where it is kept.
+# (decay, result, default chunk length) of states that are read in sums only; 0 without chunks.
 STATES = dict(ROWS["STATES"])
 
 
@@ -96,7 +96,7 @@ def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
 
 
 def test_decays_within_bounds_are_divided_in_short_floats_too():
-    """Also where all of them are the least: 1/2 over the 16 places of a chunk."""
+    """All decays may have the least value: 1/2 over a chunk of 16 positions."""
     function = build(
         "q, k[T,I]; v[T,J]; 0.5 <= d[T,I] <= 1; S[-1,i,j] = 0\n"
         "S[t,i,j] = d[t,i] * S[t - 1,i,j] + k[t,i] * v[t,j]; o[t,j] = sum[i](q[t,i] * S[t,i,j])"
@@ -172,7 +172,7 @@ def test_places_with_equations_of_their_own_begin_or_end_a_recurrence(text, mean
     assert build(one).judge().agrees
 
 
-# Over two indices and more, by what stands around.
+# Recurrences over two or more indices, by title.
 PARTS = read_parts(Path(__file__).with_name("waves.txt"))
 WAVES = {name: text for name, (text,) in PARTS.items()}
 
@@ -182,7 +182,7 @@ WAVES = {name: text for name, (text,) in PARTS.items()}
 def test_recurrences_over_several_indices_are_built_and_differentiated(name):
     formula = parse(f"c[I,J]; {WAVES[name]}")
     assert show(parse(show(formula))) == show(formula)
-    built = build(formula)  # and what is written agrees over fields
+    built = build(formula)  # build() also compares the file with the loops over fields
     for sizes in choose_sizes(built.system)[:2]:
         values = draw_inputs(built.system, sizes, 1)
         found, expected = built.function(**values), evaluate_loops(formula, values)
@@ -200,7 +200,7 @@ def test_recurrences_over_several_indices_are_built_and_differentiated(name):
         assert build(gradient(formula)).judge().agrees
 
 
-# What a turn chooses: nothing where what stands on the border is added to the data.
+# The number of torch.where calls in a turn: none where border values are padded to the data.
 CHOICES = {
     "before": 0,
     "first": 0,
@@ -216,7 +216,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_stands_before_the_first_places_is_a_value_of_the_table(name):
+def test_border_values_are_padded_or_selected(name):
     source = build(f"c[I,J]; {WAVES[name]}").source
     lines = source[source.index("for D_") :].splitlines()
     turn = takewhile(lambda line: not line.startswith("    D_"), lines)
@@ -238,12 +238,12 @@ def test_alignments_are_those_of_a_loop_in_a_loop():
 
 
 @pytest.mark.parametrize("text", ROWS["what has one place more is read by a shorter index"])
-def test_what_has_one_place_more_is_read_by_a_shorter_index(text):
+def test_a_longer_table_is_read_by_a_shorter_index(text):
     assert build(text).judge().agrees
 
 
 @pytest.mark.parametrize(("text", "says"), ROWS["what does not recur place after place is refused"])
-def test_what_does_not_recur_place_after_place_is_refused(text, says):
+def test_other_cyclic_definitions_are_refused(text, says):
     with pytest.raises(DeriveError) as caught:
         build(parse(text))
     assert says in caught.value.diagnostic.says
@@ -281,7 +281,7 @@ def test_other_recurrent_modules_are_refused(module, inputs, says):
 
 
 @pytest.mark.parametrize(("text", "call"), ROWS["what sums up is one call"])
-def test_what_sums_up_is_one_call(text, call):
+def test_running_sums_are_one_call(text, call):
     declared = "x[T, D]; g[D]\n" if "g[" in text else "x[T, D]\n"
     built = build(parse(declared + text))
     assert call in built.source
@@ -359,7 +359,7 @@ def assert_right_at_every_length(built):
         inputs = draw_inputs(built.system, {"T": length, "B": 3})
         try:
             expected = evaluate_loops(built.formula, inputs)
-        except DeriveError as error:  # a place that an equation fills is not there
+        except DeriveError as error:  # an equation fills a position outside of the tensor
             assert error.diagnostic.code == "reads-outside"
             with pytest.raises(ValueError, match="is not there"):
                 built.function(**inputs)
@@ -381,7 +381,7 @@ def assert_right_at_every_length(built):
         assert not values or torch.autograd.gradcheck(call, values)
 
 
-# The call that a recurrence with gates becomes is the first word of its title.
+# The first word of a title is the torch call that the recurrence becomes.
 GATED = read_parts(Path(__file__).with_name("gates.txt"))
 
 

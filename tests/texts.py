@@ -1,7 +1,8 @@
-"""Tables of examples as text, beside the tests that read them.
+"""Readers of the text files with test cases.
 
-`[title]` begins a part; its entries are parted by empty lines; a line that starts with `# ` is a
-comment. In Markdown, what stands between marks has a heading, a story and entries above it.
+A text file has parts that begin with `[title]`; empty lines separate the entries of a part; a line
+that starts with `# ` is a comment. In a Markdown file each code block has a heading, a paragraph
+and entries above it.
 """
 
 import ast
@@ -21,7 +22,7 @@ HEADING = re.compile("^## (.*)$", re.MULTILINE)
 
 
 def read_parts(path: Path) -> dict[str, list[str]]:
-    """The entries of each part by its title, in the order of the file."""
+    """Read the entries of each part, by title and in the order of the file."""
     text = re.sub(r"^# .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     _, *found = TITLE.split(text)
     return {
@@ -31,21 +32,21 @@ def read_parts(path: Path) -> dict[str, list[str]]:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The lines of a file, each in its cells, which are parted by `| `.
+    """Read the lines of a file, each as a tuple of cells that are separated by `| `.
 
-    A line whose first cell is `slow` is a case of the slow tests.
+    A first cell `slow` marks the case as slow.
     """
     return list(map(_to_row, _find_lines(path.read_text(encoding="utf-8"))))
 
 
 def read_tables(path: Path) -> dict[str, list[Any]]:
-    """The rows of each part by its title."""
+    """Read the rows of each part, by title."""
     parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
     return {title: list(map(_to_row, _find_lines(text))) for title, text in parts.items()}
 
 
 def read_literals(path: Path) -> dict[str, list[Any]]:
-    """The rows of each part by its title, each a line of Python's literals."""
+    """Read the rows of each part, by title; each line is a Python literal."""
     parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
     return {title: list(map(literal_eval, _find_lines(text))) for title, text in parts.items()}
 
@@ -93,7 +94,7 @@ def _to_row(line: str) -> Any:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands between two marks, and above it: a title, a story, and entries by their names."""
+    """A code block of a Markdown file, with the title, paragraph and entries above it."""
 
     kind: str
     text: str
@@ -103,7 +104,7 @@ class Section:
 
 
 def read_sections(path: Path) -> Iterator[Section]:
-    """The parts of a file between marks; an entry that stands several times has several lines."""
+    """Read the code blocks of a Markdown file; a repeated entry is joined by newlines."""
     text, start = path.read_text(encoding="utf-8"), 0
     for fence in FENCE.finditer(text):
         above, start = text[start : fence.start()], fence.end()
@@ -111,9 +112,9 @@ def read_sections(path: Path) -> Iterator[Section]:
         if heading is None:
             yield Section(fence[1], fence[2].strip())
             continue
-        story, *told = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
+        story, *lines = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
         entries: dict[str, str] = {}
-        for each in told:
+        for each in lines:
             name, value = re.sub(r"\s*\n\s*", " ", each).strip().split(": ", 1)
             entries[name] = f"{entries[name]}\n{value}" if name in entries else value
         yield Section(fence[1], fence[2], heading[1], story.strip(), entries)

@@ -1,4 +1,4 @@
-"""Generated functions under inputs that people do pass: empty, strided, huge, masked, wrong."""
+"""Generated functions with empty, strided, huge, masked and malformed inputs."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,11 @@ from derive.judge.samples import draw_inputs
 
 ROWS = Expressions(Path(__file__).with_name("awkward_rows.txt"), globals())
 
-REFUSAL = (RuntimeError, TypeError, NotImplementedError)  # what torch raises for a dtype
+REFUSAL = (
+    RuntimeError,
+    TypeError,
+    NotImplementedError,
+)  # errors that torch raises for an unsupported dtype
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
 
@@ -63,8 +67,8 @@ def test_zero_sizes_agree_with_the_loops(example):
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.divisors], ids=str)
-def test_a_size_of_zero_that_divides_is_told(example):
-    """D**-0.5 has no value at D = 0, nor tells an empty H*D what D is."""
+def test_a_zero_size_in_a_denominator_is_refused(example):
+    """D**-0.5 is undefined at D = 0, and D cannot be solved from H*D = 0."""
     for empty in example.divisors:
         tensors, sizes = example.draw({empty: 0})
         with pytest.raises((ZeroDivisionError, ValueError)):
@@ -72,7 +76,7 @@ def test_a_size_of_zero_that_divides_is_told(example):
 
 
 @pytest.mark.parametrize("text", ROWS["ranges that are cut short are right at every size, 0 too"])
-def test_ranges_that_are_cut_short_are_right_at_every_size(text):
+def test_truncated_ranges_are_right_at_every_size(text):
     built = build(text)
     for sizes in ({"N": n, "M": m} for n in range(5) for m in range(4)):
         tensors = draw_inputs(built.system, sizes)
@@ -93,7 +97,7 @@ def test_inputs_are_left_as_they_are(example):
     before = {name: values.clone() for name, values in tensors.items()}
     versions = [values._version for values in tensors.values()]
     value = example.build().function(**tensors, **sizes)
-    value.add_(1)  # what the caller does with the result is no matter of the inputs
+    value.add_(1)  # the result does not share memory with the inputs
     assert [values._version for values in tensors.values()] == versions
     for name, values in tensors.items():
         assert torch.equal(values, before[name])
@@ -107,7 +111,7 @@ def test_dtype_is_kept(example, dtype):
     exact = {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
     expected = example.reference(**exact, **sizes)
     assert value.dtype == dtype
-    # distances and norms of random numbers: some ten roundings of the dtype
+    # distances and norms of random numbers accumulate about ten rounding errors
     tolerance = 30 * torch.finfo(dtype).eps
     torch.testing.assert_close(
         value.double(), expected, rtol=tolerance, atol=tolerance, equal_nan=True
@@ -116,7 +120,7 @@ def test_dtype_is_kept(example, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("text", ROWS["what tells positions is counted in integers"])
-def test_what_tells_positions_is_counted_in_integers(text, dtype):
+def test_positions_are_counted_in_integers(text, dtype):
     formula, sizes = parse(text), {"N": 611, "M": 601}
     built = build(formula)
     inputs = draw_inputs(built.system, sizes, 0)
@@ -130,7 +134,9 @@ def test_what_tells_positions_is_counted_in_integers(text, dtype):
 @pytest.mark.parametrize("example", [DISTANCES], ids=str)
 def test_integers_stay_integers_where_torch_keeps_them(example):
     tensors = {n: (3 * v).round().long() for n, v in example.draw()[0].items()}
-    exact = build(parse(example.text), exact=True)  # products are of what a mean is taken off
+    exact = build(
+        parse(example.text), exact=True
+    )  # without exact=True means are subtracted before products
     assert torch.equal(exact.function(**tensors), example.reference(**tensors))
 
 
@@ -143,8 +149,8 @@ def test_integers_are_refused_where_torch_refuses_them(example):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.complex128, torch.bool])
-def test_contractions_do_what_torch_does(dtype):
-    """Equal to torch.einsum, or refused where it refuses."""
+def test_contractions_equal_torch_einsum(dtype):
+    """Results equal torch.einsum; dtypes that it refuses are refused."""
     function = build(parse("A[M, N]; B[N, D]; y[i,d] = sum[j](A[i,j] * B[j,d])")).function
     A, B = (3 * torch.randn(3, 4)).to(dtype), (3 * torch.randn(4, 2)).to(dtype)
     try:
@@ -189,7 +195,7 @@ def test_a_fixed_place_must_be_there(text, shapes, there):
 
 
 def empty_rows(example):
-    """Inputs with one masked row for each kind: all, none, alternating."""
+    """Inputs with rows of a mask that are full, empty and alternating."""
     tensors, sizes = example.draw()
     tensors["m"][0, 0] = False
     tensors["m"][1, 2] = False
@@ -222,7 +228,7 @@ def test_empty_rows_have_finite_gradients():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("example", [RELATIVE, MASKED_ZEROS, CAUSAL, MULTI_HEAD], ids=str)
 def test_huge_logits_stay_finite(example, dtype):
-    """Logits of ten thousand: exponentials that are not shifted overflow from 89 on."""
+    """Logits of 1e4: unshifted exponentials overflow float32 from 89 on."""
     tensors, sizes = example.draw(dtype=dtype)
     first = next(iter(tensors))
     tensors[first] = tensors[first] * (100 if example in (RELATIVE, MULTI_HEAD) else 1e4)
@@ -250,7 +256,7 @@ def test_written_out_exponentials_are_recognised(name, dtype):
 
 
 def test_layer_norm_of_large_offsets():
-    """The variance of numbers around ten thousand is no difference of squares."""
+    """The variance of numbers around 1e4 is not computed as a difference of squares."""
     tensors, _ = LAYER_NORM.draw(dtype=torch.float32)
     tensors["x"] = tensors["x"] + 1e4
     exact = LAYER_NORM.reference(**{n: v.double() for n, v in tensors.items()}).float()
@@ -258,7 +264,7 @@ def test_layer_norm_of_large_offsets():
 
 
 def test_small_distances_of_large_vectors():
-    """Squares are not expanded without asking: that loses all digits of a small distance."""
+    """Squares are not expanded by default, because a small distance would lose all digits."""
     x = torch.full((2, 5), 1e4) + torch.arange(10.0).reshape(2, 5) / 8
     torch.testing.assert_close(
         DISTANCES.build().function(x, x), DISTANCES.reference(x, x), rtol=1e-5, atol=0
@@ -266,7 +272,7 @@ def test_small_distances_of_large_vectors():
 
 
 def test_guards_protect_values_and_gradients():
-    """The branch that is not taken has no say, in the value or in the gradient."""
+    """The branch that is not taken affects neither the value nor the gradient."""
     function = build(
         parse("x[N]; y[i] = where(x[i] > 0, log(x[i]) + 1/x[i] + sqrt(x[i]), 0)")
     ).function
@@ -370,7 +376,7 @@ def test_undefined_places_are_those_of_the_notation(text):
 
 
 @pytest.mark.parametrize(("text", "views"), ROWS["a result that is a view says so"])
-def test_a_result_that_is_a_view_says_so(text, views):
+def test_a_result_that_is_a_view_is_documented(text, views):
     source = build(parse(text)).source
     assert ("is a view of" in source) == bool(views)
     assert not views or any(f"a view of {names}:" in source for names in views.split("|"))

@@ -1,4 +1,4 @@
-"""Files with a backward of their own: `derive build --backward`."""
+"""Files with a generated backward pass: `derive build --backward`."""
 
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ CASES = dict(ROWS["CASES"])
 def test_the_backward_is_the_gradient(text):
     built = build(parse(text), backward=True)
     assert built.judge().agrees
-    call, leaves = draw(built)
+    call, leaves = draw_leaves(built)
     assert gradcheck(call, leaves)
     assert gradgradcheck(call, leaves)
 
@@ -42,13 +42,13 @@ def test_the_backward_is_the_gradient(text):
 def test_the_backward_of_the_library(name):
     built = build(find_formula(name), backward=True, cells=False)
     assert built.judge().agrees
-    call, leaves = draw(built)
+    call, leaves = draw_leaves(built)
     assert gradcheck(call, leaves, fast_mode=True)
     assert gradgradcheck(call, leaves, fast_mode=True)
 
 
-def draw(built, dtype=torch.float64):
-    """A function of the floating inputs alone, and those, at small sizes."""
+def draw_leaves(built, dtype=torch.float64):
+    """Return a function of the floating-point inputs only, and those inputs, at small sizes."""
     system = to_system(built.formula)
     values = draw_inputs(system, choose_sizes(system, 1)[0], 1)
     kept = {n: v for n, v in values.items() if not hasattr(v, "clone") or not v.is_floating_point()}
@@ -74,7 +74,7 @@ ATTENTION = """
 @pytest.fixture(scope="module")
 def attention():
     built = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True, cells=False)
-    assert built.passes.kept == ("q", "z")  # neither the softmax nor what it runs along
+    assert built.passes.kept == ("q", "z")  # neither the softmax nor its scores
     return built.function, build(parse(ATTENTION), cells=False).function
 
 
@@ -84,7 +84,7 @@ def leaves(dtype=torch.float32):
     return [torch.randn(s, dtype=dtype).requires_grad_() for s in shapes]
 
 
-def test_it_trains_under_autocast(attention):
+def test_generated_backward_trains_under_autocast(attention):
     found = []
     for function in attention:
         given = leaves()
@@ -124,7 +124,7 @@ def test_compiled_with_its_gradients(attention):
     torch.testing.assert_close(*found)
 
 
-def test_what_is_not_wanted_is_not_computed(attention):
+def test_unrequested_gradients_are_not_computed(attention):
     function, _ = attention
     made = []
 
@@ -146,14 +146,14 @@ def test_what_is_not_wanted_is_not_computed(attention):
     assert counts[3] < min(counts[:3])  # the values need no scores' gradient
 
 
-def test_a_gradient_that_does_not_come_is_zero():
+def test_a_missing_output_gradient_is_zero():
     function = build(parse(CASES["two results, one unused"]), backward=True).function
     x = torch.randn(3, 4, requires_grad=True)
     function(x)[0].sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
 
 
-# Scores of all kinds of terms, S x S of them, and how many dimensions they have.
+# Attention scores of shape S x S with every kind of term.
 SCORES = dict(ROWS["SCORES"])
 LONG = dict(S=4096, D=32)
 
@@ -172,8 +172,8 @@ def attend(scores, value="sum[j](p[i,j] * V[j,e])", result=""):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES.keys())
-def test_no_scores_are_ever_whole(scores):
-    """Where no table of theirs has a gradient, no tensor of theirs is made, nor kept."""
+def test_scores_are_never_stored_whole(scores):
+    """Neither pass allocates or keeps an S x S tensor unless a table of scores needs a gradient."""
     passes = attend(scores).passes
     most = LONG["S"] ** 2
     assert passes.forward.peak < most
@@ -181,7 +181,7 @@ def test_no_scores_are_ever_whole(scores):
     assert not {"p"} & {*passes.kept}
 
 
-def test_scores_that_are_a_result_are_whole():
+def test_scores_that_are_a_result_are_stored():
     passes = attend(SCORES["a product"], result="; return z, p").passes
     assert passes.forward.peak > LONG["S"] ** 2
 
@@ -189,20 +189,20 @@ def test_scores_that_are_a_result_are_whole():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("value", "is_short"), ROWS["the short form of a softmax"])
 def test_the_short_form_of_a_softmax(value, is_short):
-    """What reads it and is linear in it tells the sum of a row, sum[e](dz * z)."""
+    """A result linear in the softmax gives the row sum of its gradient as sum[e](dz * z)."""
     text = f"s[N, N]; Q, K, V[N, N]; p[i,j] = softmax[j](s[i,j]); z[i,e] = {value}"
     passes = build(parse(text), backward=True).passes
     reads = {a.tensor.name for e in passes.gradients.equations[2:] for a in find_accesses(e.value)}
     assert ("z" in reads) is is_short
 
 
-# A formula, the products that both passes read, and how many the backward makes besides.
+# formula: (products kept by the forward pass, further products of the backward pass).
 PRODUCTS = dict(ROWS["PRODUCTS"])
 
 
 @pytest.mark.parametrize(("text", "counts"), PRODUCTS.items())
 def test_a_product_is_made_once(text, counts):
-    """In whatever order of axes the gradients ask for it."""
+    """Gradients that need the product in different axis orders share it."""
     sizes = dict(N=96, D=64, R=16, O=32, K=8, M=24, L=40)
     formula = parse(text)
     known = {size: sizes[size] for size in find_sizes(to_system(formula))}
@@ -212,7 +212,7 @@ def test_a_product_is_made_once(text, counts):
 
 
 def test_the_time_of_a_backward_grows_with_what_each_gradient_takes():
-    """Of several uses too, one for each gradient that may be asked for alone."""
+    """A plan with several uses, one for each gradient requested alone, costs between its parts."""
     plan = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True).passes.backward
     plan = replace(plan, uses=tuple((each.name,) for each in plan.system.results))
     times = [part.find_time(DEFAULT) for part in plan.parts]
@@ -225,7 +225,7 @@ def test_the_time_of_a_backward_grows_with_what_each_gradient_takes():
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_memory_of_a_training_step():
-    """Forward and backward, counted by the system: less than one tensor of scores."""
+    """The peak memory of forward and backward is below the size of the scores."""
     built = attend(SCORES["a table by pairs"])
     given = draw_moderate(built.system, built.plan.sizes, torch.float32)
     call = partial(built.function, **given)
@@ -246,7 +246,7 @@ def test_a_backward_that_autograd_beats_is_not_written(text, is_own):
 
 
 @pytest.mark.parametrize(("text", "options", "code"), ROWS["what has no backward is refused"])
-def test_what_has_no_backward_is_refused(text, options, code):
+def test_formulas_without_a_backward_are_refused(text, options, code):
     with pytest.raises(DeriveError, match=code):
         build(parse(text), backward=True, **options)
 
@@ -254,8 +254,8 @@ def test_what_has_no_backward_is_refused(text, options, code):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", ROWS["a maximum has a place"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_maximum_has_a_place(value, dtype):
-    """What is compared with it anew would round otherwise, and no entry would have a gradient."""
+def test_a_maximum_has_a_gradient(value, dtype):
+    """Comparing recomputed scores with the maximum could match none, because of rounding."""
     text = f"q[N, D]; k[M, D]\nz[i] = {value}"
     own = build(parse(text), sizes={"N": 256, "M": 128, "D": 64}, backward=True).function
     torch.manual_seed(0)
@@ -270,7 +270,7 @@ def test_a_maximum_has_a_place(value, dtype):
         torch.testing.assert_close(slope, wanted)
 
 
-def test_integers_are_validated_before():
+def test_integers_are_validated_before_the_backward():
     own = build(parse("int t[N] < V; E[V, D]\ny[n,d] = E[t[n],d]"), backward=True).function
     table = torch.randn(3, 2)
     assert own(torch.tensor([0, 2]), table, validate=True).shape == (2, 2)
@@ -289,7 +289,7 @@ def test_the_slope_of_a_power_of_0_is_0_at_0():
 def test_each_result_has_its_gradient(text):
     built = build(parse(text), backward=True)
     assert built.judge().agrees
-    call, given = draw(built)
+    call, given = draw_leaves(built)
     results = call(*given)
     results = results if isinstance(results, tuple) else (results,)
     assert all(each.requires_grad for each in results)

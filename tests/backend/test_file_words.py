@@ -1,4 +1,4 @@
-"""Names that a generated file reads itself: refused, each with one to take instead."""
+"""Names that generated files use themselves are refused, with a suggested other name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMED = {
 
 
 def find_read(source: str) -> Iterator[str]:
-    """The names of a file's functions that are none of their own."""
+    """Global names that the functions of a file read."""
     for function in ast.parse(source).body:
         if not isinstance(function, ast.FunctionDef):
             continue

@@ -1,4 +1,4 @@
-"""Every generated function against its formula, exactly, over random fields."""
+"""Every generated function equals its formula over random finite fields."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ NAMES = sorted(path.stem for path in GENERATED.glob("*.py") if not path.stem.sta
 NESTED = "exponentials nest deeper than random fields allow"
 EXTREME = "scatter with the reduction amax is not modelled over fields"
 FLOOR = "a number out of the data is not modelled over fields"
-BEYOND = {  # what fields lack of a file's functions, as verdicts say it
+BEYOND = {  # reasons in verdicts for functions that finite fields do not have
     **dict.fromkeys(("histogram", "uniform_interpolation"), FLOOR),
     **dict.fromkeys(("autocorrelation", "circulant_product", "s4d"), "is not modelled over fields"),
     **dict.fromkeys(("dpo_loss", "gru", "lstm", "sinkhorn_step"), NESTED),
@@ -26,14 +26,14 @@ BEYOND = {  # what fields lack of a file's functions, as verdicts say it
 }
 
 
-# One of each family at once, all with the slow tests.
+# The fast tests take one formula per family.
 EACH = [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NAMES]
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EACH)
 def test_a_generated_function_is_identical_to_its_formula(name, tmp_path):
-    """A clamp at 0 of a sum of squares is left out: it is for rounding, and a field has no sign."""
+    """A clamp at 0 of a sum of squares, which only guards against rounding, is skipped."""
     file, text = GENERATED / f"{name}.py", (GENERATED / f"{name}.py").read_text(encoding="utf-8")
     plain = re.sub(r"torch\.clamp\((.*), min=0\)$", r"\1", text, flags=re.MULTILINE)
     if plain != text:

@@ -1,4 +1,4 @@
-"""Files with an nn.Module: what it holds, how it is made, and that it is as PyTorch's own are."""
+"""Files with an nn.Module: its parameters, its constructor, and parity with torch modules."""
 
 import copy
 import io
@@ -55,7 +55,7 @@ def test_a_module_goes_with_the_other_parts_of_a_file(options):
     assert "memory.value" in made.module(**{**dict.fromkeys("BHM", 2), "E": 3}).state_dict()
 
 
-def test_the_library_s_attention_takes_the_weights_of_torch_s():
+def test_the_attention_module_loads_weights_of_torch():
     torch.manual_seed(0)
     made = build("multi_head_attention", module=ATTENTION["packed"]).module(**SIZES)
     own = nn.MultiheadAttention(16, 4, bias=False, batch_first=True)
@@ -81,7 +81,7 @@ FROM = ROWS["from"]
 
 
 @pytest.mark.parametrize(("text", "inputs", "shape"), FROM)
-def test_a_module_as_a_formula_and_back_is_itself(text, inputs, shape):
+def test_a_lifted_module_is_rebuilt_as_itself(text, inputs, shape):
     torch.manual_seed(0)
     module = eval(text).double()
     with torch.no_grad():
@@ -156,7 +156,7 @@ REFUSED = ROWS["REFUSED"]
 
 
 @pytest.mark.parametrize(("name", "asked", "code"), REFUSED)
-def test_what_is_not_clear_is_refused(name, asked, code):
+def test_ambiguous_modules_are_refused(name, asked, code):
     with pytest.raises(DeriveError) as refused:
         build(name, module=asked)
     assert refused.value.diagnostic.code == code

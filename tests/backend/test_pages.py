@@ -1,4 +1,4 @@
-"""Pages: MathML of all that is printed, the drawing, and what a browser makes of them."""
+"""HTML pages: MathML, the drawing of the plan, and their layout in a browser."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ TEXTS = ROWS["TEXTS"]
 
 
 def read_signs(formula):
-    """What a person sees of a formula that is set."""
+    """The visible characters of a formula in MathML."""
     (math,) = re.findall(r"<math.*</math>", write_equations(to_rows(to_system(formula))), re.DOTALL)
     return "".join(ElementTree.fromstring(math).itertext())
 
@@ -49,8 +49,8 @@ def test_mathml_is_well_formed_and_leaves_no_latex(text):
     assert "\\" not in read_signs(parse(text))
 
 
-def test_all_of_the_library_is_set():
-    """A brace that opens stands before cases."""
+def test_all_formulas_of_the_library_are_rendered():
+    """No LaTeX command, brace or ampersand is left; `{` may open cases."""
     for name, formula in load_formulas().items():
         assert not set(read_signs(formula)) & set("\\}^&"), name
 
@@ -61,7 +61,7 @@ def test_mathml(latex, mathml):
 
 
 def read_boxes(svg):
-    """Names of tensors with their rectangles, and the ends of the lines."""
+    """Read the rectangles of an SVG by tensor name, and the end points of its lines."""
     tree = ElementTree.fromstring(svg)
     space = {"s": "http://www.w3.org/2000/svg"}
     boxes = {
@@ -83,7 +83,7 @@ DRAWN = [
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("formula", DRAWN)
-def test_every_tensor_of_the_drawing_stands_below_what_it_is_made_of(formula):
+def test_every_tensor_is_drawn_below_its_operands(formula):
     plan = build(formula).plan
     boxes, _ = read_boxes(to_svg(plan, to_plan_data(plan)))
     reads = find_reads(plan)
@@ -106,7 +106,7 @@ def test_what_notebooks_show():
     assert html.count("<svg") == 1
     style = html.partition("<style>")[2].partition("</style>")[0]
     rules = re.findall(r"^([^{}\n]+) \{", style, re.MULTILINE)
-    assert all(".derive" in rule for rule in rules)  # a notebook's own style stays as it is
+    assert all(".derive" in rule for rule in rules)  # the style of the notebook itself is unchanged
     assert len(rules) > 50
     verdict = check(WRONG, ATTENTION)
     shown = verdict._repr_html_()
@@ -115,7 +115,7 @@ def test_what_notebooks_show():
     assert '&lt;b&gt; &amp; "more"' in shown
 
 
-# In a browser
+# Tests that open the pages in a browser.
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -123,7 +123,7 @@ VOID = {"meta", "link", "br"}
 
 
 class Outline(HTMLParser):
-    """The elements of a page with their classes, each as deep as it stands."""
+    """The elements of a page as rows (depth, tag, class)."""
 
     def __init__(self, text):
         super().__init__()
@@ -142,27 +142,27 @@ class Outline(HTMLParser):
         self.depth -= tag not in VOID
 
 
-# What the layout is, told by the page itself: what has no height, what stands out of the window,
-# and texts of the drawing that are wider than their boxes.
+# A script that reports layout errors: elements without height, pages wider than the window, and
+# texts of the drawing that are wider than their boxes.
 PROBE = """<script>
-const told = [];
+const errors = [];
 for (const e of document.querySelectorAll("math, table, svg, pre, h1, h2"))
-  if (e.getBoundingClientRect().height < 8) told.push(e.tagName + " has no height");
-if (document.documentElement.scrollWidth > innerWidth) told.push("it is wider than the window");
+  if (e.getBoundingClientRect().height < 8) errors.push(e.tagName + " has no height");
+if (document.documentElement.scrollWidth > innerWidth) errors.push("it is wider than the window");
 for (const g of document.querySelectorAll("svg g")) {
   const room = g.querySelector("rect").getBoundingClientRect();
   for (const t of g.querySelectorAll("text"))
-    if (t.getBoundingClientRect().width > room.width) told.push(t.textContent + " is cut");
+    if (t.getBoundingClientRect().width > room.width) errors.push(t.textContent + " is cut");
 }
 for (const e of document.querySelectorAll("math"))
-  if (/[\\\\{}]/.test(e.textContent) && !e.querySelector(".cases")) told.push(e.textContent);
-document.documentElement.dataset.told = told.join("; ");
+  if (/[\\\\{}]/.test(e.textContent) && !e.querySelector(".cases")) errors.push(e.textContent);
+document.documentElement.dataset.errors = errors.join("; ");
 document.documentElement.dataset.done = "yes";
 </script>"""
 
 
 def open_page(browser, page, folder):
-    """The DOM, what the page tells of its layout, and what stands in the console."""
+    """Open a page; return its DOM, its layout errors and the lines of its console."""
     page.write_text(page.read_text(encoding="utf-8") + PROBE, encoding="utf-8")
     command = [
         browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -172,9 +172,9 @@ def open_page(browser, page, folder):
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    (told,) = re.findall(r'<html[^>]* data-told="([^"]*)"', done.stdout)
+    (errors,) = re.findall(r'<html[^>]* data-errors="([^"]*)"', done.stdout)
     assert 'data-done="yes"' in done.stdout
-    return done.stdout, told, console
+    return done.stdout, errors, console
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def browser():
 
 
 def write_pages(folder):
-    """Each kind of page, and the notebooks of tests/examples."""
+    """Write one page of each kind, and the notebooks of tests/examples."""
     (folder / "attend.py").write_text(WRONG)
     runs = [
         ("show", "relative_attention", "--derivation", "--html", "show.html"),
@@ -220,7 +220,7 @@ def pages(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_pages_read_nothing_from_anywhere(pages):
+def test_pages_load_no_other_file(pages):
     for page in pages:
         text = page.read_text(encoding="utf-8")
         addresses = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\')\s>]+)', text)
@@ -232,12 +232,12 @@ def test_pages_read_nothing_from_anywhere(pages):
 @pytest.mark.slow
 @pytest.mark.processes  # a browser takes more memory
 def test_a_browser_shows_the_pages_as_they_are_written(browser, pages, tmp_path):
-    """The DOM is what the file says, nothing is cut or empty, and no error is told."""
+    """The DOM equals the file, no element is cut or empty, and the console has no error."""
     for page in pages:
         copy = tmp_path / page.name
         shutil.copy(page, copy)
-        dom, told, console = open_page(browser, copy, tmp_path / f"{page.stem}_data")
-        assert (told, console) == ("", []), page.name
+        dom, errors, console = open_page(browser, copy, tmp_path / f"{page.stem}_data")
+        assert (errors, console) == ("", []), page.name
         written = Outline(page.read_text(encoding="utf-8")).rows
         found = [row for row in Outline(dom).rows if row[1] != "script"]
         assert found == written, page.name
@@ -245,12 +245,12 @@ def test_a_browser_shows_the_pages_as_they_are_written(browser, pages, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.processes  # a browser takes more memory
-def test_a_page_that_is_wrong_is_found_out(browser, tmp_path):
+def test_layout_and_script_errors_are_found(browser, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(
         "<html><body><h1></h1><p style='width: 3000px'>x</p><img src='no.png'></body></html>"
     )
-    told = open_page(browser, page, tmp_path / "data")[1]
-    assert told == "H1 has no height; it is wider than the window"
+    errors = open_page(browser, page, tmp_path / "data")[1]
+    assert errors == "H1 has no height; it is wider than the window"
     page.write_text("<html><body><script>missing()</script></body></html>")
     assert "missing is not defined" in open_page(browser, page, tmp_path / "more")[2][0]

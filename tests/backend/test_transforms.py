@@ -1,7 +1,7 @@
-"""Generated functions under torch's own machinery: every file of the library under every transform.
+"""Generated functions under the transforms of torch: every library formula, every transform.
 
-Then what needs code by hand, or a model around it: exact gradients, training, one graph for all
-sizes.
+Further tests compare with code by hand or train a model: exact gradients, training, one graph for
+all sizes.
 """
 
 import importlib
@@ -39,19 +39,19 @@ pytestmark = [
 
 FEW = ("relative_attention", "layer_norm")
 
-# A pad by a size that is a symbol, outside of torch.compile.
+# The error of torch for a pad by a symbolic size outside of torch.compile.
 SYMBOL = "SymIntArrayRef expected to contain only concrete integers"
 PADDED = "s4d mamba2 causal_conv1d autocorrelation edit_distance"
-REFUSED = {  # by torch, and what it says
+REFUSED = {  # (formula, transform): error of torch
     **dict.fromkeys([(name, "fake") for name in PADDED.split()], SYMBOL),
-    # one row repeated, the last of the strides
+    # the repeated row of the last strides makes the matrix singular
     ("kalman_filter_step", "strides"): "the input matrix is singular",
 }
 
 
 @cache
 class Case(torch.nn.Module):
-    """A file's function of its tensors alone, and draws of them; made once for all transforms."""
+    """A generated function with its non-tensor inputs fixed, and draws of its tensors."""
 
     def __init__(self, name, **options):
         super().__init__()
@@ -61,15 +61,15 @@ class Case(torch.nn.Module):
         made = built(name, **options)
         self.function, self.plan = made.function, made.plan
         first = choose_sizes(self.system, 1)[0]
-        told = {size.name: first[size.name] for size in self.system.sizes}
-        draws = choose_sizes(self.system, 40, fixed=told)
+        given = {size.name: first[size.name] for size in self.system.sizes}
+        draws = choose_sizes(self.system, 40, fixed=given)
         self.sizes = sorted(draws, key=lambda draw: 1 in draw.values())[:3]
         first = draw_inputs(self.system, self.sizes[0], 0)
         self.fixed = {n: v for n, v in first.items() if not torch.is_tensor(v)}
         self.names = [n for n in first if n not in self.fixed]
 
     def find_turns(self, number=0):
-        """The turns of its loops over places, which are unrolled: each graph is for so many."""
+        """Trip counts of the unrolled loops, which are constant in each graph."""
         sizes = {k: n for k, (_, n) in self.plan.chunks.items()} | self.sizes[number]
         made = [op for step in self.plan.steps for op in walk_ops(step.op)]
         turns = [op.index for op in made if isinstance(op, Recur)]
@@ -77,7 +77,7 @@ class Case(torch.nn.Module):
         turns += [scan.index for scan in self.plan.scans]
         return tuple(evaluate_extent(index.extent, sizes) for index in turns)
 
-    def draw(self, number=0, dtype=torch.float64):
+    def draw_tensors(self, number=0, dtype=torch.float64):
         values = draw_inputs(self.system, self.sizes[number], number)
         return [
             values[n].to(dtype) if values[n].is_floating_point() else values[n] for n in self.names
@@ -88,9 +88,9 @@ class Case(torch.nn.Module):
         found = self.function(**rename_arguments(self.function, {**given, **self.fixed}))
         return found if isinstance(found, tuple) else (found,)
 
-    def split(self, number=0):
-        """The function of its real tensors alone, and these."""
-        values = self.draw(number)
+    def bind_other_inputs(self, number=0):
+        """Return the function of the real tensors only, and those tensors."""
+        values = self.draw_tensors(number)
         places = [k for k, value in enumerate(values) if value.is_floating_point()]
 
         def call(*given):
@@ -109,7 +109,7 @@ def alike(found, wanted, **how):
 
 
 def weigh(results):
-    """One number out of all results that have gradients."""
+    """A weighted sum of all differentiable results."""
     total = 0.0
     for number, each in enumerate(results):
         if each.requires_grad or each.is_floating_point():
@@ -118,7 +118,7 @@ def weigh(results):
 
 
 def find_slopes(number, leaves):
-    """Zeros for what is only read in whole numbers."""
+    """Gradients of a number; zeros for leaves that it does not depend on."""
     return torch.autograd.grad(number, leaves, allow_unused=True, materialize_grads=True)
 
 
@@ -127,22 +127,22 @@ def compiled(name):
 
     torch.compiler.reset()
     case = Case(name)
-    # Of what stands behind torch's own trace, the first of each family tells.
+    # The full aot_eager backend runs for the first formula of each family only.
     counter = CompileCounterWithBackend("aot_eager" if name in FIRST else "eager")
     program = torch.compile(case, fullgraph=True, dynamic=True, backend=counter)
     with torch.fx.experimental._config.patch(
         use_duck_shape=False
-    ):  # sizes that are equal by chance
-        alike(program(*case.draw()), case(*case.draw()))
-    once = counter.frame_count  # a number among the arguments has the backend called twice
+    ):  # do not unify sizes that happen to be equal
+        alike(program(*case.draw_tensors()), case(*case.draw_tensors()))
+    once = counter.frame_count  # 2 where a number is among the arguments
     for number in range(1, len(case.sizes)):
-        alike(program(*case.draw(number)), case(*case.draw(number)))
+        alike(program(*case.draw_tensors(number)), case(*case.draw_tensors(number)))
     lengths = {case.find_turns(number) for number in range(len(case.sizes))}
     assert counter.frame_count == once + len(lengths) - 1
 
 
 def name_arguments(case):
-    """The module with an argument a tensor: guards of torch 2.9 know no `*tensors`."""
+    """Wrap a module to name each tensor argument: guards of torch 2.9 do not support `*tensors`."""
     names = ", ".join(case.names)
     made = {}
     exec(f"def forward(self, {names}): return self.case({names})", made)
@@ -153,7 +153,7 @@ def name_arguments(case):
 
 def exported(name):
     case = Case(name)
-    values = case.draw()
+    values = case.draw_tensors()
     shapes = tuple(dict.fromkeys(range(v.ndim), torch.export.Dim.AUTO) for v in values)
     program = torch.export.export(name_arguments(case), tuple(values), dynamic_shapes=shapes)
     program = program.module()
@@ -161,15 +161,15 @@ def exported(name):
     lengths = "|".join(map(str, turns))
     for number in range(len(case.sizes)):
         if case.find_turns(number) == turns:
-            alike(program(*case.draw(number)), case(*case.draw(number)))
+            alike(program(*case.draw_tensors(number)), case(*case.draw_tensors(number)))
         else:
             with pytest.raises(AssertionError, match=rf"Guard failed: .*\] == ({lengths})$"):
-                program(*case.draw(number))
+                program(*case.draw_tensors(number))
 
 
 def batched(name):
     case = Case(name)
-    call, values = case.split()
+    call, values = case.bind_other_inputs()
     for k, value in enumerate(values):
         stack = torch.stack([value, value * 1.25, value * 0.5])
         places = tuple(0 if n == k else None for n in range(len(values)))
@@ -197,22 +197,22 @@ def pushed_forward(name):
 
 def under_autocast(name):
     case = Case(name)
-    # scores of the first draw that are nearly equal have another rank in bfloat16
+    # bfloat16 swaps nearly equal scores of the first draw
     number = int(name == "top_k_gating")
-    values = case.draw(number, dtype=torch.float32)
+    values = case.draw_tensors(number, dtype=torch.float32)
     leaves = [v.requires_grad_() if v.is_floating_point() else v for v in values]
     with torch.autocast("cpu", torch.bfloat16):
         found = case(*leaves)
     weigh([each.float() for each in found]).backward()
-    for one, other in zip(found, case(*case.draw(number)), strict=True):
+    for one, other in zip(found, case(*case.draw_tensors(number)), strict=True):
         scale = max(1.0, float(other.abs().nan_to_num(0, 0, 0).max()))
         torch.testing.assert_close(one.double() / scale, other.double() / scale, rtol=0.2, atol=0.1)
 
 
 def on_meta(name):
     case = Case(name)
-    found = case(*(v.to("meta") for v in case.draw()))
-    for one, other in zip(found, case(*case.draw()), strict=True):
+    found = case(*(v.to("meta") for v in case.draw_tensors()))
+    for one, other in zip(found, case(*case.draw_tensors()), strict=True):
         assert (one.device.type, one.shape, one.dtype) == ("meta", other.shape, other.dtype)
 
 
@@ -222,17 +222,17 @@ def on_fakes(name):
 
     case = Case(name)
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    fakes = [mode.from_tensor(v, static_shapes=False) for v in case.draw()]
+    fakes = [mode.from_tensor(v, static_shapes=False) for v in case.draw_tensors()]
     with mode:
         found = case(*fakes)
-    for one, other in zip(found, case(*case.draw()), strict=True):
+    for one, other in zip(found, case(*case.draw_tensors()), strict=True):
         assert (tuple(map(int, one.shape)), one.dtype) == (tuple(other.shape), other.dtype)
 
 
 def in_other_strides(name):
-    """Places stored in reverse, every second element, and one entry repeated."""
+    """Reversed axis order in memory, every second element, and one repeated entry."""
     case = Case(name)
-    values = case.draw()
+    values = case.draw_tensors()
     wanted = case(*values)
     back = [v.permute(*reversed(range(v.ndim))).contiguous() for v in values]
     alike(case(*(v.permute(*reversed(range(v.ndim))) for v in back)), wanted)
@@ -244,8 +244,8 @@ def in_other_strides(name):
 
 def in_float32(name):
     case = Case(name)
-    found = case(*case.draw(dtype=torch.float32))
-    wanted = case(*case.draw())
+    found = case(*case.draw_tensors(dtype=torch.float32))
+    wanted = case(*case.draw_tensors())
     floating = [each.dtype for each in found if each.is_floating_point()]
     assert floating == [torch.float32 for each in wanted if each.is_floating_point()]
     alike(
@@ -254,14 +254,14 @@ def in_float32(name):
 
 
 def exported_to_onnx(name):
-    """The form without einsum, run by another engine at other sizes."""
+    """The file without einsum is exported and run by onnxruntime at other sizes."""
     import onnxruntime
 
     case = Case(name, einsum=False)
-    draws = [case.draw(number, torch.float32) for number in range(len(case.sizes))]
+    draws = [case.draw_tensors(number, torch.float32) for number in range(len(case.sizes))]
     shapes = (tuple(dict.fromkeys(range(v.ndim), torch.export.Dim.AUTO) for v in draws[0]),)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own exporter
+        warnings.simplefilter("ignore")  # warnings of the exporter of torch
         program = torch.onnx.export(case, tuple(draws[0]), dynamic_shapes=shapes, verbose=False)
     assert "Einsum" not in {node.op_type for node in program.model.graph}
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
@@ -279,15 +279,17 @@ def without_einsum(name):
 
 
 TRANSFORMS = dict(ROWS["transforms"])
-LONG = {"compile", "export"}  # they take seconds
+LONG = {"compile", "export"}  # transforms that take seconds
 KINDS = tuple(TRANSFORMS)
-TABLE = [  # each formula under one transform, the transforms in turn; then each under the next
+TABLE = [  # every pair, ordered so that formulas take turns through the transforms
     pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in FEW else pytest.mark.slow)
     for turn in range(len(KINDS))
     for number, name in enumerate(LIBRARY)
     for kind in [KINDS[(number + turn) % len(KINDS)]]
 ]
-TABLE.sort(key=lambda case: case.values[1] in LONG and case.values[0] not in FIRST)  # those last
+TABLE.sort(
+    key=lambda case: case.values[1] in LONG and case.values[0] not in FIRST
+)  # slow pairs last
 
 
 @pytest.mark.parametrize(("name", "kind"), TABLE)
@@ -313,7 +315,7 @@ def test_onnx_runs_the_form_without_einsum(number):
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(200))
 def test_any_contraction_is_a_product_of_matrices(seed):
-    """One or two operands, with indices in any order and some of size 1 for alignment."""
+    """Contractions of one or two operands, with any index order and some sizes 1."""
     drawn = random.Random(seed)
     sizes = dict(zip("abcdefg", (2, 3, 4, 5, 6, 7, 8), strict=True))
     index = {name: Index(name, Size(name.upper())) for name in sizes}
@@ -337,11 +339,11 @@ def test_any_contraction_is_a_product_of_matrices(seed):
     torch.testing.assert_close(found, wanted)
 
 
-# With code by hand, and in a model.
+# Comparisons with code by hand, and training.
 
 CORE = (RELATIVE, MASKED_ZEROS, MULTI_HEAD, CAUSAL)
 SMALL = dict(ROWS["small"])
-# The sizes of a few calls; those within one call differ, so that none is taken for another.
+# Sizes of several calls; the sizes of one call are pairwise distinct.
 LATER = (2, 3, 5, 7, 11, 13, 17), (19, 23, 3, 5, 7, 2, 11), (4, 9, 6, 8, 5, 3, 7)
 
 
@@ -349,7 +351,7 @@ each_core = pytest.mark.parametrize("example", CORE, ids=str)
 
 
 def split_inputs(example, **draw):
-    """(function of the floating inputs alone, those inputs)."""
+    """Return the function of the floating-point inputs only, and those inputs."""
     tensors, sizes = example.draw(**draw)
     names = [n for n, v in tensors.items() if v.is_floating_point()]
     fixed = {n: v for n, v in tensors.items() if n not in names}
@@ -362,7 +364,7 @@ def split_inputs(example, **draw):
 
 
 def check_calls(function, example, fixed):
-    """Right at several sizes."""
+    """Compare a function with the reference at several sizes."""
     for seed, extents in enumerate(LATER):
         sizes = {**dict(zip(example.sizes, extents, strict=False)), **fixed}
         tensors, _ = example.draw(sizes, torch.float32, seed)
@@ -381,7 +383,7 @@ def test_forward_batched_and_second_gradients_are_right(example):
 
 
 class Layer(torch.nn.Module):
-    """The function as a person puts it into a model."""
+    """A layer of a model that calls the generated function with its parameters."""
 
     def __init__(self, example, dtype=torch.float32):
         super().__init__()
@@ -418,7 +420,7 @@ def test_a_module_trains(example):
 
 
 class Program(torch.nn.Module):
-    """The function as torch.export takes it, with its keyword sizes settled."""
+    """A module for torch.export that fixes the keyword sizes of a function."""
 
     def __init__(self, function, sizes):
         super().__init__()
@@ -431,7 +433,7 @@ class Program(torch.nn.Module):
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """The function of an example out of a file, imported as a person imports it."""
+    """Return a function that builds an example, writes its file and imports it."""
     monkeypatch.syspath_prepend(tmp_path)
     torch.compiler.reset()
 
@@ -448,7 +450,7 @@ def load(tmp_path, monkeypatch):
 @pytest.mark.slow
 @each_core
 def test_compile_with_dynamic_sizes(example, load):
-    """One graph without a break, for all sizes; a wrong shape is still refused."""
+    """torch.compile makes one graph for all sizes; a wrong shape is refused."""
     _, sizes = example.draw()
     from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -460,7 +462,7 @@ def test_compile_with_dynamic_sizes(example, load):
     assert counter.frame_count == 1
     tensors, _ = example.draw(dtype=torch.float32)
     first, *others = tensors.values()
-    # torch wraps the ValueError of a graph that must not break, and quotes it
+    # with fullgraph torch wraps the ValueError and quotes it
     with pytest.raises(RuntimeError, match="must be"):
         compiled(first, *(v[:, :1] for v in others))
 

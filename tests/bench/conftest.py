@@ -1,4 +1,4 @@
-"""Measurements are short here: what they find is told, and little is asserted of it."""
+"""Shorten the measurements of the tests of derive.bench."""
 
 from importlib import import_module
 
@@ -9,5 +9,6 @@ QUICK = {"LEAST": 2e-4, "SIDE": 64, "SMALL": 32, "_COPIED": 1 << 16}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
+    """Reduce the sizes and durations of measurements."""
     for name, value in QUICK.items():
         monkeypatch.setattr(import_module("derive.bench.timing"), name, value)

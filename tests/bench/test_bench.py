@@ -1,4 +1,4 @@
-"""`derive.bench`: what is compared, and that what computes something else is refused."""
+"""`derive.bench` times equal functions and refuses code that computes other values."""
 
 import math
 import os
@@ -26,7 +26,7 @@ from derive.bench.timing import (
 
 ROWS = Expressions(Path(__file__).with_name("bench_rows.txt"), globals())
 
-pytestmark = pytest.mark.processes  # as measuring does
+pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SIZES = {"N": 5, "M": 6, "K": 7, "P": 8}
 ONCE = Wishes(runs=1)
@@ -35,13 +35,14 @@ ONCE = Wishes(runs=1)
 
 @pytest.fixture
 def file(tmp_path):
-    """A file of code by hand."""
+    """The path of a file with code by hand."""
     path = tmp_path / "hand.py"
     path.write_text(CODE, encoding="utf-8")
     return path
 
 
-def refused(call):
+def find_refusal(call):
+    """The diagnostic of the DeriveError that a call raises."""
     with pytest.raises(DeriveError) as refusal:
         call()
     return refusal.value.diagnostic
@@ -78,7 +79,7 @@ def test_the_limit_counts_the_operations_and_what_is_moved_once():
 )
 def test_code_that_cannot_be_compared_is_refused(file, function, code, says):
     sizes = SIZES | {"N": 64}
-    found = refused(lambda: bench(parse(CHAIN), f"{file}:{function}", sizes, wishes=ONCE))
+    found = find_refusal(lambda: bench(parse(CHAIN), f"{file}:{function}", sizes, wishes=ONCE))
     assert found.code == code
     assert says in found.says
 
@@ -87,7 +88,7 @@ def test_code_that_gives_fewer_results_is_refused(tmp_path):
     path = tmp_path / "one.py"
     path.write_text("def one(x):\n    return 2 * x\n")
     two = parse("x[N]; a[n] = 2 * x[n]; b[n] = 3 * x[n]; return a, b")
-    found = refused(lambda: bench(two, f"{path}:one", {"N": 4}, wishes=ONCE))
+    found = find_refusal(lambda: bench(two, f"{path}:one", {"N": 4}, wishes=ONCE))
     assert found.code == "bench-differs"
     assert "gives 1 of the formula's 2 results" in found.says
 
@@ -122,23 +123,23 @@ def test_code_runs_in_the_type_that_is_measured(file):
     against = f"{file}:single_only"
     assert bench(parse(CHAIN), against, SIZES, wishes=ONCE).tables[0].rows[1].forward > 0
     wishes = Wishes(runs=1, dtype="bfloat16")
-    found = refused(lambda: bench(parse(CHAIN), against, SIZES, wishes=wishes))
+    found = find_refusal(lambda: bench(parse(CHAIN), against, SIZES, wishes=wishes))
     assert (found.code, "no such type" in found.says) == ("bench-code", True)
     wishes = Wishes(runs=1, dtype="float16")
-    assert refused(lambda: bench(parse(CHAIN), "", SIZES, wishes=wishes)).code == "bench-dtype"
+    assert find_refusal(lambda: bench(parse(CHAIN), "", SIZES, wishes=wishes)).code == "bench-dtype"
 
 
 def test_a_wrong_function_is_found_in_bfloat16_too(file):
     wishes = Wishes(runs=1, dtype="bfloat16")
-    found = refused(lambda: bench(parse(CHAIN), f"{file}:wrong", SIZES, wishes=wishes))
+    found = find_refusal(lambda: bench(parse(CHAIN), f"{file}:wrong", SIZES, wishes=wishes))
     assert found.code == "bench-differs"
 
 
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_made():
-    found = refused(lambda: bench(parse(CHAIN), "", SIZES | {"N": 10**14}))
+    found = find_refusal(lambda: bench(parse(CHAIN), "", SIZES | {"N": 10**14}))
     assert found.code == "bench-memory"
     impossible = parse("x[L - 4]; y[i] = 2 * x[i]")
-    found = refused(lambda: bench(impossible, "", {"L": 2}))
+    found = find_refusal(lambda: bench(impossible, "", {"L": 2}))
     assert found.code == "sizes-impossible"
     assert bench(impossible, "", {"L": 6}, wishes=ONCE).tables[0].moved == 4 * 4
 
@@ -168,7 +169,7 @@ NAN, INF = math.nan, math.inf
 
 
 @pytest.mark.parametrize(("one", "other", "expected"), ROWS["values are near or not"])
-def test_values_are_near_or_not(one, other, expected):
+def test_is_near_compares_relative_to_the_largest_value(one, other, expected):
     assert is_near(torch.tensor(one), torch.tensor(other), 1e-2) is expected
 
 
@@ -196,7 +197,7 @@ def test_a_child_does_not_wait_for_threads_that_stayed_behind():
         assert find_failure(lambda: torch.mm(x, x)) == ""
 
 
-def test_what_does_not_fit_or_fails_is_told():
+def test_out_of_memory_and_errors_are_reported():
     def fail():
         raise RuntimeError("first words\n\nand an advice")
 
@@ -228,7 +229,7 @@ def test_code_without_gradients_keeps_its_row(file):
     assert report.skipped == (said,)
 
 
-def test_every_call_is_timed_so_often_in_turn():
+def test_calls_are_timed_in_alternating_order():
     calls = []
     slept = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
     found = find_timings(slept, 3)
@@ -244,7 +245,7 @@ def test_warming_up_is_what_the_first_call_takes_longer():
 
 
 def compile_to(change):
-    """A stand-in for torch.compile."""
+    """Replace torch.compile by a given function."""
 
     def compile_it(function, dynamic):
         assert dynamic is False

@@ -1,4 +1,4 @@
-"""`derive bench` as it is typed: tables, JSON, constants, and what is refused."""
+"""`derive bench` on the command line: tables, JSON, constants, refusals."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from derive.plan.machine import DEFAULT, Machine
 
 ROWS = read_literals(Path(__file__).with_name("bench_cli_rows.txt"))
 
-pytestmark = pytest.mark.processes  # as measuring does
+pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SMALL = ("--sizes", "N=5,M=6,K=7,P=8", "--runs", "1")
 OVER = ("--over", "N=4..16", "--sizes", "M=6,K=7,P=8", "--runs", "1")
@@ -25,12 +25,12 @@ HAND = "def chain(A, B, C):\n    return A @ B @ C\n"
 
 @pytest.fixture
 def hand(tmp_path):
-    """A file of code by hand where commands run."""
+    """Write a file with code by hand into the working directory."""
     (tmp_path / "hand.py").write_text(HAND)
     return "hand.py:chain"
 
 
-def cut(line):
+def split_columns(line):
     return re.split(r"  +", line.strip())
 
 
@@ -40,17 +40,22 @@ def test_the_table(run, hand):
     title, heads, *rows, caption, limit = answer.out.splitlines()
     assert title == "formula at N=5 M=6 K=7 P=8, float32, 1 thread"
     assert heads.split() == ["forward", "ratio", "memory"]
-    assert [cut(row)[0] for row in rows] == ["generated", hand, "torch.einsum", "without a path"]
-    assert cut(rows[0])[2] == "1.00"
+    assert [split_columns(row)[0] for row in rows] == [
+        "generated",
+        hand,
+        "torch.einsum",
+        "without a path",
+    ]
+    assert split_columns(rows[0])[2] == "1.00"
     assert caption.startswith("  ratio: ")
     assert limit.startswith("  this machine: ") and "the estimate of its limit is" in limit
 
 
 def test_the_table_with_gradients(run):
     answer = run("bench", CHAIN, "--backward", *SMALL)
-    heads = cut(answer.out.splitlines()[1])
+    heads = split_columns(answer.out.splitlines()[1])
     assert heads == ["forward", "ratio", "memory", "and backward", "ratio", "memory"]
-    assert cut(answer.out.splitlines()[2])[5] == "1.00"
+    assert split_columns(answer.out.splitlines()[2])[5] == "1.00"
 
 
 @pytest.mark.parametrize("words", [("--threads", "1,2"), ("--threads", "1", "--threads", "2")])
@@ -89,12 +94,12 @@ def test_a_sweep_as_tables(run, hand):
     title, heads, *rows = answer.out.splitlines()
     assert title == "formula at M=6 K=7 P=8, float32, 1 thread, forward"
     names = ["generated", hand, "torch.einsum", "without a path"]
-    assert cut(heads) == ["N", *names, "estimated limit"]
-    assert [cut(row)[0] for row in rows[:4]] == ["4", "8", "16", "slope"]
-    assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in cut(rows[3])[1:])
+    assert split_columns(heads) == ["N", *names, "estimated limit"]
+    assert [split_columns(row)[0] for row in rows[:4]] == ["4", "8", "16", "slope"]
+    assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in split_columns(rows[3])[1:])
     assert rows[4].startswith("  slope: ") and "N**k" in rows[4]
     assert rows[5] == "formula at M=6 K=7 P=8, float32, 1 thread, forward and backward"
-    assert cut(rows[6]) == ["N", *names]
+    assert split_columns(rows[6]) == ["N", *names]
 
 
 def test_the_data_of_a_sweep(run):
@@ -119,8 +124,8 @@ def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monk
     answer = run("bench", "--calibrate", "m.json")
     assert (answer.code, answer.err) == (0, "")
     heads, *rows, last = answer.out.splitlines()
-    assert cut(heads) == ["here", "default"]
-    assert [cut(row)[1] for row in rows] == [
+    assert split_columns(heads) == ["here", "default"]
+    assert [split_columns(row)[1] for row in rows] == [
         "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "3 GB/s", "1.25e+03 M/s",
         "10 GFLOP/s",
     ]  # fmt: skip
@@ -141,7 +146,7 @@ REFUSED = read_rows(Path(__file__).with_name("refused.txt"))
 
 
 @pytest.mark.parametrize(("says", "words"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_what_cannot_be_used_is_refused_before_anything_is_written(run, tmp_path, words, says):
+def test_bad_options_are_refused_before_anything_is_written(run, tmp_path, words, says):
     (tmp_path / "folder.svg").mkdir()
     named = {"CHAIN": (CHAIN,), "OVER": OVER}
     answer = run(
@@ -153,7 +158,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_written(run, tmp_path
 
 
 @pytest.mark.parametrize(("text", "values"), ROWS["values double or are told"])
-def test_values_double_or_are_told(text, values):
+def test_values_of_a_sweep_double_or_are_listed(text, values):
     over = parse_over(text)
     assert (over.size, over.values) == ("S", values)
 

@@ -1,4 +1,4 @@
-"""Sweeps over a size: slopes, lines, and the numbers that a machine is told by."""
+"""Sweeps over a size: slopes, lines, and the measured constants of a machine."""
 
 import math
 from dataclasses import asdict, fields
@@ -16,7 +16,7 @@ MATMUL = "A[I, K]; B[K, J]; C[i,j] = sum[k](A[i,k] * B[k,j])"
 
 
 def make_report(value, *, with_slow=True, backward=True):
-    """A report whose times are powers of the value, on one thread and on two."""
+    """A report with times that are powers of the value, on one thread and on two."""
     tables = []
     for threads in (1, 2):
         rows = [Row("generated", 1e-8 * value**2 / threads, 3e-8 * value**2 if backward else None)]
@@ -30,7 +30,7 @@ def make_report(value, *, with_slow=True, backward=True):
 
 @pytest.fixture
 def swept():
-    """A sweep of which one line ends before the last value."""
+    """A sweep with one line that ends before the last value."""
     return Sweep(Over("S", VALUES), tuple(make_report(n, with_slow=n < 512) for n in VALUES))
 
 
@@ -69,7 +69,7 @@ def test_gradients_have_no_lines_where_there_are_none():
     assert Sweep(Over("S", VALUES), reports).kinds == ("forward",)
 
 
-def test_what_is_left_out_is_said_once_with_its_values(swept):
+def test_skipped_rows_are_reported_once_with_their_values(swept):
     assert list(swept.find_skipped()) == [
         "torch.einsum: two",
         "$by $hand: one call takes too much memory, at S=512",
@@ -116,7 +116,7 @@ def test_a_sweep_measures_each_value(tmp_path):
     assert made.is_one_text
 
 
-def test_all_sizes_are_looked_at_before_the_first_is_measured():
+def test_all_sizes_are_validated_before_the_first_measurement():
     with pytest.raises(DeriveError) as refusal:
         sweep(parse(MATMUL), Over("I", (4, 10**14)), track=pytest.fail)
     assert refusal.value.diagnostic.code == "bench-memory"

@@ -1,6 +1,6 @@
-"""`python -m tests.benchmarks`: each formula has a function by hand that computes the same.
+"""`python -m tests.benchmarks`: each formula has an equal function by hand.
 
-Times are measured here too, at tiny sizes, but nothing is asserted about them.
+Times are measured at tiny sizes, and nothing is asserted about them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_every_formula_of_the_library_has_a_case_and_the_corpus_is_beyond_it() -
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("case", [*load_cases(), *load_cases("corpus")], ids=lambda case: case.name)
 def test_a_case_is_timed_at_sizes_that_it_has_and_computes_its_formula(case: Case) -> None:
-    """Code by hand of the library is compared with its loops elsewhere."""
+    """Cases of the corpus only: test_library.py compares those of the library."""
     formula = case.formula
     system = to_system(formula)
     assert sorted(case.sizes) == sorted(find_sizes(system))
@@ -58,14 +58,14 @@ def test_a_case_is_timed_at_sizes_that_it_has_and_computes_its_formula(case: Cas
 
 
 def attend_uniformly(*, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Any:
-    """Empty rows are uniform, not zero."""
+    """Masked attention with uniform weights in empty rows, instead of zeros."""
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     weights = scores.masked_fill(~mask[:, None], -1e9).softmax(dim=-1)
     return weights @ value, weights
 
 
 def of(name: str, change: Any) -> Any:
-    """The function by hand, and what is made of its results."""
+    """The function by hand with its results changed."""
     return lambda **inputs: change(BY_HAND[name](**inputs))
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_function_is_refused(name: str, wrong: Any, says: str) -> None:
 
 
 def test_empty_rows_alone_are_a_difference() -> None:
-    """Without them the uniform rows would pass."""
+    """Uniform weights in empty rows are found because a draw has an empty row."""
     assert "p[" in find_difference(
         lambda **inputs: (BY_HAND["masked_attention"](**inputs)[0], attend_uniformly(**inputs)[1]),
         find_formula("masked_attention"),
@@ -136,7 +136,7 @@ def test_the_command_writes_what_it_measures(
     assert TINY.name in capsys.readouterr().out
 
 
-def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         benchmarks.main(["relative"])
     assert left.value.code == 2

@@ -1,4 +1,4 @@
-"""The whole library timed against code as people write it: `python -m tests.benchmarks`.
+"""Time the library against code written by hand: `python -m tests.benchmarks`.
 
 library/    each formula of the library as a competent user writes it, and the sizes of a model
 corpus/     formulas beyond the library, likewise: `--corpus`

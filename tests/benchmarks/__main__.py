@@ -1,10 +1,9 @@
 """`python -m tests.benchmarks [NAME ...]`: the generated functions against code by hand.
 
-One thread, float32, the least of the medians of interleaved runs; the least gain comes first. With
-`--corpus` the formulas are those of `corpus/`, with `--compile` what torch.compile makes of both is
-timed too; what is not built, not compiled or gives other values is told in the end. With
-`--backward` gradients too, once those that autograd makes of the usual file, once those of the file
-that `derive build --backward` writes.
+Runs use one thread and float32. Each time is the least median of interleaved runs; rows are sorted
+by gain, the least first. `--corpus` times the formulas of `corpus/`. `--compile` also times both
+functions under torch.compile. `--backward` also times gradients: by autograd through the usual
+file, and by the file of `derive build --backward`. Failures are listed at the end.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from tests.benchmarks.cases import find_cases, load_cases
 from tests.benchmarks.run import RUNS, Row, measure, measure_limits
 from tests.benchmarks.tables import COMPILED, TRAINED, USUAL, to_markdown, to_table
 
-WIDTH = 150  # of the table, also where there is no terminal
+WIDTH = 150  # columns of the table without a terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what was asked for; the files are written again after each row."""
-    asked = _read(arguments)
+    """Measure the selected cases; rewrite the output files after each row."""
+    asked = _read_arguments(arguments)
     cases = find_cases(tuple(asked.names), corpus=asked.corpus)
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             wishes = dict(backward=asked.backward, compiled=asked.compile)
             rows.append(measure(case, roofline, asked.runs, **wishes))
-        except Exception as error:  # whatever the code raises
+        except Exception as error:  # the timed code may raise anything
             if not (asked.corpus or asked.compile):
                 raise
             failures.append(f"{case.name}: {say_failure(error)}")
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
 
 
-def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help="formulas; all without")
     parser.add_argument("--corpus", action="store_true", help="formulas beyond the library")

@@ -1,20 +1,20 @@
-"""At which sizes each formula is timed: those of a model, as far as one thread bears them.
+"""Read the benchmark cases: formulas, sizes, and code by hand.
 
-A file of `library/*.md` holds a family of the library, one of `corpus/*.md` other formulas of one
-subject, and under the name of each a sentence with its source, its entries, the formula, where it
-is not of the library, and the code by hand:
+A file of `library/*.md` covers a family of the library, a file of `corpus/*.md` other formulas of
+one subject. Sizes are those of a model, as far as one thread can run them. A section has a sentence
+with the source, entries, the formula (in the corpus only) and the code by hand:
 
     ## its_name
 
-    What it is (Author year).
+    Title (Author year).
 
-        sizes: N=512, D=64                  at which a good implementation takes 1 to 100 ms;
-                                            of another line is another case
-        small: W, V                         inputs drawn as weights are; may be missing
-        empty row: zeros                    what the formula says of rows with nothing left
+        sizes: N=512, D=64                  a good implementation takes 1 to 100 ms; each
+                                            further line is another case
+        small: W, V                         inputs drawn at the scale of weights; optional
+        empty row: zeros                    empty-row mode of the formula; optional
 
-with the formula between ```formula marks and, between ```python marks, a function of that name that
-takes its arguments by name and finds `torch`, `math` and, as `F`, `torch.nn.functional`.
+The formula is a ```formula block. The code is a ```python block: a function of the same name that
+takes its arguments by name. The globals are `torch`, `math` and `F`, torch.nn.functional.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ CASE = re.compile(
     r"(?:```formula\n(?P<formula>.*?)```\n\n)?```python\n(?P<code>.*?)```$",
     re.DOTALL | re.MULTILINE,
 )
-DRAWS = 3  # of sizes and inputs; the second has a size 1, the last an empty row of each mask
+DRAWS = 3  # draws of sizes and inputs; draw 1 has a size 1, draw 2 an empty row of each mask
 WEIGHT = 0.05  # the scale of weights when training starts, so that logits are of order 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A formula, its sizes, the inputs that are drawn small, and its texts."""
+    """A formula, its sizes, the inputs at the scale of weights, and its code by hand."""
 
     name: str
     sizes: Mapping[str, int]
     small: tuple[str, ...]
-    text: str | None  # of the library where there is none
+    text: str | None  # None: the library formula of this name
     code: str
     empty_row: str = "nan"
 
     @property
     def formula(self) -> Formula:
-        """The formula, of the corpus or of the library."""
+        """The formula of the corpus or of the library."""
         if self.text is None:
             return find_formula(self.name)
         return parse(self.text, name=self.name, empty_row=self.empty_row)
@@ -79,15 +79,15 @@ class Case:
 
 @cache
 def load_cases(folder: str = "library") -> tuple[Case, ...]:
-    """The cases of a folder, file by file in the order in which they stand there."""
-    return tuple(case for path in sorted((HERE / folder).glob("*.md")) for case in _read(path))
+    """Read the cases of a folder in the order of its files."""
+    return tuple(case for path in sorted((HERE / folder).glob("*.md")) for case in _read_file(path))
 
 
-def _read(path: Path) -> Iterator[Case]:
+def _read_file(path: Path) -> Iterator[Case]:
     text = path.read_text(encoding="utf-8")
     found = list(CASE.finditer(text))
-    told = [case["name"] for case in found]
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == told, f"{path.name}: read were {told}"
+    names = [case["name"] for case in found]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == names, f"{path.name}: read were {names}"
     for case in found:
         lines = re.findall(r"    ([a-z ]+): (.+)\n", case["entries"])
         entries = dict(lines)
@@ -100,12 +100,12 @@ def _read(path: Path) -> Iterator[Case]:
 
 @cache
 def load_by_hand() -> dict[str, Callable[..., Any]]:
-    """The code by hand of every formula of the library, by its name."""
+    """The function by hand of every library formula, by name."""
     return {case.name: case.by_hand for case in load_cases()}
 
 
 def find_cases(names: tuple[str, ...] = (), *, corpus: bool = False) -> tuple[Case, ...]:
-    """The cases of these formulas, all without names; KeyError names what has none."""
+    """The cases of the named formulas, or all; KeyError for a name without a case."""
     cases = load_cases("corpus" if corpus else "library")
     for name in names:
         if all(case.name != name for case in cases):
@@ -114,7 +114,7 @@ def find_cases(names: tuple[str, ...] = (), *, corpus: bool = False) -> tuple[Ca
 
 
 def find_difference(function: Callable[..., Any], formula: Formula) -> str:
-    """Where a function first differs from the formula's loops in float64, or nothing."""
+    """The first difference between a function and the formula's loops in float64, or empty."""
     system = to_system(formula)
     names = [tensor.name for tensor in system.results]
     for number, sizes in enumerate(choose_sizes(system, count=DRAWS)):
@@ -130,5 +130,5 @@ def find_difference(function: Callable[..., Any], formula: Formula) -> str:
 
 
 def to_tuple(results: Any) -> tuple[Any, ...]:
-    """All results, one too."""
+    """Wrap a single result into a tuple."""
     return results if isinstance(results, tuple) else (results,)

@@ -20,7 +20,7 @@ Term = tuple[tuple[str, ...], tuple[Tensor, ...]]  # the summed indices and the 
 
 
 def find_terms(level: int, clusters: int) -> dict[Term, Fraction]:
-    """The residual of `level` excitations, with clusters up to that many: coefficient a term."""
+    """Terms of the residual of `level` excitations; `clusters` is the highest rank of a cluster."""
     found: Counter[Term] = Counter()
     for rank in (1, 2):
         for up, down in product(combinations_with_replacement("ov", rank), repeat=2):
@@ -36,7 +36,7 @@ def find_terms(level: int, clusters: int) -> dict[Term, Fraction]:
 def draw_clusters(
     holes: int, particles: int, most: int, least: tuple[int, int, int] = (1, 0, 0)
 ) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Clusters in order that take all these lines: excitations, holes, particles of each."""
+    """Yield ordered lists of clusters (excitations, holes, particles) that use all the lines."""
     if not holes and not particles:
         yield ()
         return
@@ -50,15 +50,15 @@ def draw_clusters(
 def write_diagram(
     up: str, down: str, below: tuple[tuple[int, int, int], ...], level: int
 ) -> Iterator[tuple[Term, Fraction]]:
-    """Each way to give the free indices to the vertices of a diagram."""
+    """Yield a term for each assignment of the free indices to the vertices of a diagram."""
     weight = prod(
         (Fraction(1, factorial(h) * factorial(p)) for _, h, p in below), start=Fraction(1)
     )
     weight /= prod(factorial(number) for number in Counter(below).values())
     hole_groups = [down.count("o"), *(n - h for n, h, _ in below)]
     particle_groups = [up.count("v"), *(n - p for n, _, p in below)]
-    for own_holes in deal(HOLES[:level], hole_groups):
-        for own_particles in deal(PARTICLES[:level], particle_groups):
+    for own_holes in partition_names(HOLES[:level], hole_groups):
+        for own_particles in partition_names(PARTICLES[:level], particle_groups):
             inner = {kind: iter(names) for kind, names in INNER.items()}
             lines = [
                 (
@@ -78,14 +78,14 @@ def write_diagram(
             yield term, weight * sign * moved
 
 
-def deal(names: str, groups: list[int]) -> Iterator[tuple[str, ...]]:
-    """The ways to deal names to groups of these numbers, each in order."""
+def partition_names(names: str, groups: list[int]) -> Iterator[tuple[str, ...]]:
+    """Yield the ordered partitions of names into groups of the given sizes."""
     if not groups:
         yield ()
         return
     for own in combinations(names, groups[0]):
         rest = "".join(name for name in names if name not in own)
-        for others in deal(rest, groups[1:]):
+        for others in partition_names(rest, groups[1:]):
             yield ("".join(own), *others)
 
 
@@ -108,7 +108,7 @@ def find_sign(first: str, last: str, clusters: list[tuple[str, str]], level: int
 def write_term(
     up: str, down: str, first: str, last: str, clusters: list[tuple[str, str]]
 ) -> tuple[int, Term]:
-    """A term in the least of its spellings, and the sign of its indices' exchanges."""
+    """The canonical form of a term, and the sign of the index permutation."""
     inner = [name for name in first + last if name not in HOLES + PARTICLES]
     kinds = {kind: [n for n in inner if n in INNER[kind]] for kind in "ov"}
     spellings = []
@@ -137,7 +137,7 @@ def find_parity(order: list[int]) -> int:
 
 
 def write_equations(levels: Iterable[int], clusters: int) -> str:
-    """The residuals of these excitations in the notation, every term written out; 0: the energy."""
+    """Write the residuals of these excitation levels in the notation; level 0 is the energy."""
     lines, used, results = [], dict[str, str](), []
     for level in levels:
         free = HOLES[:level] + PARTICLES[:level]

@@ -1,13 +1,13 @@
-"""Modules of a folder as formulas, and out of these again.
+"""Convert the modules of a folder to formulas and back.
 
     python -m tests.benchmarks.kernelbench FOLDER [REPORT.md] [PART OF A NAME ..]
 
-Every file holds a module `Model`, `get_inputs` and `get_init_inputs` over numbers of the file, as
-those of KernelBench do. The numbers are made small: large ones of the constructor by one factor, so
-that ratios stay, those of inputs alone to distinct primes, which tell the extents that are one
-size. Each module is lifted, its formula's text read back and built, and the function that this
-gives is compared with the module in float64: at the module's own sizes, and at others where its
-tensors can have them. The module that its formula gives back takes its state and is it.
+Every file has the form of KernelBench: `Model`, `get_inputs`, `get_init_inputs` and numbers.
+The numbers are reduced: large ones of the constructor by one factor, which keeps their ratios, and
+those of inputs to distinct primes, which distinguish sizes. Each module is lifted; the text of its
+formula is parsed and built; the function is compared with the module in float64, at the sizes of
+the module and at others that its tensors allow. The module that is built from the formula loads the
+state of the original and has to give equal values.
 """
 
 import ast
@@ -31,14 +31,14 @@ from derive.ir.nodes import Size, Tensor
 from derive.ir.text import to_lines
 from derive.judge.samples import choose_sizes, count_work, draw_inputs
 
-LARGE = 16  # numbers above are made smaller
-MOST_WORK = 1e9  # of a draw
+LARGE = 16  # larger numbers are reduced
+MOST_WORK = 1e9  # limit of the operations of a draw_values
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 LETTERS = {"height": "H", "width": "W", "dim1": "H", "dim2": "W", "features": "C", "length": "L"}
 
 
 class Bounds(TorchFunctionMode):
-    """Remembers below what the integers of `randint` are."""
+    """Records the upper bound of `randint` on its result."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
@@ -48,9 +48,9 @@ class Bounds(TorchFunctionMode):
 
 
 def shrink(text, *, distinct):
-    """The file with small numbers, and the names of its sizes by their values.
+    """Return the syntax tree with small numbers, and the names of its sizes by value.
 
-    A module may run only where two sizes of its inputs are one number: they are so unless distinct.
+    Some modules need equal sizes of inputs: equal numbers stay equal unless `distinct`.
     """
     tree = ast.parse(text)
     assigned = [n for n in tree.body if isinstance(n, ast.Assign)]
@@ -87,7 +87,7 @@ def shrink(text, *, distinct):
 
 
 def declare(names, inputs, sizes):
-    """The arguments in the notation; a size for each extent that is no number of the file's."""
+    """Declare the arguments in the notation; other extents are new sizes."""
     letters, lines = {}, []
 
     def choose(key, wish):
@@ -115,7 +115,7 @@ def declare(names, inputs, sizes):
 
 
 def find_own_sizes(system, model, names):
-    """The sizes that the module's own tensors have."""
+    """Sizes that the parameters and buffers of the module determine."""
     tensors, found = dict(model.named_parameters()) | dict(model.named_buffers()), {}
     shapes = {entry.name: entry.shape for entry in system.inputs if isinstance(entry, Tensor)}
     for dotted, name in names.items():
@@ -125,8 +125,8 @@ def find_own_sizes(system, model, names):
     return found
 
 
-def call(model, names, values):
-    """What the module gives at these values of its arguments and its tensors."""
+def call_module(model, names, values):
+    """Call the module with these arguments, parameters and buffers."""
     own = {
         dotted: torch.as_tensor(values[name], dtype=torch.float64)
         if isinstance(values[name], float)
@@ -140,8 +140,8 @@ def call(model, names, values):
         return torch.func.functional_call(model, own, (), rest)
 
 
-def draw(system, model, names, fixed, seed):
-    """Sizes and values at which the module gives something finite, with what it gives."""
+def draw_values(system, model, names, fixed, seed):
+    """Draw values at which the result of the module is finite; return values and result."""
     for times in (1, 2, 4, 8):
         sizes = choose_sizes(system, 1, seed=seed, fixed=fixed)[0]
         sizes = {n: k if n in fixed else times * k + times - 1 for n, k in sizes.items()}
@@ -155,7 +155,7 @@ def draw(system, model, names, fixed, seed):
         ):
             values = {n: make(v) for n, v in draw_inputs(system, sizes, seed).items()}
             try:
-                wanted = call(model, names, values)
+                wanted = call_module(model, names, values)
             except (RuntimeError, ValueError, IndexError):
                 break
             if wanted.double().isfinite().all():
@@ -164,21 +164,21 @@ def draw(system, model, names, fixed, seed):
 
 
 def give_back(model, formula, given):
-    """How the module that a formula gives back differs from the one that it is from, in words."""
+    """Describe how the rebuilt module differs from the original; empty if it does not."""
     made = build(formula, module=True).module(dtype=torch.float64)
     made.load_state_dict(model.state_dict())
     with torch.no_grad():
         try:
-            wanted = deepcopy(model)(*given)  # a statistic may change
+            wanted = deepcopy(model)(*given)  # the call_module may change running statistics
         except RuntimeError:
-            return ""  # no value to compare: the program does not run at its shrunken inputs
+            return ""  # the original does not run at the reduced inputs
         if torch.allclose(made(*given).double(), wanted.double(), 1e-9, 1e-9):
             return ""
     return "the module that comes back gives other values"
 
 
 def judge(path):
-    """How one program fares: a word, what was refused or where it is wrong, and the formula."""
+    """Return the outcome of one file, its explanation, and the text of the formula."""
     for distinct in (True, False):
         tree, sizes = shrink(path.read_text(), distinct=distinct)
         names = {}
@@ -187,7 +187,9 @@ def judge(path):
         with Bounds():
             inputs = names["get_inputs"]()
         given = [x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs]
-        with suppress(RuntimeError):  # a program that needs two sizes equal: then they are
+        with suppress(
+            RuntimeError
+        ):  # fails where two sizes have to be equal; retried with equal ones
             model(*given)
             break
     forward = next(
@@ -222,7 +224,7 @@ def judge(path):
     judged = 0
     fixed = find_own_sizes(system, model, own)
     for seed, held in enumerate((fixed, fixed, {}, {})):
-        found = draw(system, model, own, held, seed)
+        found = draw_values(system, model, own, held, seed)
         if found is None:
             continue
         values, wanted = found
@@ -235,12 +237,12 @@ def judge(path):
             shapes = {n: tuple(v.shape) for n, v in values.items() if torch.is_tensor(v)}
             return "wrong", f"at {shapes}", text
     if not judged:
-        return "refused at run", "no draw runs", text
+        return "refused at run", "no draw_values runs", text
     return "right", f"at {judged} draws", text
 
 
 def main(folder, report="", *parts):
-    """Judge every file of the folder, print a table and write the formulas that are not right."""
+    """Judge every file of a folder, print a table and write a report of the failures."""
     counts, lines = Counter(), []
     files = sorted(Path(folder).glob("*.py"), key=lambda p: (int(p.stem.split("_")[0]), p.name))
     for path in files:

@@ -1,4 +1,4 @@
-"""The measurements of one case: the generated function and the one by hand, in one process."""
+"""Measure one case: the generated function and the function by hand, in one process."""
 
 from __future__ import annotations
 
@@ -25,47 +25,48 @@ from derive.bench.timing import (
 )
 from tests.benchmarks.cases import WEIGHT, Case, to_tuple
 
-RUNS = 3  # of each function in a round, interleaved; their median is the round's
-ROUNDS = 3  # the least of which counts: whatever else the machine does only adds
-FAR = 1e-3  # of the largest element, in float32: other values, not another rounding
+RUNS = 3  # runs of each function in a round, interleaved; the round counts their median
+ROUNDS = 3  # the least round counts: other load on the machine only adds time
+FAR = 1e-3  # relative to the largest element; float32 rounding is smaller
 GENERATED, OWN, BY_HAND = "generated", "generated with its own backward", "by hand"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What was measured of each of the two."""
+    """A measured quantity of the generated function and of the function by hand."""
 
     generated: float
     by_hand: float
 
     @property
     def ratio(self) -> float:
-        """How many times the generated function's the other is."""
+        """The quantity by hand over the generated one."""
         return self.by_hand / self.generated
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: seconds forward, forward and backward, bytes, and the least seconds there are.
+    """Seconds and peak bytes of one case; `bound` is the roofline limit in seconds.
 
-    With gradients the generated file is once the usual one, of which autograd makes the backward,
-    and once that of `--backward`.
+    `autograd` times gradients through the usual file, `backward` those of the `--backward` file.
     """
 
     case: Case
     forward: Pair
-    peak: Pair | None  # None where the system does not tell, or one of the two takes nothing
+    peak: Pair | None  # None where it is not measured or zero
     bound: float
     autograd: Pair | None = None
     autograd_peak: Pair | None = None
     backward: Pair | None = None
     backward_peak: Pair | None = None
-    compiled: Pair | None = None  # what torch.compile makes of both, and the seconds that takes
+    compiled: Pair | None = (
+        None  # both functions under torch.compile; `compiling` is the compile time
+    )
     compiling: Pair | None = None
 
     @property
     def times_bound(self) -> float:
-        """The generated function's seconds over the least that there are."""
+        """The seconds of the generated function over the roofline limit."""
         return self.forward.generated / self.bound
 
     def to_data(self) -> dict[str, Any]:
@@ -99,9 +100,9 @@ def measure(
     backward: bool = True,
     compiled: bool = False,
 ) -> Row:
-    """The row of a case; AssertionError where the two functions give different values."""
+    """Measure a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
-    inputs = draw(case, built)
+    inputs = draw_case(case, built)
     tensors = tuple(value for value in inputs.values() if isinstance(value, torch.Tensor))
     calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
@@ -131,19 +132,19 @@ def measure(
 
 
 def find_peaks(calls: Sequence[Callable[[], Any]]) -> Pair | None:
-    """The bytes of two calls; None where the system does not tell, or one takes nothing."""
+    """Peak bytes of two calls; None where one is not measured or zero."""
     one, other = map(find_peak, calls)
     return Pair(float(one), float(other)) if one and other else None
 
 
-def draw(case: Case, built: derive.compiler.Built) -> dict[str, Any]:
-    """Inputs in float32, weights as small as where training starts."""
+def draw_case(case: Case, built: derive.compiler.Built) -> dict[str, Any]:
+    """Draw inputs in float32, weights at the scale of an initialization."""
     inputs = draw_moderate(built.system, case.sizes, torch.float32)
     return {name: value * WEIGHT if name in case.small else value for name, value in inputs.items()}
 
 
 def check(generated: Callable[[], Any], by_hand: Callable[[], Any]) -> None:
-    """Both give the same values, but for rounding."""
+    """Assert that both functions give equal values up to rounding."""
     with torch.no_grad():
         pairs = zip(to_tuple(generated()), to_tuple(by_hand()), strict=True)
         for one, other in pairs:
@@ -154,7 +155,7 @@ def check(generated: Callable[[], Any], by_hand: Callable[[], Any]) -> None:
 def measure_pairs(
     candidates: Sequence[Candidate], runs: int, *, backward: bool = False
 ) -> list[Pair]:
-    """The seconds of two and two, each the least of the medians of all rounds."""
+    """Seconds of consecutive pairs of candidates, each the least median of all rounds."""
     make = to_backward if backward else to_forward
     calls = {each.name: make(each) for each in candidates}
     rounds = [find_timings(calls, runs) for _ in range(ROUNDS)]

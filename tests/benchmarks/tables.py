@@ -1,4 +1,4 @@
-"""The rows as a table on the screen and as one in markdown, and the middle of each column."""
+"""Format rows as a screen table and as Markdown, with means and medians of the columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.table import Table
 from tests.benchmarks.run import Pair, Row
 
 LEAST = 0.95  # a ratio below is a loss, not the noise of a shared machine
-NUMBERS = 2  # columns from here on stand at the right
+NUMBERS = 2  # index of the first right-aligned column
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, the number of a row if it has one, and how that is written.
+    """A column: its head, the number that a row has in it, and the format of the number.
 
-    Of ratios the middles stand below, and with `counts` how many are losses.
+    Below a column of ratios are the means, and with `counts` the number of losses.
     """
 
     head: str
@@ -27,19 +27,19 @@ class Column:
     is_ratio: bool = False
     counts: bool = True
 
-    def write(self, number: float | None) -> str:
-        """The number as it stands in the table."""
+    def format_number(self, number: float | None) -> str:
+        """Format a number, or a dash for None."""
         return "-" if number is None else format(number, self.form)
 
 
 def find_ratio(name: str) -> Callable[[Row], float | None]:
-    """By hand over generated, of the pair of that name."""
+    """Return a function that reads the ratio of the pair of that name from a row."""
 
-    def find(row: Row) -> float | None:
+    def read_ratio(row: Row) -> float | None:
         pair: Pair | None = getattr(row, name)
         return pair and pair.ratio
 
-    return find
+    return read_ratio
 
 
 def _find_compiled(name: str, factor: float, pair: str = "compiled") -> Callable[[Row], float]:
@@ -80,7 +80,7 @@ COMPILED = (
 
 
 def to_table(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> Table:
-    """The table for the screen."""
+    """Format the rows as a table for the screen."""
     table = Table(title="by hand / generated: times faster, times less memory")
     for place, head in enumerate(_list_heads(columns)):
         is_number = place >= NUMBERS
@@ -94,7 +94,7 @@ def to_table(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> Table:
 
 
 def to_markdown(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> str:
-    """The same table in markdown."""
+    """Format the rows as a Markdown table."""
     heads = _list_heads(columns)
     rule = ["---"] * NUMBERS + ["---:"] * (len(heads) - NUMBERS)
     cells = [_to_cells(row, columns) for row in rows]
@@ -107,16 +107,19 @@ def _list_heads(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _to_cells(row: Row, columns: Sequence[Column]) -> tuple[str, ...]:
-    numbers = (column.write(column.find(row)) for column in columns)
+    numbers = (column.format_number(column.find(row)) for column in columns)
     return (row.case.name, row.case.title, *numbers)
 
 
 def _to_middles(rows: Sequence[Row], columns: Sequence[Column]) -> list[tuple[str, ...]]:
-    """The last lines: the middle of each ratio over the rows that have it, and how many lose."""
+    """The last lines: geometric mean, median and number of losses of each ratio."""
     lines: list[list[str]] = [["geometric mean", ""], ["median", ""], [f"below {LEAST}", ""]]
     for column in columns:
         found = [number for row in rows if (number := column.find(row)) is not None]
-        cells = [column.write(find(found) if found else None) for find in (geometric_mean, median)]
+        cells = [
+            column.format_number(find(found) if found else None)
+            for find in (geometric_mean, median)
+        ]
         cells.append(str(sum(ratio < LEAST for ratio in found)) if found else "-")
         for line, cell in zip(lines, cells if column.is_ratio else [""] * 3, strict=True):
             line.append(cell)

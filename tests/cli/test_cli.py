@@ -1,4 +1,4 @@
-"""The command line: what each verb prints, the exit codes, and what a person's mistakes get."""
+"""The command line: output of the verbs, exit codes, and messages for mistakes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from texts import read_literals, read_parts
 
 ROWS = read_literals(Path(__file__).with_name("cli_rows.txt"))
 
-# The door: help, version, what is loaded, how it ends.
+# Help, version, imported modules, and exits.
 
 
 def test_help_names_every_verb(run):
@@ -148,7 +148,7 @@ def test_a_new_file_is_named_like_a_function(run, tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-# What an argument may be.
+# Forms of an argument.
 
 
 def test_text_and_file_and_input_are_the_same_formula(run, tmp_path, monkeypatch):
@@ -177,7 +177,7 @@ def test_one_formula_of_a_file(run, tmp_path):
     )
 
 
-def test_what_a_file_prints_is_no_part_of_the_answer(run, tmp_path):
+def test_output_of_a_file_is_not_part_of_the_answer(run, tmp_path):
     (tmp_path / "loud.py").write_text('print("hello")\n' + TWO)
     answer = run("show", "loud.py:one", "--json")
     assert json.loads(answer.out)["name"] == "one"

@@ -1,4 +1,4 @@
-"""`derive help`: a page for each topic, the same as the docstring of its room."""
+"""`derive help`: a page for each topic, taken from the docstring of its package."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`derive show` and `derive einsum`: what is told of a formula and of an einsum string."""
+"""`derive show` and `derive einsum`: descriptions of formulas and of einsum strings."""
 
 import itertools
 import json
@@ -43,7 +43,7 @@ d      D           64                  s          s
 """
 
 
-def test_what_is_shown_of_a_formula(run, tmp_path):
+def test_show_prints_a_formula(run, tmp_path):
     (tmp_path / "attention.txt").write_text(ATTENTION)
     answer = run("show", "attention.txt", "--sizes", "N=100,M=20")
     above, steps = answer.out.split("steps\n")
@@ -136,23 +136,23 @@ at I=8 J=76 K=64:
 """
 
 
-def test_what_is_told_of_a_string(run):
+def test_einsum_prints_formula_and_costs(run):
     answer = run("einsum", " ij, jk ", "--sizes", "i=8,J=76")
     assert (answer.code, answer.out, answer.err) == (0, EINSUM, "")
 
 
 def test_a_string_as_json(run):
-    told = json.loads(run("einsum", "ii->", "--json").out)
-    assert told["einsum"] == "ii->"
-    assert told["formula"] == ["A[I, I]", "Z = sum[i](A[i,i])"]
-    assert told["same_as"] == "torch.trace(A)"
-    assert told["remarks"] == [
+    data = json.loads(run("einsum", "ii->", "--json").out)
+    assert data["einsum"] == "ii->"
+    assert data["formula"] == ["A[I, I]", "Z = sum[i](A[i,i])"]
+    assert data["same_as"] == "torch.trace(A)"
+    assert data["remarks"] == [
         "A: the repeated i takes the diagonal of ii",
         "i is not in the result: A is added up over it",
     ]
 
 
-def take_apart(equation):
+def parse_operands(equation):
     return read_fixed(equation), "ABCDE"[: equation.count(",") + 1]
 
 
@@ -161,7 +161,7 @@ REMARKS = dict(ROWS["REMARKS"])
 
 @pytest.mark.parametrize("equation", REMARKS)
 def test_remarks(equation):
-    assert tuple(find_remarks(*take_apart(equation))) == REMARKS[equation]
+    assert tuple(find_remarks(*parse_operands(equation))) == REMARKS[equation]
 
 
 PLAIN = dict(TABLES["plain forms"])
@@ -169,7 +169,7 @@ PLAIN = dict(TABLES["plain forms"])
 
 @pytest.mark.parametrize("equation", PLAIN)
 def test_plain_forms(equation):
-    assert find_plain(*take_apart(equation)) == PLAIN[equation]
+    assert find_plain(*parse_operands(equation)) == PLAIN[equation]
 
 
 def test_every_plain_form_gives_what_einsum_gives():
@@ -184,7 +184,7 @@ def test_every_plain_form_gives_what_einsum_gives():
         for count in range(len(indices) + 1):
             for output in map("".join, itertools.permutations(indices, count)):
                 equation = f"{','.join(left)}->{output}"
-                plain = find_plain(*take_apart(equation))
+                plain = find_plain(*parse_operands(equation))
                 if plain:
                     A, B = (*(tensors[o] for o in left), None)[:2]
                     value = eval(plain, {"A": A, "B": B, "torch": torch})
@@ -196,7 +196,7 @@ def test_every_plain_form_gives_what_einsum_gives():
 
 
 @pytest.mark.parametrize(("words", "code", "says"), ROWS["what looks like an option or a size"])
-def test_what_looks_like_an_option_or_a_size(run, words, code, says):
+def test_arguments_that_look_like_options_or_sizes(run, words, code, says):
     answer = run("einsum", *words)
     assert answer.code == code
     assert says in answer.out + answer.err

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from derivations import SOFTMAX, built, every_formula, read, rename_indices
+from derivations import SOFTMAX, built, every_formula, read_system, rename_indices
 from hypothesis import given
 from strategies import formulas, half_as_many
 from texts import read_literals
@@ -30,7 +30,7 @@ LATEX = dict(ROWS["LATEX"])
 
 @pytest.mark.parametrize("text", LATEX)
 def test_an_expression_as_latex(text):
-    (equation,) = read(text).equations
+    (equation,) = read_system(text).equations
     assert to_latex(equation.value) == LATEX[text]
 
 
@@ -54,7 +54,7 @@ KNOWN = {  # commands of LaTeX and amsmath
 
 
 def check_latex(text):
-    """Braces, brackets and environments are balanced; each row has one mark to align by."""
+    """Check that braces, brackets and environments balance and each row has one alignment mark."""
     plain = re.sub(r"\\[\\{}_$&#%,:]", " ", text)
     depth = 0
     for sign in plain:
@@ -90,7 +90,7 @@ def test_latex_is_balanced(name):
 @half_as_many
 @given(formulas())
 def test_latex_of_random_formulas_is_balanced(drawn):
-    system = read(drawn.text, drawn.empty_row)
+    system = read_system(drawn.text, drawn.empty_row)
     plan = make_plan(system, dict(drawn.sizes))
     entries = find_derivation(plan, Request(), write_cell).entries
     check_latex(to_align(system, entries))
@@ -143,7 +143,7 @@ def test_a_rule_of_the_recipe_that_gains_nothing_is_no_choice(run):
     assert "no gain" not in run("show", "relative_attention", "--derivation").out
 
 
-def test_costs_of_several_entries_are_told_in_all(run):
+def test_costs_of_several_entries_have_a_total(run):
     out = run("show", "relative_attention", "--derivation").out
     assert [line.split()[1] for line in re.findall(r"(?m)^\d+\. \w+", out)] == [
         "distribute_product", "distribute_product", "loop_over_blocks",
@@ -156,13 +156,13 @@ def test_a_terminal_breaks_long_texts_in_their_column(run, monkeypatch):
         monkeypatch.setenv(name, value)
     shown = run("show", "relative_attention", "--derivation").out
     lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
-    told = lines[next(k for k, line in enumerate(lines) if line.startswith("1.")) :]
-    pairs = [line for line in told if line.startswith("  ")]
+    entries = lines[next(k for k, line in enumerate(lines) if line.startswith("1.")) :]
+    pairs = [line for line in entries if line.startswith("  ")]
     assert max(map(len, pairs)) == 70
     assert any(re.match(r" {18}\S", line) for line in pairs)
 
 
-def test_nothing_done_is_told_as_such(run):
+def test_a_derivation_without_rules_is_one_sentence(run):
     out = run("show", "x[N]; y[i] = 2 * x[i]", "--derivation").out
     assert out.endswith("No rule changes it: the steps are the formula as it is written.\n")
 
@@ -182,12 +182,12 @@ def test_a_derivation_as_json(run, name):
     assert data["flops"]
     entries = built(name).derivation.entries
     assert len(data["derivation"]["entries"]) == len(entries)
-    for told, entry in zip(data["derivation"]["entries"], entries, strict=True):
+    for data_entry, entry in zip(data["derivation"]["entries"], entries, strict=True):
         if entry.system is not None:
-            assert told["after"] in to_lines(rename_indices(entry.system))
+            assert data_entry["after"] in to_lines(rename_indices(entry.system))
             old, new = entry.old, entry.new
-            assert told["costs"]["elements_at_sizes"] == [old.elements_at, new.elements_at]
-            assert told["costs"]["seconds"] == [old.seconds, new.seconds]
+            assert data_entry["costs"]["elements_at_sizes"] == [old.elements_at, new.elements_at]
+            assert data_entry["costs"]["seconds"] == [old.seconds, new.seconds]
 
 
 def test_json_has_no_derivation_unless_it_is_asked_for(run):
@@ -195,7 +195,7 @@ def test_json_has_no_derivation_unless_it_is_asked_for(run):
 
 
 @pytest.mark.parametrize("wrong", [("x[N]; y[i] = x[j]",), (SOFTMAX, "--sizes", "Q=3")])
-def test_what_cannot_be_built_is_refused(run, wrong):
+def test_formulas_that_cannot_be_built_are_refused(run, wrong):
     answer = run("show", *wrong, "--derivation")
     assert (answer.code, answer.out) == (2, "")
 
@@ -220,7 +220,7 @@ def test_the_same_text_under_every_hash_seed():
 @pytest.mark.parametrize(
     ("text", "said"), ROWS["what loops and transforms do, in equations and in words"]
 )
-def test_loops_and_transforms_are_told_in_equations_and_in_words(text, said, run):
+def test_loops_and_transforms_are_shown_in_equations_and_words(text, said, run):
     shown = run("show", text, "--derivation")
     assert (shown.code, shown.err) == (0, "")
     assert [part for part in said if part not in shown.out] == []

@@ -28,11 +28,11 @@ UNKNOWN = "import torch\n\n\ndef mm(a, b):\n    return torch.missing(a)\n"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "exit_code", "told"),
+    ("code", "exit_code", "expected"),
     [(RIGHT, 0, ("same", "none", None)), (UNKNOWN, 2, ("unknown", "warning", 5))],
 )
-def test_sarif_of_a_check(run, tmp_path, code, exit_code, told):
-    rule, level, line = told
+def test_sarif_of_a_check(run, tmp_path, code, exit_code, expected):
+    rule, level, line = expected
     (tmp_path / "mm.py").write_text(code)
     answer = run("check", "mm.py", "-f", MATMUL, "--sarif", "log.json", "--json")
     assert answer.code == exit_code
@@ -72,20 +72,20 @@ def test_sarif_beside_what_is_printed(run, tmp_path):
     "command",
     ["list", f"show {MATMUL!r}", "einsum ij,jk->ik", "lint .", "lint --list", "show nothing"],
 )
-def test_json_tells_its_version(run, command):
+def test_json_has_a_version(run, command):
     data = json.loads(run(*shlex.split(command), "--json").out)
     assert all(each["version"] == 1 for each in (data if isinstance(data, list) else [data]))
 
 
-def complete(*words):
-    told = {"_DERIVE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
-    told["COMP_CWORD"] = str(len(words) - 1)
-    return run_process(cwd=ROOT, env=told).stdout.split()
+def complete_words(*words):
+    environment = {"_DERIVE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+    environment["COMP_CWORD"] = str(len(words) - 1)
+    return run_process(cwd=ROOT, env=environment).stdout.split()
 
 
 @pytest.mark.slow
 def test_a_shell_completes_verbs_options_and_formulas():
-    assert complete("derive", "show", "relative_") == [
+    assert complete_words("derive", "show", "relative_") == [
         "relative_attention",
         "relative_key_attention",
     ]
@@ -102,7 +102,7 @@ def test_hooks_for_pre_commit_are_commands_that_exist(run):
 
 
 class Shell:
-    """As much of IPython's as an extension reads."""
+    """The part of the IPython shell that an extension uses."""
 
     def __init__(self):
         self.user_ns, self.magics = {}, {}
@@ -126,7 +126,7 @@ def test_a_cell_of_a_notebook_is_a_formula():
 
 
 @pytest.mark.parametrize(("line", "says"), ROWS["what a cell cannot be told is refused"])
-def test_what_a_cell_cannot_be_told_is_refused(line, says):
+def test_bad_options_of_a_cell_are_refused(line, says):
     with pytest.raises(DeriveError) as refused:
         build_cell(line, MATMUL)
     assert str(refused.value).startswith(says)
@@ -151,11 +151,11 @@ def test_a_failure_is_readable_under_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(IN_PYTEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "derive.testing", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    told = done.stdout
-    assert "2 failed" in told, done.stderr
-    assert "E       AssertionError: different: mm against formula" in told
-    assert re.search(r"E +> +5 \|     return 2 \* a @ b", told)
-    assert "assert <different: mm against formula, line 5: " in told
+    output = done.stdout
+    assert "2 failed" in output, done.stderr
+    assert "E       AssertionError: different: mm against formula" in output
+    assert re.search(r"E +> +5 \|     return 2 \* a @ b", output)
+    assert "assert <different: mm against formula, line 5: " in output
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_a_check_shows_its_stages_on_a_terminal_alone(tmp_path, is_terminal):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, cwd=tmp_path, check=True)
     os.close(end)
     text = b""
-    with suppress(OSError):  # a terminal that nobody holds any more is an error, no end
+    with suppress(OSError):  # a closed terminal raises OSError instead of an end of file
         while part := os.read(shown, 1 << 16):
             text += part
     os.close(shown)
