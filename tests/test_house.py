@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from house import (
@@ -22,12 +21,9 @@ from house import (
     parse,
     read_modules,
 )
-from texts import Expressions
 
 import derive
 from derive.ir.functions import PUBLIC
-
-ROWS = Expressions(Path(__file__).with_name("house_rows.txt"), globals())
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DERIVE = read_modules("derive")
@@ -40,14 +36,30 @@ FILES = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".ci", ".pre-co
 
 # Prefixes of the modules that may import each third-party library.
 OF_TORCH = "derive.judge.fields"  # defines tensor subclasses; imported lazily
-DOORS = dict(ROWS["doors"])
+DOORS = {
+    "sympy": ("derive.notation.", "derive.frontend.", "derive.formulas.", "derive.judge.loops"),
+    "opt_einsum": ("derive.plan.path",),
+    "typer": ("derive.cli",),
+    "rich": ("derive.cli",),
+    "pygments": ("derive.backend.to_html",),
+    "matplotlib": (),
+    "mpmath": ("derive.judge.loops.entries",),
+    "IPython": (),
+    "numpy": (),
+}
 
 SKIPS = "tests.backend.test_pages:"  # skipped without a browser, which pip cannot install
 
 # Allowed sources of nondeterminism. notation.words counts declarations to order them. plan.path
 # saves and restores the state of `random` around opt_einsum. processes compares the age of folders.
 # The checker seeds `random` before it runs user code.
-ALLOWED = dict(ROWS["allowed"])
+ALLOWED = {
+    "derive.notation.words": "a counter of the whole module",
+    "derive.plan.path": "state()",
+    "derive.checker.processes": "time.time()",
+    "derive.checker.runs": "random.seed()",
+    "derive.checker.judge.circumstances": "random.",
+}
 
 
 def check(places):
@@ -239,7 +251,38 @@ def test_the_readme_installs_the_tested_versions():
     assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-PLANTED = ROWS["planted"]
+PLANTED = [
+    # (law, a text that breaks it, what is found)
+    (find_long, "\n" * 701, ["1: 701 lines"]),
+    (find_long, "\n" * 700, []),
+    (find_unstable, "key = id(x)", ["1: id()"]),
+    (find_unstable, "def f():\n    global n", ["2: global n"]),
+    (
+        find_unstable,
+        "from itertools import count\nn = count()",
+        ["2: a counter of the whole module"],
+    ),
+    (find_unstable, "import datetime", ["1: import datetime"]),
+    (find_unstable, "a = time.time()", ["1: time.time()"]),
+    (find_unstable, "a = random.choice(x)", ["1: random.choice()"]),
+    (find_unstable, "a = random.Random()", ["1: random.Random() without a seed"]),
+    (find_unstable, "a = random.Random(0).choice(x)\nb = time.perf_counter()", []),
+    (find_set_orders, "for a in {1, 2}: pass", ["1: {1, 2}"]),
+    (find_set_orders, "a = list(set(x))", ["1: set(x)"]),
+    (find_set_orders, "a = [b for b in {c for c in x}]", ["1: {c for c in x}"]),
+    (find_set_orders, "def f(x: set[str]) -> str:\n    return ', '.join(x)", ["2: x"]),
+    (find_set_orders, "def f(y):\n    x = set(y)\n    return tuple(x | {1})", ["3: x | {1}"]),
+    (find_set_orders, "x = {1}\na = [*x]", ["2: x"]),
+    (find_set_orders, "x = {1}\na = {*x, 2}\nb = sorted(x)\nc = sorted(n for n in x)", []),
+    (find_set_orders, "x = {1}\na = any(n > 0 for n in x)\nb = {n + 1 for n in x}", []),
+    (find_set_orders, "def f():\n    x = {1}\ndef g(x):\n    return list(x)", []),
+    (find_private_torch, "a = torch._C.key", ["1: torch._C.key", "1: torch._C"]),
+    (find_private_torch, "from torch.utils import _pytree", ["1: torch.utils._pytree"]),
+    (find_private_torch, "import torch._dynamo", ["1: torch._dynamo"]),
+    (find_private_torch, "home = 'torch._numpy'", ["1: torch._numpy"]),
+    (find_private_torch, "import torch.nn\na = torch.nn.Module.__call__\nb = 'torch._x(y)'", []),
+    (find_skips, "@pytest.mark.skipif(True)\ndef test(): pass", ["1: skipif"]),
+]
 
 
 @pytest.mark.parametrize(("law", "source", "found"), PLANTED)

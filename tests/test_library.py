@@ -15,7 +15,6 @@ import pytest
 import torch
 from derivations import LIBRARY as NAMES
 from derivations import built, every_formula
-from texts import read_literals
 
 import derive.formulas
 from derive.errors import DeriveError
@@ -26,8 +25,6 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 from derive.notation.formula import Formula
 from tests.benchmarks.cases import load_by_hand, to_tuple
-
-ROWS = read_literals(Path(__file__).with_name("library_rows.txt"))
 
 WRITTEN = {
     name: text
@@ -260,7 +257,29 @@ def test_a_formula_is_found_by_its_name() -> None:
     assert family_of("relative_attention") == "attention"
 
 
-@pytest.mark.parametrize(("name", "says"), ROWS["an unknown name"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            (
+                "layernorm",
+                (
+                    "formula-unknown: the library has no formula layernorm\n"
+                    "  help: did you mean layer_norm?"
+                ),
+            )
+        ),
+        (
+            (
+                "zzz",
+                (
+                    "formula-unknown: the library has no formula zzz\n"
+                    "  help: derive list shows what there is"
+                ),
+            )
+        ),
+    ],
+)
 def test_an_unknown_name(name: str, says: str) -> None:
     for find in (find_formula, family_of):
         with pytest.raises(DeriveError) as caught:
@@ -284,9 +303,37 @@ def test_a_formula_is_named_by_its_variable() -> None:
 
 
 # Outputs of the notebook: x @ w for two heads, by loop and by reshape.
-NOTEBOOK_X = ROWS["notebook x"]
-NOTEBOOK_W = ROWS["notebook w"]
-NOTEBOOK_Q = ROWS["notebook q"]
+NOTEBOOK_X = [
+    ([1.5410, -0.2934, -2.1788]),
+    ([0.5684, -1.0845, -1.3986]),
+    ([0.4033, 0.8380, -0.7193]),
+    ([-0.4033, -0.5966, 0.1820]),
+    ([-0.8567, 1.1006, -1.0712]),
+]
+NOTEBOOK_W = [
+    ([[-0.3742, -0.2658], [-0.4034, -0.5407], [-0.3370, 0.4963]]),
+    ([[0.2576, 0.2798], [0.0304, -0.2960], [0.0977, -0.5391]]),
+]
+NOTEBOOK_Q = [
+    (
+        [
+            [0.2760, -1.3322],
+            [0.6961, -0.2588],
+            [-0.2466, -0.9173],
+            [0.3303, 0.5202],
+            [0.2377, -0.8991],
+        ]
+    ),
+    (
+        [
+            [0.1753, 1.6926],
+            [-0.0231, 1.2340],
+            [0.0591, 0.2525],
+            [-0.1042, -0.0344],
+            [-0.2919, 0.0119],
+        ]
+    ),
+]
 
 
 def test_three_forms_of_a_head_projection_are_equal() -> None:

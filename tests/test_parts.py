@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sympy
 from sympy import Eq
-from texts import read_literals
 
 from derive import DeriveError, Formula, build, indices, parse, show, sizes, tensors
 
-ROWS = read_literals(Path(__file__).with_name("parts_rows.txt"))
-
 
 @pytest.mark.parametrize(
-    ("text", "code", "place"), ROWS["what does not fill each place once is refused"]
+    ("text", "code", "place"),
+    [
+        ("a, b[N]; y[2*p] = a[p]; y[2*p + 2] = b[p]", "place-not-filled", "y[1]"),
+        ("a, b[N]; y[p] = a[p]; y[p + N - 1] = b[p]", "place-filled-twice", "y[0]"),
+        ("a, b[N]; y[p] = a[p]; y[p + N + 1] = b[p]", "place-not-filled", "y[1]"),
+        ("a[N]; y[i + 1] = a[i]", "left-side", ""),
+        ("a[N]; y[2] = 1; y[1] = 2", "place-not-filled", "y[0]"),
+        ("a, b[N]; y[3*p] = a[p]; y[3*p + 1] = b[p]", "place-not-filled", "y[2]"),
+        ("a, b[N, N]; y[i,j] = a[i,j]; y[i,j + N] = b[i,j]; y[i + N,j] = b[i,j]", "", "y[1, 1]"),
+        ("a, b[N]; y[p] = a[p]; z[p] = y[p]; y[p + N] = b[p]", "used-before-defined", ""),
+        ("a, b[N]; y[i] = a[i]; y[j] = b[j]", "defined-twice", ""),
+    ],
 )
 def test_gaps_and_overlaps_are_refused(text, code, place):
     with pytest.raises(DeriveError) as caught:

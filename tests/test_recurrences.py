@@ -1,156 +1,77 @@
-"""Recurrences: chunked scans, several indices, refusals, and recurrent torch modules."""
+"""Recurrences over one and several indices: values, refusals, recurrent torch modules."""
 
 from __future__ import annotations
 
-import re
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions, read_parts
+from texts import read_parts
 
 from derive import DeriveError, build, evaluate_loops, from_torch, gradient, parse, show
 from derive.frontend.from_sympy import to_system
 from derive.ir.text import to_text
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("recurrences_rows.txt"), globals())
-
-LINEAR = "a, x[T]; scalar h0\nh[-1] = h0\nh[t] = a[t] * h[t - 1] + x[t]"
-
-
-def test_gradients_go_through_a_built_recurrence():
-    built = build(LINEAR)
-    a, x = (torch.rand(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    assert torch.autograd.gradcheck(lambda a, x: built.function(a, x, 0.5), (a, x))
-
-
-@pytest.mark.slow
-def test_factors_that_may_be_large_are_traced_place_after_place():
-    function = build(LINEAR).function
-    traced = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
-    for length in (3, 20):
-        a, x = torch.randn(2, length, dtype=torch.float64)
-        torch.testing.assert_close(traced(a, x, 0.5), function(a, x, 0.5))
-
-
-def test_factors_that_may_be_large_are_batched_and_have_shapes_place_after_place():
-    function = build(LINEAR).function
-    a, x = torch.randn(2, 3, 20, dtype=torch.float64)
-    found = torch.vmap(lambda a, x: function(a, x, 0.5))(a, x)
-    each = [function(*pair, 0.5) for pair in zip(a, x, strict=True)]
-    torch.testing.assert_close(found, torch.stack(each))
-    assert function(a[0].to("meta"), x[0].to("meta"), 0.5).shape == (20,)
-
-
-EXTREMES = dict(ROWS["extremes"])
-
-
-@pytest.mark.parametrize("kind", EXTREMES)
-def test_chunks_are_finite_where_the_loop_is_finite(kind):
-    function = build(
-        "a, x[B,T,D]; h0[B,D]; h[b,-1,d] = h0[b,d]; h[b,t,d] = a[b,t,d]*h[b,t - 1,d] + x[b,t,d]"
-    ).function
-    torch.manual_seed(0)
-    for length in (0, 1, 2, 17, 65):
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            a, x = torch.randn(2, 2, length, 3, dtype=torch.float64)
-            a, x, h = EXTREMES[kind](a).to(dtype), x.to(dtype), torch.zeros(2, 3, dtype=dtype)
-            steps, sums, before, bound = [], [], h, h.double()
-            for t in range(length):
-                before = torch.addcmul(x[:, t], a[:, t], before)
-                bound = a[:, t].double().abs() * bound + x[:, t].double().abs()
-                steps.append(before)
-                sums.append(bound)
-            found = function(a, x, h)
-            assert found.shape == x.shape
-            if length:
-                expected, most = torch.stack(steps, 1), torch.stack(sums, 1)
-                near = most < torch.finfo(dtype).max / 2
-                assert found[near].isfinite().all()
-                off = (found.double() - expected.double()).abs() / most.clamp(min=1e-300)
-                assert (off[near] < 64 * torch.finfo(dtype).eps).all()
-
-
-# (decay, result, default chunk length) of states that are read in sums only; 0 without chunks.
-STATES = dict(ROWS["STATES"])
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize("is_begun", [True, False])
-def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
-    decay, output, length = STATES[name]
-    start = "S0[i,j]" if is_begun else "0"
-    built = build(
-        f"a[T]; q, k[T,I]; v[T,J]; S0[I,J]; S[-1,i,j] = {start}\n"
-        f"S[t,i,j] = {decay} S[t - 1,i,j] + k[t,i] * v[t,j]\n{output}"
-    )
-    assert built.plan.chunks["t_chunk"][1] == length
-    assert built.judge().agrees  # with chunks of 2 and 3 too
-    shapes = {"T": 0, "I": 2, "J": 3}
-    empty = [[shapes[to_text(e)] for e in entry.shape] for entry in built.system.inputs]
-    if name != "read alone":
-        assert built.function(*map(torch.zeros, empty)).shape[0] == 0
-
-
-def test_decays_within_bounds_are_divided_in_short_floats_too():
-    """All decays may have the least value: 1/2 over a chunk of 16 positions."""
-    function = build(
-        "q, k[T,I]; v[T,J]; 0.5 <= d[T,I] <= 1; S[-1,i,j] = 0\n"
-        "S[t,i,j] = d[t,i] * S[t - 1,i,j] + k[t,i] * v[t,j]; o[t,j] = sum[i](q[t,i] * S[t,i,j])"
-    ).function
-    torch.manual_seed(0)
-    for least in (0.0, 0.25, 0.5):
-        q, k, v = torch.randn(3, 37, 5, dtype=torch.float64)
-        d = 0.5 + least * torch.rand(37, 5, dtype=torch.float64)
-        each, state = [], torch.zeros(5, 5, dtype=torch.float64)
-        for t in range(37):
-            state = d[t, :, None] * state + k[t, :, None] * v[t]
-            each.append(q[t] @ state)
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            found = function(*(x.to(dtype) for x in (q, k, v, d))).double()
-            off = (found - torch.stack(each)).abs().max() / torch.stack(each).abs().max()
-            assert off < 8 * torch.finfo(dtype).eps
-
-
-@pytest.mark.parametrize("place", ["", "[D]", "[B]"])
-def test_a_decay_that_is_the_same_at_all_places_is_kept_once(place):
-    decay = f"a{place.lower()}"
-    built = build(
-        f"x[B,T,D]; {'scalar a' if not place else f'a{place}'}; h[b,-1,d] = 0\n"
-        f"h[b,t,d] = {decay}*h[b,t - 1,d] + x[b,t,d]"
-    )
-    assert built.judge().agrees
-    shape = {"": (), "[D]": (3,), "[B]": (2,)}[place]
-    for value in (0.9, 1e-30, 0.0, -0.7, -1.5, 1.25, 1e30):
-        for length in (0, 1, 2, 17, 65):
-            x = torch.randn(2, length, 3, dtype=torch.float64)
-            a = torch.full(shape, value, dtype=torch.float64) if place else value
-            found = built.function(x=x, a=a)
-            h, each = torch.zeros(2, 3, dtype=torch.float64), []
-            for t in range(length):
-                each.append(h := value * h + x[:, t])
-            assert found.shape == x.shape
-            near = torch.stack([x[:, 0], *each], 1)[:, 1:] if length else x
-            kept = near.abs() < 1e200
-            torch.testing.assert_close(found[kept], near[kept])
-
-
-def test_a_state_that_recurs_from_the_last_place_is_summed_in_chunks_too():
-    built = build(
-        "a[T]; q, k[T,I]; v[T,J]; S[t,i,j] = a[t] * where(t + 1 < T, S[t + 1,i,j], 0) "
-        "+ k[t,i] * v[t,j]; o[t,j] = sum[i](q[t,i] * S[t,i,j])"
-    )
-    assert built.plan.chunks["t_chunk"][1] == 64
-    assert built.judge().agrees
-    with pytest.raises(ValueError, match="t_chunk must be at least 1"):
-        built.function(*map(torch.ones, ((2,), (2, 3), (2, 3), (2, 4))), t_chunk=0)
-
 
 @pytest.mark.parametrize(
-    ("text", "agrees"), ROWS["recurrences from the last place and with guards"]
+    ("text", "agrees"),
+    [
+        ("r[T]; scalar g; G[t] = r[t] + g * G[t + 1] * [t + 1 < T]", True),
+        ("x[T]; G[t] = tanh(x[t] + where(t == T - 1, 0, G[t + 1]))", True),
+        ("x[T]; h[t] = where(t < 2, x[t], h[t - 1] + h[t - 2])", True),
+        ("x[T]; h[t] = where(t - 1 < 0, 1, h[t - 1]) * x[t] + where(t - 1 < 0, 2, h[t - 1])", True),
+        ("w[T]; h[t] = max(h[t - 1] * [t >= 1], tanh(softmax[t](w[t])))", True),
+        ("w[T]; h[t] = tanh(h[t + 1] * [t + 1 < T] - cumsum[t](w[t])) + cumsum[t](w[t])", True),
+        ("w, x[T]; h[0] = x[0]; h[t + 1] = h[t] * softmax[t](w[t])", True),
+        ("x[T]; m[t] = tanh(x[t] - m[t + 1])", False),
+        (
+            (
+                "int a[T, N] < K; v[K]; s[-1,n] = 0; s[t,n] = (s[t - 1,n] + a[t,n]) % K; "
+                "y[t,n] = v[s[t,n]]"
+            ),
+            True,
+        ),
+        (
+            (
+                "int move[Q, A] < Q; int w[T] < A; v[Q]; s[-1] = 0; s[t] = move[s[t - 1],w[t]]; "
+                "y[t] = v[s[t]]"
+            ),
+            True,
+        ),
+        ("x[T]; p[0] = 0; p[t] = where(x[t] > x[p[t - 1]], t, p[t - 1]); y[t] = x[p[t]]", True),
+        (
+            (
+                "x[T,F]; h0[F,F]; h[t,e] = tanh(sum[f](where(t - 1 < 0, h0[f,e], h[t - 1,f])) + "
+                "x[t,e])"
+            ),
+            True,
+        ),
+        (
+            (
+                "x[T,F]; h0[F]; index k < 2; h[-1,e] = h0[e]; "
+                "h[t,e] = x[t,e] + max[k, k <= e](tanh(h[t - 1,e - k]))"
+            ),
+            True,
+        ),
+        (
+            (
+                "h0[B,E]; a, c[T,B,E]; h[T,b,e] = h0[b,e]; g[t,b,e] = h[t + 1,b,e]*c[t,b,e]; "
+                "h[t,b,e] = tanh(a[t,b,e]*h[t + 1,b,e] + g[t,b,e])"
+            ),
+            True,
+        ),
+        (
+            (
+                "x[T,D]; W[E,D]; U[E,E]; h[T,e] = 1; "
+                "r[t,e] = sigmoid(sum[f](U[e,f]*h[t + 1,f])); "
+                "n[t,e] = tanh(sum[d](W[e,d]*x[t,d]) + r[t,e]); "
+                "h[t,e] = n[t,e]*r[t,e] + (1 - r[t,e])*h[t + 1,e]; y[t] = sum[e](r[t,e]*n[t,e])"
+            ),
+            True,
+        ),
+    ],
 )
 def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
     if agrees:
@@ -161,7 +82,89 @@ def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
 
 
 @pytest.mark.parametrize(
-    ("text", "means"), ROWS["places with equations of their own begin or end a recurrence"]
+    ("text", "means"),
+    [
+        (
+            "x[T]; scalar a; h[0] = x[0]; h[t] = a * h[t - 1] + x[t]; y[t] = h[t] * x[t]",
+            "x[T]; scalar a; h[t] = where(t < 1, x[t], a * h[t - 1] + x[t]); y[t] = h[t] * x[t]",
+        ),
+        (
+            "x[B, T]; h[b,0] = x[b,0]; h[b,t] = h[b,t - 1] * x[b,t] / t",
+            "x[B, T]; h[b,t] = where(t < 1, x[b,t], h[b,t - 1] * x[b,t] / t)",
+        ),
+        (
+            "size T; index t < T; h[0] = 2; h[1] = 1; h[t] = h[t - 1] + h[t - 2]",
+            "size T; index t < T; h[t] = where(t < 1, 2, where(t < 2, 1, h[t - 1] + h[t - 2]))",
+        ),
+        (
+            "r[T]; scalar g; R[T - 1] = 3; R[t] = r[t] + g * R[t + 1]",
+            "r[T]; scalar g; R[t] = where(t < T - 1, r[t] + g * R[t + 1], 3)",
+        ),
+        (
+            "r[T]; scalar g; R[T] = 3; R[t] = r[t] + g * R[t + 1]",
+            "r[T]; scalar g; index t < T + 1; R[t] = where(t < T, r[t] + g * R[t + 1], 3)",
+        ),
+        (
+            "x[T]; u[0] = 1; v[0] = 2; u[t] = u[t - 1] + v[t - 1]; v[t] = x[t] - u[t]",
+            "x[T]; u[t] = where(t < 1, 1, u[t-1] + v[t-1]); v[t] = where(t < 1, 2, x[t] - u[t])",
+        ),
+        (
+            "x[T]; scalar p; h[-2] = p; h[-1] = h[-2]*2 + 1; h[t] = h[t - 1]*h[t - 2] + x[t]",
+            "x[T]; scalar p; h[-2] = p; h[-1] = p*2 + 1; h[t] = h[t - 1]*h[t - 2] + x[t]",
+        ),
+        (
+            "x[T]; scalar p; h[-1] = h[-2]*2; h[-2] = p; h[t] = h[t - 1]*h[t - 2] + x[t]",
+            "x[T]; scalar p; h[-2] = p; h[-1] = p*2; h[t] = h[t - 1]*h[t - 2] + x[t]",
+        ),
+        (
+            (
+                "x[T,D]; p[D]; h[-2,d] = p[d]; h[-1,d] = sum[e](h[-2,e]*p[e]) + d; "
+                "h[t,d] = h[t - 1,d] + h[t - 2,d]*x[t,d]"
+            ),
+            (
+                "x[T,D]; p[D]; h[-2,d] = p[d]; h[-1,d] = sum[e](p[e]**2) + d; "
+                "h[t,d] = h[t - 1,d] + h[t - 2,d]*x[t,d]"
+            ),
+        ),
+        (
+            (
+                "x[T]; scalar p; g[-1] = p; h[-1] = g[-1] + 1; h[t] = h[t - 1]*g[t - 1] + x[t]; "
+                "g[t] = h[t] + g[t - 1]"
+            ),
+            (
+                "x[T]; scalar p; g[-1] = p; h[-1] = p + 1; h[t] = h[t - 1]*g[t - 1] + x[t]; "
+                "g[t] = h[t] + g[t - 1]"
+            ),
+        ),
+        (
+            "x[T]; h[-1] = 2; h[0] = h[-1]*x[0]; h[t] = h[t - 1]*h[t - 2] + x[t]",
+            "x[T]; h[t] = where(t < 1, 2*x[t], h[t - 1]*where(t < 2, 2, h[t - 2]) + x[t])",
+        ),
+        (
+            (
+                "x[T + 3]; h[0] = x[0]; h[1] = h[0]*2; h[2] = h[0]*h[1] + x[1]; "
+                "h[t] = h[t - 1] + h[t - 3]*x[t]"
+            ),
+            (
+                "x[T + 3]; h[0] = x[0]; h[1] = 2*x[0]; h[2] = 2*x[0]**2 + x[1]; "
+                "h[t] = h[t - 1] + h[t - 3]*x[t]"
+            ),
+        ),
+        (
+            (
+                "x[T + 2,D]; h[t,d] = h[t - 1,d] + h[t - 2,d]*x[t,d]; "
+                "h[1,d] = sum[e](h[0,e])*x[1,d]; h[0,d] = x[0,d]"
+            ),
+            (
+                "x[T + 2,D]; h[0,d] = x[0,d]; h[1,d] = sum[e](x[0,e])*x[1,d]; "
+                "h[t,d] = h[t - 1,d] + h[t - 2,d]*x[t,d]"
+            ),
+        ),
+        (
+            "x[T + 2]; h[T + 1] = x[0]; h[T] = h[T + 1]*2; h[t] = h[t + 1]*h[t + 2] + x[t]",
+            "x[T + 2]; h[T + 1] = x[0]; h[T] = 2*x[0]; h[t] = h[t + 1]*h[t + 2] + x[t]",
+        ),
+    ],
 )
 def test_places_with_equations_of_their_own_begin_or_end_a_recurrence(text, means):
     one, other = parse(text), parse(means)
@@ -237,12 +240,61 @@ def test_alignments_are_those_of_a_loop_in_a_loop():
     torch.testing.assert_close(build(text).function(c := torch.rand(9, 4)), align(c))
 
 
-@pytest.mark.parametrize("text", ROWS["what has one place more is read by a shorter index"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x[T]; index s < T; R[0] = 0; R[s + 1] = R[s] + x[s]; y[t] = R[t] * x[t]",
+        "r[T]; scalar g; R[T] = 3; R[t] = r[t] + g * R[t + 1]; y[t] = R[t] * r[t]",
+        "x[T]; scalar g; R[T] = 0; R[t] = x[t] + g * R[t + 1]; y[t] = R[t] * exp(x[t])",
+    ],
+)
 def test_a_longer_table_is_read_by_a_shorter_index(text):
     assert build(text).judge().agrees
 
 
-@pytest.mark.parametrize(("text", "says"), ROWS["what does not recur place after place is refused"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x[T]; g[t] = h[t] + x[t]; h[t] = x[t]", "h is used before it is defined"),
+        ("x[T]; h[t] = h[t] + x[t]", "is defined by itself, and not place after place"),
+        ("x[T]; h[t] = h[t - 1] + x[t]", "may read outside h"),
+        ("x[T]; h[1] = 0; h[t] = h[t - 1] + x[t]", "may read outside h"),
+        (
+            "x[T]; w[T]; k[t] = 1 + floor(x[t]); y[t] = w[k[t] + floor(x[t])]",
+            "w[k[t] + floor(x[t])] may read outside w",
+        ),
+        ("x[T]; w[0] = 1; w[t] = x[t]", "w[0] is defined twice"),
+        ("x[T]; h[-1] = 0; h[t] = h[t - 2] + x[t]", "may read outside h"),
+        ("x[T]; h[-1] = 0; h[t] = h[t + 1] + x[t]", "may read outside h"),
+        ("x[T]; h[-2] = 0; h[t] = h[t - 2] + x[t]", "no equation gives h a value at -1"),
+        ("x[T]; h[-1] = 0; h[-1] = 1; h[t] = h[t - 1] + x[t]", "each place once"),
+        ("x[T]; h[0] = 1; h[t + 1] = x[t] * softmax[t](h[t])", "a part of h goes along its index"),
+        ("w[T]; h[-1] = 1; h[t] = softmax[t](w[t] * h[t - 1])", "not place after place"),
+        ("x[T]; g[t] = h[t] + x[t]; h[t] = g[t]", "g, h are defined by one another"),
+        ("d[N, N]; y[-1,j] = 0; y[i,j] = d[i,j] + y[i - 1,j] + y[i + 1,j] * [i + 1 < N]", "place"),
+        (
+            (
+                "x[N]; index t < 3; f[0,n] = x[n]; g[t,n] = x[n] - f[t,n]; "
+                "f[t + 1,n] = x[n] * g[t,n]; y[n] = f[3,n]"
+            ),
+            "a place ahead",
+        ),
+        ("c[I,J]; D[-1,j] = 0; D[i,-1] = 0; D[i,j] = c[i,j] + D[i - 1,j - 1]", "at -1,-1"),
+        ("c[I,J]; D[0,j] = j; D[i,0] = 1; D[i,j] = c[i,j] + D[i - 1,j] + D[i,j - 1]", "twice"),
+        (
+            (
+                "c[I,J]; W[J,J]; D[-1,j] = 0; D[i,-1] = 0; "
+                "D[i,j] = c[i,j] + sum[k](W[j,k] * D[i - 1,k]) + D[i,j - 1]"
+            ),
+            "a loop in a loop",
+        ),
+        ("x[T]; h[-1] = 2*h[-1]; h[t] = h[t - 1] + x[t]", "h_start is defined by itself"),
+        (
+            "x[T + 2]; h[0] = h[1]; h[1] = 2*h[0]; h[t] = h[t - 1]*h[t - 2] + x[t]",
+            "not place after place",
+        ),
+    ],
+)
 def test_other_cyclic_definitions_are_refused(text, says):
     with pytest.raises(DeriveError) as caught:
         build(parse(text))
@@ -250,7 +302,19 @@ def test_other_cyclic_definitions_are_refused(text, says):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("module", "inputs"), ROWS["MODULES"])
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        ("nn.LSTM(3, 4, batch_first=True)", "x[B,T,D]"),
+        ("nn.LSTM(3, 4, 2, bidirectional=True)", "x[T,B,D]; h0[4,B,H]; c0[4,B,H]"),
+        ("nn.GRU(3, 4, 2, bidirectional=True)", "x[T,B,D]"),
+        ("nn.GRU(3, 4, bias=False)", "x[T,D]; h0[1,H]"),
+        ("nn.RNN(3, 4, nonlinearity='relu')", "x[T,D]"),
+        ("nn.LSTMCell(3, 4)", "x[B,D]; h0[B,H]; c0[B,H]"),
+        ("nn.GRUCell(3, 4)", "x[B,D]; h0[B,H]"),
+        ("nn.RNNCell(3, 4)", "x[B,D]"),
+    ],
+)
 def test_recurrent_modules_are_formulas(module, inputs):
     torch.manual_seed(0)
     module = eval(module, {"nn": torch.nn}).double()
@@ -274,13 +338,38 @@ def test_recurrent_modules_are_formulas(module, inputs):
     torch.testing.assert_close(list(found), flat)
 
 
-@pytest.mark.parametrize(("module", "inputs", "says"), ROWS["other recurrent modules are refused"])
+@pytest.mark.parametrize(
+    ("module", "inputs", "says"),
+    [
+        ("nn.LSTM(3, 4, proj_size=2)", "x[B,T,D]", "projects its values"),
+        ("nn.GRU(3, 4, 2, dropout=0.5)", "x[B,T,D]", "leaves out values at random"),
+        ("nn.LSTM(3, 4)", "x[B,T,D]; h0[1,B,H]", "that it begins with or none"),
+        ("nn.GRUCell(3, 4)", "x[B,T,D]", "takes input"),
+    ],
+)
 def test_other_recurrent_modules_are_refused(module, inputs, says):
     with pytest.raises(DeriveError, match=says):
         from_torch(eval(module, {"nn": torch.nn}), inputs)
 
 
-@pytest.mark.parametrize(("text", "call"), ROWS["what sums up is one call"])
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] - x[t,d]", ".cumsum("),
+        ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1]", ".cumsum("),
+        ("h[t,d] = where(t < T - 1, h[t + 1,d], 0) + x[t,d]", ".cumsum("),
+        ("h[-1,d] = 1\nh[t,d] = h[t - 1,d] * x[t,d] * 2", ".cumprod("),
+        ("h[-1,d] = g[d]\nh[t,d] = min(x[t,d], h[t - 1,d], 2*x[t,d])", ".cummin("),
+        ("h[-1,d] = -oo\nh[t,d] = logaddexp(h[t - 1,d], x[t,d])", ".logcumsumexp("),
+        ("h[-1,d] = g[d]\nh[t,d] = log(exp(h[t - 1,d]) + exp(x[t,d]))", ".logcumsumexp("),
+        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] * x[t,d]", "_recur("),
+        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] + x[t,d] * [t >= 1]", ".cumsum("),
+        ("h[-1,d] = g[d]\nh[t,d] = 2*h[t - 1,d] + x[t,d]", "_recur("),
+        ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1 and t != 3]", "_recur("),
+        ("h[-1,d] = g[d]\nh[t,d] = max(h[t - 1,d], h[t - 1,d] + x[t,d])", "h_before"),
+        ("index d < D\nh[-1,d] = g[d]\nh[t,d] = h[t - 1,D - 1 - d] + x[t,d]", "h_before"),
+    ],
+)
 def test_running_sums_are_one_call(text, call):
     declared = "x[T, D]; g[D]\n" if "g[" in text else "x[T, D]\n"
     built = build(parse(declared + text))
@@ -289,148 +378,3 @@ def test_running_sums_are_one_call(text, call):
     inputs = draw_inputs(built.system, {"T": 6, "D": 3})
     expected = evaluate_loops(built.formula, inputs)
     torch.testing.assert_close(built.function(**inputs), torch.as_tensor(expected))
-
-
-TURN = ["u[t] = tanh(v[t] + w[t])", "v[t] = w[t] * x[t] + u[t - 1]", "w[t] = w[t - 1] + v[t - 1]"]
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (2, 1, 0)])
-@pytest.mark.parametrize("is_begun_first", [True, False])
-def test_equations_of_a_turn_come_in_any_order(order, is_begun_first):
-    begin = ["u[-1] = 1; v[-1] = 0; w[-1] = 2"]
-    turn = [TURN[k] for k in order]
-    lines = [*begin, *turn] if is_begun_first else [*turn, *begin]
-    formula = parse("\n".join(["x[T]", *lines, "return u, v, w"]))
-    inputs = {"x": torch.randn(4, dtype=torch.float64)}
-    found = build(formula).function(**inputs)
-    for one, other in zip(found, evaluate_loops(formula, inputs), strict=True):
-        torch.testing.assert_close(one, torch.as_tensor(other))
-
-
-def test_equations_that_read_one_another_in_one_turn_are_refused():
-    with pytest.raises(DeriveError, match="not place after place"):
-        build(parse("x[T]\nu[-1] = 0\nu[t] = v[t] + u[t - 1]\nv[t] = u[t] * x[t]"))
-
-
-@pytest.mark.parametrize("text", ROWS["recurrences that read one another's places before"])
-def test_recurrences_that_read_one_anothers_places_before(text):
-    built = build(text)
-    for length in (1, 2, 3, 6):
-        inputs = draw_inputs(built.system, {"T": length, "B": 2})
-        expected = evaluate_loops(built.formula, inputs)
-        for one, other in zip(built.function(**inputs), expected, strict=True):
-            torch.testing.assert_close(one, torch.as_tensor(other))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("text", "kept"), ROWS["only states that more than sums and the last place read are kept"]
-)
-def test_only_states_that_more_than_sums_and_the_last_place_read_are_kept(text, kept):
-    built = build(text, sizes={"T": 5, "B": 512 if "S[" in text else 3})
-    stacked = re.findall(r"(\w+) = torch\.stack\((\w+_each)", built.source.replace("(\n", "("))
-    assert [name for name, _ in stacked] == [kept] * bool(kept)
-    assert_right_at_every_length(built)
-
-
-@pytest.mark.parametrize(
-    ("text", "choices"), ROWS["conditions on the place of a turn are decided before the loop"]
-)
-def test_conditions_on_the_place_of_a_turn_are_decided_before_the_loop(text, choices):
-    built = build(text)
-    turn = built.source.partition("\n    for ")[2].partition("return ")[0]
-    assert turn.count("torch.where(") == choices
-    assert built.judge().agrees
-    assert_right_at_every_length(built)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "text", ROWS["recurrences at every length, also those shorter than what they begin with"]
-)
-def test_recurrences_at_every_length(text):
-    built = build(text)
-    assert built.judge().agrees
-    assert_right_at_every_length(built)
-
-
-def assert_right_at_every_length(built):
-    for length in (0, 1, 2, 3, 5):
-        inputs = draw_inputs(built.system, {"T": length, "B": 3})
-        try:
-            expected = evaluate_loops(built.formula, inputs)
-        except DeriveError as error:  # an equation fills a position outside of the tensor
-            assert error.diagnostic.code == "reads-outside"
-            with pytest.raises(ValueError, match="is not there"):
-                built.function(**inputs)
-            continue
-        results = built.function(**inputs)
-        results, expected = (
-            [torch.as_tensor(each) for each in (found if isinstance(found, tuple) else (found,))]
-            for found in (results, expected)
-        )
-        for one, other in zip(results, expected, strict=True):
-            torch.testing.assert_close(one, other, check_dtype=False)
-        real = (n for n, v in inputs.items() if torch.is_tensor(v) and v.is_floating_point())
-        names = [*real] * bool(length)
-        values = [inputs.pop(name).double().requires_grad_() for name in names]
-
-        def call(*given, names=names, sizes=inputs):
-            return built.function(**dict(zip(names, given, strict=True)), **sizes)
-
-        assert not values or torch.autograd.gradcheck(call, values)
-
-
-# The first word of a title is the torch call that the recurrence becomes.
-GATED = read_parts(Path(__file__).with_name("gates.txt"))
-
-
-@pytest.mark.parametrize("title", GATED)
-def test_recurrences_with_gates_are_one_call_of_torch(title):
-    built, plain = (build(GATED[title][0], cells=cells) for cells in (True, False))
-    called = [name for name in ("lstm", "gru") if f"torch.{name}(" in built.source]
-    assert called == [word for word in [title.split(":")[0]] if word != "none"]
-    assert built.judge().agrees
-    values = draw_inputs(built.system, choose_sizes(built.system)[0])
-    leaves = {k: v.requires_grad_() for k, v in values.items() if torch.is_tensor(v)}
-    results = [each.function(**{**values, **leaves}) for each in (built, plain)]
-    totals = [sum(each.sum() for each in r) if isinstance(r, tuple) else r.sum() for r in results]
-    slopes = [torch.autograd.grad(total, [*leaves.values()]) for total in totals]
-    for one, other in zip(*slopes, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-PATHS = "w[N,N]; D[0,i,j] = w[i,j]; D[k+1,i,j] = min(D[k,i,j], D[k,i,k] + D[k,k,j]); index k < N; "
-MOVING = {
-    "shortest paths": f"{PATHS}index i < N; index j < N; y[i,j] = D[N,i,j]",
-    "elimination": (
-        "A[N,N]; L[0,i,j] = A[i,j] + 9 * [i == j]; index k < N - 1; index i < N; index j < N; "
-        "L[k+1,i,j] = where(i > k and j > k, L[k,i,j] - L[k,i,k] * L[k,k,j] / L[k,k,k], L[k,i,j])"
-    ),
-    "a knapsack": (
-        "v[I]; int c[I] < W; size W; index w < W; index i < I; V[0,w] = 0 * v[0]; "
-        "V[i+1,w] = max(V[i,w], where(w >= c[i], V[i,w - c[i]] + v[i], 0))"
-    ),
-    "before the first place": (
-        "x[T,N]; index n < N; index t < T - 1; h[0,n] = x[0,n]; "
-        "h[t+1,n] = where(n >= t, h[t,n - t], 0) + x[t,n]"
-    ),
-    "behind the last place": (
-        "x[T,N]; h[t,n] = where(t > 0 and n + t < N, h[t - 1,n + t], 0) + x[t,n]"
-    ),
-    "around": "x[T,N]; h[t,n] = where(t > 0, h[t - 1,(n + t) % N], 0) + x[t,n]",
-    "two places": (
-        "x[T,N,M]; h[t,n,m] = where(t > 0, h[t - 1,t % N,m] + h[t - 1,n,t // 2 % M], 0) + x[t,n,m]"
-    ),
-    "at data": "x[T,N]; int p[T] < N; h[t,n] = where(t > 0, h[t - 1,p[t]] / 2, 0) + x[t,n]",
-}
-
-
-@pytest.mark.parametrize("text", MOVING.values(), ids=MOVING)
-def test_a_turn_reads_the_state_at_places_that_move(text):
-    build(text).judge()
-
-
-def test_a_place_that_the_turn_names_is_a_view():
-    source = build(MOVING["shortest paths"], {"N": 64}).source
-    assert "D_before[:, l_2][:, None] + D_before[l_2]" in source

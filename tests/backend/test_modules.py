@@ -3,16 +3,12 @@
 import copy
 import io
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions
 from torch import nn
 
 from derive import DeriveError, build, from_torch, parse
-
-ROWS = Expressions(Path(__file__).with_name("modules_rows.txt"), globals())
 
 ATTENTION = {
     "packed": """
@@ -77,7 +73,28 @@ class Tied(nn.Module):
         return self.inner(x) * self.scale + self.shift
 
 
-FROM = ROWS["from"]
+FROM = [
+    ("nn.Linear(4, 6)", "input[B, I]", (2, 4)),
+    ("nn.Conv2d(4, 6, 3, padding=1, groups=2)", "input[B, 4, H, W]", (2, 4, 7, 8)),
+    ("nn.BatchNorm1d(4).eval()", "input[B, C, L]", (2, 4, 5)),
+    ("nn.BatchNorm1d(4)", "input[B, C, L]", (2, 4, 5)),
+    ("nn.GroupNorm(2, 6)", "input[B, C, L]", (2, 6, 5)),
+    ("nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))", "input[B, I]", (2, 4)),
+    ("nn.Softmax(dim=1)", "input[B, N]", (2, 4)),
+    ("Tied()", "x[B, D]", (2, 5)),
+    ("nn.Sequential(nn.Conv1d(4, 6, 1), nn.GLU(1))", "input[B, C, L]", (2, 4, 5)),
+    (
+        "nn.Sequential(nn.Flatten(1), nn.Unflatten(1, (3, 2)), nn.LayerNorm(2))",
+        "input[B, D]",
+        (4, 6),
+    ),
+    pytest.param(
+        "nn.MultiheadAttention(8, 2, batch_first=True)",
+        "query[B, N, E]; key, value[B, M, E]",
+        (2, 5, 8),
+        marks=pytest.mark.slow,
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "inputs", "shape"), FROM)
@@ -147,12 +164,38 @@ def test_a_module_is_made_as_torch_makes_its_layers():
     assert all(each.grad is not None for each in made.parameters())
 
 
-@pytest.mark.parametrize(("text", "asked"), ROWS["ODD"])
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("sizes[B, N]; kind[N]; y[b,n] = sizes[b,n] * kind[n]", "kind"),
+        (
+            "x[B, N]; scalar tau; scalar eps = 1e-5; y[b,n] = x[b,n] * tau + eps",
+            "tau, layer.eps=eps",
+        ),
+        ("x[B, N]; w[N] > 0; y[b,n] = x[b,n] * log(w[n])", "w"),
+        ("int t[B] < V; E[V, D]; y[b,d] = E[t[b],d]", True),
+        ("x[B, L]; w[K]; index t < L - K + 1; y[b,t] = sum[k](x[b,t + k] * w[k])", True),
+        ("a, x[B, T]; w[T]; h0[B]\nh[b,-1] = h0[b]\nh[b,t] = a[b,t]*h[b,t - 1] + x[b,t]*w[t]", "w"),
+    ],
+)
 def test_any_formula_may_be_a_module(text, asked):
     build(text, module=asked).judge(2)
 
 
-REFUSED = ROWS["REFUSED"]
+REFUSED = [
+    ("mean_squared_error", True, "module-which"),
+    ("relative_attention", "W_x", "module-unknown"),
+    ("relative_attention", "W_Q.T", "module-form"),
+    ("relative_attention", "W_Q W_K", "module-form"),
+    ("relative_attention", "forward=W_Q", "module-name"),
+    ("relative_attention", "a=W_Q, a.b=W_K", "module-name"),
+    ("relative_attention", "a=W_Q, a=W_K", "module-name"),
+    ("masked_attention", "mask", "module-kind"),
+    ("relative_attention", "P[H, D, D]; Z[h,d,e] = P[h,d,e]", "module-unknown"),
+    ("self[B, N]; w[N]; y[b,n] = self[b,n] * w[n]", "w", "module-name"),
+    ("x[B, dtype]; w[dtype]; y[b,n] = x[b,n] * w[n]", "w", "module-name"),
+    ("x[B, N]; scalar half = 1; w[N]; y[b,n] = half * x[b,n] * w[n]", "w", "module-name"),
+]
 
 
 @pytest.mark.parametrize(("name", "asked", "code"), REFUSED)

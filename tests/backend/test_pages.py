@@ -8,12 +8,10 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from itertools import combinations
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from house import ROOT
-from texts import read_literals
 
 from derive import Formula, build, check, cli, parse
 from derive.backend.to_data import to_plan_data
@@ -21,8 +19,6 @@ from derive.backend.to_html import find_reads, to_mathml, to_svg, write_equation
 from derive.backend.to_latex import to_rows
 from derive.formulas import load_formulas
 from derive.frontend.from_sympy import to_system
-
-ROWS = read_literals(Path(__file__).with_name("pages_rows.txt"))
 
 ATTENTION = "Q, K, V[B, S, D]; p[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d])); " + (
     "z[b,i,d] = sum[j](p[b,i,j] * V[b,j,d])"
@@ -35,7 +31,12 @@ def attend(q, k, v):
     scores = q @ k.transpose(-2, -1)  # <b> & "more"
     return torch.softmax(scores, dim=-2) @ v
 """
-TEXTS = ROWS["TEXTS"]
+TEXTS = [
+    "x[N]; y[n] = where(n % 2 == 0 and not x[n] > 1, x[n], -x[n]**2 / 3)",
+    "x[N]; s[n] = sum[m, m <= n](exp(x[m]) * x[n]); y = max[n](abs(s[n])) + floor(s[0])",
+    "log_size[N]; größe[n] = silu(log_size[n]) * sqrt(2)",
+    "x[N]; y[n] = prod[m](1 - x[m])**2 + log_softmax[n](x[n]) * (n // 2)",
+]
 
 
 def read_signs(formula):
@@ -55,7 +56,17 @@ def test_all_formulas_of_the_library_are_rendered():
         assert not set(read_signs(formula)) & set("\\}^&"), name
 
 
-@pytest.mark.parametrize(("latex", "mathml"), ROWS["mathml"])
+@pytest.mark.parametrize(
+    ("latex", "mathml"),
+    [
+        ("W_{Q}", "<msub><mi>W</mi><mrow><mi>Q</mi></mrow></msub>"),
+        ("\\frac{1}{2}", "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        ("\\operatorname{log\\_softmax}", "<mi>log_softmax</mi>"),
+        ("\\text{a \\textbackslash{} \\{b\\}}", "<mtext>a\xa0\\\xa0{b}</mtext>"),
+        ("a < b \\wedge c", "<mi>a</mi><mo>&lt;</mo><mi>b</mi><mo>∧</mo><mi>c</mi>"),
+        ("\\strange", "<mi>strange</mi>"),
+    ],
+)
 def test_mathml(latex, mathml):
     assert to_mathml(latex) == mathml
 

@@ -8,16 +8,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions
 
 import derive
 from derive.judge.samples import draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("sharded_rows.txt"), globals())
-
-SIZES = dict(ROWS["sizes"])
-LINE = dict(ROWS["line"])
-GRID = dict(ROWS["grid"])
+SIZES = {
+    "multi_head_attention": dict(B=4, N=8, M=12, D=5, H=4, C=3, E=2),
+    "relative_attention": dict(B=4, S=8, H=4, D=3),
+    "mp2_energy": dict(O=4, V=8),
+}
+LINE = {
+    # cut over the one dimension of a mesh
+    "multi_head_attention": ("b=x", "h=x", "m=x", "n=x,m=x"),
+    "relative_attention": ("b=x", "h=x", "j=x", "i=x,j=x"),
+    "mp2_energy": ("i=x",),
+}
+GRID = {
+    # over two dimensions
+    "multi_head_attention": ("b=x,h=y",),
+    "relative_attention": ("b=x,j=y",),
+    "mp2_energy": ("i=x,a=y",),
+}
 WORLDS = {2: [(LINE, dict(x=2))], 4: [(LINE, dict(x=4)), (GRID, dict(x=2, y=2))]}
 SECONDS = 120  # time limit of a process group
 

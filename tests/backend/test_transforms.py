@@ -9,13 +9,11 @@ import random
 import sys
 import warnings
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 from derivations import FIRST, LIBRARY, built
 from examples import CAUSAL, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
-from texts import Expressions
 from torch.func import functional_call, grad, jvp, vmap
 
 from derive import build, parse
@@ -28,8 +26,6 @@ from derive.ir.recurrences import find_groups
 from derive.judge.compare import rename_arguments
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.ops import Cell, Einsum, Gated, Recur, Source, arrange, walk_ops
-
-ROWS = Expressions(Path(__file__).with_name("transforms_rows.txt"), globals())
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
@@ -278,7 +274,19 @@ def without_einsum(name):
     made.judge()
 
 
-TRANSFORMS = dict(ROWS["transforms"])
+TRANSFORMS = {
+    "compile": compiled,
+    "export": exported,
+    "vmap": batched,
+    "grad": differentiated,
+    "jvp": pushed_forward,
+    "autocast": under_autocast,
+    "meta": on_meta,
+    "fake": on_fakes,
+    "strides": in_other_strides,
+    "float32": in_float32,
+    "no_einsum": without_einsum,
+}
 LONG = {"compile", "export"}  # transforms that take seconds
 KINDS = tuple(TRANSFORMS)
 TABLE = [  # every pair, ordered so that formulas take turns through the transforms
@@ -342,7 +350,12 @@ def test_any_contraction_is_a_product_of_matrices(seed):
 # Comparisons with code by hand, and training.
 
 CORE = (RELATIVE, MASKED_ZEROS, MULTI_HEAD, CAUSAL)
-SMALL = dict(ROWS["small"])
+SMALL = {
+    RELATIVE: dict(B=2, S=3, H=2, D=2),
+    MASKED_ZEROS: dict(B=2, H=1, S=3, C=2, E=2),
+    MULTI_HEAD: dict(B=1, S=3, E=2, H=2, D=2, F=2),
+    CAUSAL: dict(B=1, H=2, N=3, D=2),
+}
 # Sizes of several calls; the sizes of one call are pairwise distinct.
 LATER = (2, 3, 5, 7, 11, 13, 17), (19, 23, 3, 5, 7, 2, 11), (4, 9, 6, 8, 5, 3, 7)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import run_process
-from texts import Expressions, read_sections
+from texts import read_sections
 
 from derive import DeriveError, build, parse
 from derive.bench import Wishes, bench
@@ -23,8 +23,6 @@ from derive.bench.timing import (
     on_threads,
     to_backward,
 )
-
-ROWS = Expressions(Path(__file__).with_name("bench_rows.txt"), globals())
 
 pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
@@ -75,7 +73,13 @@ def test_the_limit_counts_the_operations_and_what_is_moved_once():
 
 
 @pytest.mark.parametrize(
-    ("function", "code", "says"), ROWS["code that cannot be compared is refused"]
+    ("function", "code", "says"),
+    [
+        ("wrong", "bench-differs", "other values than the formula"),
+        ("writes", "bench-writes", "writes into what it is given"),
+        ("small_only", "bench-code", "ValueError: too long for me"),
+        ("nothing", "code-missing", "no function or class nothing"),
+    ],
 )
 def test_code_that_cannot_be_compared_is_refused(file, function, code, says):
     sizes = SIZES | {"N": 64}
@@ -160,7 +164,16 @@ def test_a_module_is_made_once_and_has_the_formulas_tensors(file):
     assert report.tables[0].rows[1].backward > 0
 
 
-@pytest.mark.parametrize(("text", "expected"), ROWS["one einsum where the formula is one product"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (CHAIN, ("ab,bc,cd->ad", ("A", "B", "C"))),
+        ("x[N]; z = sum[n](x[n])", ("a->", ("x",))),
+        ("x[N]; z[n] = exp(x[n])", None),
+        ("x[N]; index n < N; z[n] = sum[m, m <= n](x[m])", None),
+        ("x[N, N]; z[n] = x[n, 0]", None),
+    ],
+)
 def test_one_einsum_where_the_formula_is_one_product(text, expected):
     assert to_einsum(build(parse(text))) == expected
 
@@ -168,7 +181,24 @@ def test_one_einsum_where_the_formula_is_one_product(text, expected):
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(("one", "other", "expected"), ROWS["values are near or not"])
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        # a hundredth of the largest
+        ([1.0, 100.0], [1.5, 100.0], True),
+        ([1.0, 100.0], [3.0, 100.0], False),
+        ([NAN, 1.0], [NAN, 1.0], True),
+        ([NAN, 1.0], [2.0, 1.0], False),
+        ([INF, 1.0], [INF, 1.0], True),
+        # an infinite element does not make all others near
+        ([INF, 1.0], [INF, 2.0], False),
+        ([INF, 1.0], [-INF, 1.0], False),
+        ([True, False], [True, False], True),
+        ([True, False], [True, True], False),
+        ([], [], True),
+        ([1.0], [1.0, 1.0], False),
+    ],
+)
 def test_is_near_compares_relative_to_the_largest_value(one, other, expected):
     assert is_near(torch.tensor(one), torch.tensor(other), 1e-2) is expected
 

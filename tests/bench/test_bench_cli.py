@@ -8,13 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from texts import read_literals, read_rows
+from texts import read_rows
 
 from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
 from derive.plan.machine import DEFAULT, Machine
-
-ROWS = read_literals(Path(__file__).with_name("bench_cli_rows.txt"))
 
 pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
@@ -157,7 +155,15 @@ def test_bad_options_are_refused_before_anything_is_written(run, tmp_path, words
     assert os.listdir(tmp_path) == ["folder.svg"]
 
 
-@pytest.mark.parametrize(("text", "values"), ROWS["values double or are told"])
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("S=64..1024", (64, 128, 256, 512, 1024)),
+        ("S=3..20", (3, 6, 12, 20)),
+        (" S = 1 .. 2 ", (1, 2)),
+        ("S=5,7,1_000", (5, 7, 1000)),
+    ],
+)
 def test_values_of_a_sweep_double_or_are_listed(text, values):
     over = parse_over(text)
     assert (over.size, over.values) == ("S", values)

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from cli_runs import MATMUL, TWO, Answer, run_process
 from house import ROOT
-from texts import read_literals, read_parts
-
-ROWS = read_literals(Path(__file__).with_name("cli_rows.txt"))
+from texts import read_parts
 
 # Help, version, imported modules, and exits.
 
@@ -48,7 +46,16 @@ def test_help_loads_neither_torch_nor_sympy(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(("arguments", "says"), ROWS["usage errors"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "Error: No such command 'nonsense'"),
+        (["show"], "Error: Missing argument 'NAME|FILE|FILE.py:NAME|TEXT'."),
+        (["build", "--zzz"], "Error: No such option: --zzz"),
+        (["new"], "Error: Missing argument 'NAME'"),
+        (["einsum", "ij,jk", "kl"], "Error: Got unexpected extra argument"),
+    ],
+)
 def test_usage_errors(run, arguments, says):
     answer = run(*arguments)
     assert (answer.code, answer.out) == (2, "")
@@ -222,7 +229,16 @@ def test_mistakes(run, tmp_path, case):
     assert not Path("generated").exists()
 
 
-@pytest.mark.parametrize(("arguments", "code"), ROWS["a refusal as json"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("list", "--nonsense"), "usage"),
+        (("check",), "usage"),
+        (("show", "no_such_formula"), "formula-unknown"),
+        (("build", "x[N]; y[i] = "), "missing-value"),
+        (("lint", "no/such/path"), "path-missing"),
+    ],
+)
 def test_a_refusal_as_json(run, arguments, code):
     answer = run(*arguments, "--json")
     assert answer.code == 2

@@ -2,25 +2,31 @@
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 from cli_runs import TWO
-from texts import read_literals
 
 from derive.cli import read_build, tables
 from derive.cli.options import read_made
 from derive.cli.tables import find_widths, to_ratio
 from derive.options import NONE, Options
 
-ROWS = read_literals(Path(__file__).with_name("cli_options_rows.txt"))
-
 SQUARES = "x[N, D]; y[M, D]; s[n,m] = sum[d]((x[n,d] - y[m,d])**2)"
 LONG = "x[N]; y[n] = " + " + ".join(["x[n]"] * 20)
 HAND = "def attend(query, key):\n    return query @ key.mT\n"
 
 
-@pytest.mark.parametrize("option", ROWS["what is shown with an option is what is built with it"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--fast-math",),
+        ("--exact",),
+        ("--no-cells",),
+        ("--memory", "1MiB"),
+        ("--dispatch",),
+        ("--sizes", "N=9"),
+    ],
+)
 def test_show_and_build_agree_under_each_option(run, tmp_path, option):
     run("build", SQUARES, *option)
     built = (tmp_path / "generated" / "formula.py").read_text()
@@ -58,7 +64,15 @@ def test_options_without_effect_are_reported(run):
     assert "--fast-math" not in run("build", SQUARES, "--fast-math", *large).out
 
 
-@pytest.mark.parametrize(("words", "says"), ROWS["a build says at which sizes it counts"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["x[N]; y[n] = 2 * x[n]"], "at N=64 (default; choose with --sizes)"),
+        (["x[N]; y[n] = 2 * x[n]", "--sizes", "N=3"], "at N=3"),
+        (["linear"], "at B=512 I=512 O=512 (typical; choose with --sizes)"),
+        (["linear", "--sizes", "I=3"], "at I=3, B=512 O=512 (typical; choose with --sizes)"),
+    ],
+)
 def test_a_build_names_the_sizes_of_its_counts(run, words, says):
     assert run("build", *words).out.splitlines()[-1] == f"  flops and elements {says}"
 

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import MATMUL
-from texts import read_literals, read_tables
+from texts import read_tables
 
 from derive.frontend.from_einsum import read_fixed
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.linter.calls import find_plain, find_remarks
-
-ROWS = read_literals(Path(__file__).with_name("cli_show_rows.txt"))
 
 TABLES = read_tables(Path(__file__).with_name("tables.txt"))
 ATTENTION = """\
@@ -156,7 +154,26 @@ def parse_operands(equation):
     return read_fixed(equation), "ABCDE"[: equation.count(",") + 1]
 
 
-REMARKS = dict(ROWS["REMARKS"])
+REMARKS = {
+    "ij,jk->ik": (),
+    "bhid,bjhd->bhij": (),
+    "ij": ("without -> the result has the letters that occur once, in alphabetical order: ->ij",),
+    "bij,dd->bi": (
+        "B: the repeated d takes the diagonal of dd",
+        "j is in A alone and not in the result: A is added up over it",
+        "d is in B alone and not in the result: B is added up over it",
+        "A shares no letter with the rest: an outer product",
+        "B shares no letter with the rest: an outer product",
+    ),
+    "bij,j->bij": ("B is repeated along b, i",),
+    "ij,jk,kl->il": (
+        (
+            "torch.einsum looks for the order of 3 operands at every call; "
+            "the steps here are in pairs"
+        ),
+    ),
+    "i,->i": (),
+}
 
 
 @pytest.mark.parametrize("equation", REMARKS)
@@ -195,7 +212,15 @@ def test_every_plain_form_gives_what_einsum_gives():
     assert found > 300
 
 
-@pytest.mark.parametrize(("words", "code", "says"), ROWS["what looks like an option or a size"])
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["->"], 0, 'einsum "->"'),
+        (["ij->i", "--what"], 2, "unexpected extra argument"),
+        (["ij->i", "--sizes", "Q=3"], 2, "I, J; an index stands for its extent: i, j"),
+        (["ij->i", "--sizes", "i=3,J=4"], 0, "at I=3 J=4:"),
+    ],
+)
 def test_arguments_that_look_like_options_or_sizes(run, words, code, says):
     answer = run("einsum", *words)
     assert answer.code == code

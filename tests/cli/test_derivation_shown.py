@@ -4,13 +4,11 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from derivations import SOFTMAX, built, every_formula, read_system, rename_indices
 from hypothesis import given
 from strategies import formulas, half_as_many
-from texts import read_literals
 
 from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.backend.to_torch import write_cell
@@ -21,11 +19,36 @@ from derive.plan.derivation import IN_TURN, ONCE, find_derivation
 from derive.plan.machine import DEFAULT, to_json
 from derive.plan.search import STAGES, Request
 
-ROWS = read_literals(Path(__file__).with_name("derivation_shown_rows.txt"))
-
 # LaTeX.
 
-LATEX = dict(ROWS["LATEX"])
+LATEX = {
+    "x[N]; y[i] = -x[i] / 2": r"-\frac{x_{i}}{2}",
+    "x, y_1[N]; z[i] = x[i] - (y_1[i] - 1)": r"x_{i} - \left( {y_{1}}_{i} - 1 \right)",
+    "x[N]; z[i] = (x[i] + 1)**2 * 3": r"{\left( x_{i} + 1 \right)}^{2} \cdot 3",
+    "x[N]; z = sum[i](x[i]) * sum[j](x[j])": r"\left( \sum_{i} x_{i} \right) \sum_{j} x_{j}",
+    "x[N]; index i < N; z[i] = sum[j, j <= i](x[j] + 1)": (
+        r"\sum_{j \,:\, j \leq i} \left( x_{j} + 1 \right)"
+    ),
+    "x[N]; z[i] = exp(x[i])**2 * sqrt(x[i])": (
+        r"{\left( \exp \left( x_{i} \right) \right)}^{2} \sqrt{x_{i}}"
+    ),
+    "x[N]; index i < N; z[i] = where(i >= 1, x[i - 1], -oo)": (
+        r"\begin{cases} x_{i - 1} & \text{if } i \geq 1 \\ -\infty & \text{otherwise} \end{cases}"
+    ),
+    "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
+        r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
+    ),
+    "x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])": (
+        r"\sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
+    ),
+    "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
+        r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
+    ),
+    "bool m[N]; alpha[N]; z[i] = log_softmax[i, m[i] and not i == 0](alpha[i])": (
+        r"\operatorname{log\_softmax}_{i \,:\, \left( \neg \left( i = 0 \right) \right) "
+        r"\wedge m_{i}} \left( \alpha_{i} \right)"
+    ),
+}
 
 
 @pytest.mark.parametrize("text", LATEX)
@@ -218,7 +241,59 @@ def test_the_same_text_under_every_hash_seed():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), ROWS["what loops and transforms do, in equations and in words"]
+    ("text", "said"),
+    [
+        (
+            "a, x[T]; h[-1] = 0; h[t] = tanh(a[t] * h[t - 1] + x[t])",
+            [
+                "recur_in_turn: for each t in turn, T turns",
+                "h_t = tanh(a_t * h_before + x_t)",
+                "h_before is h 1 turn before",
+                "before the first turn h is h_first",
+            ],
+        ),
+        (
+            "x[T]; h[t] = where(t < 2, x[t], h[t - 1] + h[t - 2])",
+            [
+                "for each u in turn, T - 2 turns",
+                "before the first turn h is h_first, h_first_2",
+                "h_before_2 is h 2 turns before",
+            ],
+        ),
+        (
+            "a, x[T]; h[-1] = 1; h[t] = a[t] * h[t - 1] + x[t]",
+            [
+                "recur_in_chunks: ",
+                "h[t] = a[t] * h[t - 1] + x[t]",
+                "what stands before the first t is h_first",
+            ],
+        ),
+        ("x[T]; h[-1] = 0; h[t] = h[t - 1] + x[t]", ["close_running: ", "h[t] = cumsum[t](x[t])"]),
+        (
+            "r[T]; R[T - 1] = 3; R[t] = tanh(r[t] * R[t + 1])",
+            ["turn_upward: ", "R[u] = R_back[T - u - 1]"],
+        ),
+        (
+            "c[I, J]; D[i,j] = c[i,j] + max(D[i - 1,j] * [i >= 1], D[i,j - 1] * [j >= 1])",
+            ["turn_upward: ", "D[i,j] = D_wave[i + j,i]"],
+        ),
+        (
+            (
+                "a[T]; q, k[T,I]; v[T,J]; S[-1,i,j] = 0; "
+                "S[t,i,j] = a[t] * S[t - 1,i,j] + k[t,i] * v[t,j]; "
+                "o[t,j] = sum[i](q[t,i] * S[t,i,j])"
+            ),
+            ["chunk_values: ", "S_sum[t,j] = S_sum_chunks[t//t_chunk,t%t_chunk,j]", "call_torch: "],
+        ),
+        (
+            "x[4096]; index k < 4096; y[k] = abs(sum[n](x[n] * exp(-2*pi*I*k*n / 4096)))",
+            ["transform: ", "torch.fft.fft of 4096 values", "estimated time"],
+        ),
+        (
+            "x, w[4096]; index n < 4096; y[n] = sum[k](w[k] * x[(n - k) % 4096])",
+            ["torch.fft.rfft of 4096 values", "torch.fft.irfft of 4096 values"],
+        ),
+    ],
 )
 def test_loops_and_transforms_are_shown_in_equations_and_words(text, said, run):
     shown = run("show", text, "--derivation")

@@ -8,18 +8,14 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from cli_runs import MATMUL, check_sarif, run_process
 from house import ROOT
-from texts import read_literals
 
 from derive import DeriveError, load_ipython_extension
 from derive.checker import check
 from derive.cli.notebook import build_cell
-
-ROWS = read_literals(Path(__file__).with_name("where_people_work_rows.txt"))
 
 WRONG = "import torch\n\n\ndef mm(a, b):\n    c = a @ b\n    return 2 * c\n"
 RIGHT = "import torch\n\n\ndef mm(a, b):\n    return a @ b\n"
@@ -125,7 +121,18 @@ def test_a_cell_of_a_notebook_is_a_formula():
     assert text == str(refused.value)
 
 
-@pytest.mark.parametrize(("line", "says"), ROWS["what a cell cannot be told is refused"])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "magic-words: a cell has one name"),
+        ("mm --out here", "magic-words: --out is no option here"),
+        ("mm --json", "magic-words: --as_json is no option here"),
+        ("mm --sizes I=x", "sizes-form: I=x is no size"),
+        ("mm --nothing", "magic-words: No such option: --nothing"),
+        ("one two", "magic-words: a cell has one name"),
+        ("'", "magic-words: No closing quotation"),
+    ],
+)
 def test_bad_options_of_a_cell_are_refused(line, says):
     with pytest.raises(DeriveError) as refused:
         build_cell(line, MATMUL)
