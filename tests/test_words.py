@@ -1,57 +1,51 @@
-"""The words that a formula is given by: names, sizes, dtypes, and the formula itself."""
-
-import subprocess
-import sys
+"""Prose is plain: few docstrings, names and comments of derive are marked by prose.py."""
 
 import pytest
-from house import ROOT
+from house import read_modules
+from prose import find_prose
 
-from derive import build, evaluate_loops, indices, show, sizes, tensors, to_loops
-from derive.errors import DeriveError
-
-TEXT = "x[N]; y[i] = 2*x[i]"
-
-
-def test_a_name_stands_for_the_size_of_that_name():
-    assert indices("i", "N") == indices("i", sizes("N"))
-    assert tensors("x", "N", 3).shape == (sizes("N"), 3)
-    assert tensors("t", "N", dtype="int", below="V").below == sizes("V")
+# Percentage of marked prose that is allowed. Lower these as prose improves, towards 2, 4 and 3.
+ALLOWED = {"docstrings": 4.0, "names": 3.0, "comments": 8.0}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kind"),
-    [("float", "real"), (float, "real"), ("real", "real"), (int, "int"), (bool, "bool")],
-)
-def test_a_dtype_may_be_called_as_python_calls_it(dtype, kind):
-    assert tensors("x", sizes("N"), dtype=dtype).kind == kind
-
-
-def test_a_text_or_a_name_of_the_library_is_built():
-    assert build(TEXT).name == "formula"
-    assert build("linear").name == "linear"
+@pytest.mark.parametrize("kind", ALLOWED)
+def test_little_prose_is_marked(kind):
+    found = [
+        (name, remark)
+        for name, source in read_modules("derive").items()
+        for remark in find_prose(source)
+        if remark.kind == kind
+    ]
+    marked = [f"{name}:{r.line}: {r.text}" for name, r in found if r.is_marked]
+    share = 100 * len(marked) / len(found)
+    assert share <= ALLOWED[kind], "\n".join([f"{share:.1f} % of {kind} are marked", *marked])
 
 
 @pytest.mark.parametrize(
-    ("call", "code"),
+    ("source", "kind"),
     [
-        (lambda: tensors("x", sizes("N"), dtype="quaternion"), "dtype-unknown"),
-        (lambda: indices("i", "2*N"), "extent-form"),
-        (lambda: sizes(3), "names-form"),
-        (lambda: build("no_such_formula"), "formula-unknown"),
-        (lambda: build(3), "formula-kind"),
-        (lambda: show("linear"), "formula-kind"),
-        (lambda: to_loops(TEXT), "formula-kind"),
-        (lambda: evaluate_loops(TEXT, {"x": [1.0]}), "formula-kind"),
-        (lambda: build("__debug__[N]; y[i] = __debug__[i]"), "name-form"),
+        ('"""What is read of a tensor."""', "docstrings"),
+        ('"""The order of what is read."""', "docstrings"),
+        ('"""The size that a shape tells."""', "docstrings"),
+        ("def read(): pass", "names"),
+        ("def is_told(size): pass", "names"),
+        ("x = 1  # of the padded axis", "comments"),
+        ("# sizes are settled before\nx = 1", "comments"),
     ],
 )
-def test_what_is_none_is_refused(call, code):
-    with pytest.raises(DeriveError) as caught:
-        call()
-    assert caught.value.diagnostic.code == code
+def test_unclear_prose_is_marked(source, kind):
+    assert [remark.kind for remark in find_prose(source) if remark.is_marked] == [kind]
 
 
-def test_python_runs_the_package():
-    call = [sys.executable, "-m", "derive", "--version"]
-    found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout[:6]) == (0, "derive")
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Return the accesses of a tensor."""',
+        '"""Whether tensor shapes determine a size."""',
+        "def read_shape(): pass",
+        "x = '# of a string'  # extent of the padded axis",
+        "x = []  # noqa: F821",
+    ],
+)
+def test_plain_prose_is_not_marked(source):
+    assert not any(remark.is_marked for remark in find_prose(source))
