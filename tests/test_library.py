@@ -15,6 +15,7 @@ import pytest
 import torch
 from derivations import LIBRARY as NAMES
 from derivations import built, every_formula
+from fast_cases import slow_except
 
 import derive.formulas
 from derive.errors import DeriveError
@@ -122,8 +123,17 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(of_leaves, tuple(leaves.values()))
 
 
-@pytest.mark.sampled(6, 1)
-@every_formula
+LARGE = slow_except(
+    NAMES,
+    *("self_attention", "luong_concat_attention", "differential_attention", "linear", "tucker"),
+    *("grouped_query_attention", "disentangled_attention", "highway", "capsule_routing"),
+    *("depthwise_conv2d", "causal_conv1d", "batch_norm_inference", "gaussian_kernel", "dpo_loss"),
+    *("triplet_loss", "sparse_graph_attention", "segment_mean", "mp2_energy", "heat_step"),
+    *("geodesic_acceleration", "circulant_product", "histogram", "s4d"),
+)
+
+
+@pytest.mark.parametrize("name", LARGE)
 def test_large_inputs_give_finite_results(name: str) -> None:
     """Results at logits above 1e4 are finite wherever code by hand is, and right.
 
@@ -157,8 +167,16 @@ def test_every_attention_but_kernels_and_the_sigmoid_has_a_softmax() -> None:
     assert others == {*kernels, "sigmoid_attention"}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", SOFTMAX)
+LARGE_LOGITS = slow_except(
+    SOFTMAX,
+    *("relative_attention", "masked_attention", "multi_query_attention", "rotary_attention"),
+    *("luong_concat_attention", "sliding_window_attention", "axial_attention", "infonce"),
+    *("gated_attention_pooling", "capsule_routing", "cross_entropy", "ctc_loss", "dice_loss"),
+    *("sinkhorn_step", "graph_attention", "triangle_attention", "forward_algorithm"),
+)
+
+
+@pytest.mark.parametrize("name", LARGE_LOGITS)
 def test_large_logits_in_single_precision(name: str) -> None:
     """Results and gradients are finite although exp(1e4) overflows float32."""
     inputs = {

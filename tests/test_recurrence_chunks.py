@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fast_cases import slow_except
 
 from derive import build
 from derive.ir.text import to_text
@@ -122,8 +123,14 @@ STATES = {
 }
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", STATES)
+FAST = slow_except(
+    STATES,
+    *("scalar decay", "decay for each row", "decays within bounds", "before it, in a mean"),
+    *("within a function", "read alone"),
+)
+
+
+@pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("is_begun", [True, False])
 def test_sums_over_a_state_are_computed_in_chunks(name, is_begun):
     decay, output, length = STATES[name]

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from derivations import FIRST
 from exactness import assert_exact
+from fast_cases import slow_except
 
 from derive import check
 from derive.formulas import find_formula
@@ -26,11 +26,13 @@ BEYOND = {  # reasons in verdicts for functions that finite fields do not have
 }
 
 
-# The fast tests take one formula per family.
-EACH = [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NAMES]
+EACH = slow_except(
+    NAMES,
+    *("conv1d", "kalman_filter_step", "linear", "sparse_graph_convolution"),
+    *("spherical_tensor_product", "triangle_multiplication"),
+)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EACH)
 def test_a_generated_function_is_identical_to_its_formula(name, tmp_path):
     """A clamp at 0 of a sum of squares, which only guards against rounding, is skipped."""

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from fast_cases import slow_except
 from torch import nn
 
 from derive import DeriveError, build, from_torch, parse
@@ -26,8 +27,7 @@ ATTENTION = {
 SIZES = {"D": 16, "H": 4, "C": 4, "E": 4}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", slow_except(ATTENTION, "packed", "mapping"))
 def test_a_module_is_its_formula_under_any_names(kind):
     made = build("multi_head_attention", module=ATTENTION[kind], einsum=kind != "mapping")
     made.judge(1)
@@ -43,10 +43,9 @@ def test_a_module_is_its_formula_under_any_names(kind):
     )
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("options", [{"backward": True}, {"dispatch": True}])
-def test_a_module_goes_with_the_other_parts_of_a_file(options):
-    made = build("masked_attention", module={"memory.value": "value"}, **options)
+@pytest.mark.parametrize("option", slow_except(["backward", "dispatch"], "backward"))
+def test_a_module_goes_with_the_other_parts_of_a_file(option):
+    made = build("masked_attention", module={"memory.value": "value"}, **{option: True})
     made.judge(1)
     assert "memory.value" in made.module(**{**dict.fromkeys("BHM", 2), "E": 3}).state_dict()
 
