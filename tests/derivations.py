@@ -1,4 +1,4 @@
-"""Helpers of the tests of derivations: the library, each formula built once."""
+"""Helpers of the tests of derivations: the library, built once, and readers of stages."""
 
 from dataclasses import replace
 from functools import cache
@@ -13,15 +13,13 @@ from derive.ir.text import to_lines
 from derive.rewrite.rule import rename_equation_indices
 
 LIBRARY = tuple(find_families())
-FIRST = {
-    *{find_families()[name]: name for name in reversed(LIBRARY)}.values()
-}  # one formula per family
+FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families
 SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
 
 every_formula = pytest.mark.parametrize("name", LIBRARY)
 
 
-def read_system(text, empty_row="nan"):
+def read(text, empty_row="nan"):
     return to_system(parse(text, empty_row=empty_row))
 
 
@@ -30,13 +28,23 @@ def built(name, **options):
     return build(find_formula(name), **options)
 
 
+def read_unchecked(text, empty_row="nan"):
+    """The system of a text, without checks."""
+    return from_sympy(parse(text, empty_row=empty_row))
+
+
+def write(system):
+    """The text of a system."""
+    return "\n".join(to_lines(system))
+
+
 def rename_indices(system):
-    """Rename the indices of a system to names that the notation allows."""
-    equations = (Equation(e.target, rename_equation_indices(e, system)) for e in system.equations)
+    """The system with index names that the notation allows."""
+    equations = (rename_equation_indices(e, system) for e in system.equations)
     return replace(system, equations=tuple(equations))
 
 
 def as_tensors(found):
-    """Convert one result or a tuple of results to a tuple of float64 tensors."""
+    """All results as tensors of float64, a number too."""
     parts = found if isinstance(found, tuple) else (found,)
     return tuple(torch.as_tensor(part, dtype=torch.float64) for part in parts)

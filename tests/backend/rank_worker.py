@@ -1,8 +1,8 @@
-"""Run generated files as one rank of a gloo process group; needs torch only.
+"""One rank of a group over gloo: runs generated files, which need torch alone.
 
     python rank_worker.py FOLDER RANK RANKS
 
-`FOLDER/cases.json` names the cases; results are written to `FOLDER/RANK.json`.
+`FOLDER/cases.json` names the cases; what came of them goes to `FOLDER/RANK.json`.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ WORDS = {
 
 
 class Counter(TorchDispatchMode):
-    """Record the collectives of a block and the number of elements that this rank sends."""
+    """The collectives in a block, with the elements that this rank hands to each."""
 
     def __init__(self):
         super().__init__()
@@ -54,8 +54,8 @@ def load(path):
     return module
 
 
-def take_shard(tensor, places, mesh):
-    """The shard of a full tensor that belongs to this rank."""
+def cut_shard(tensor, places, mesh):
+    """Return a rank's shard of a whole tensor."""
     for number, place in enumerate(places):
         if isinstance(place, Shard):
             rank = mesh.get_local_rank(number)
@@ -73,7 +73,7 @@ def find_error(found, wanted):
 
 
 def run_case(case, folder):
-    """Largest error of results and gradients, and the collectives of both passes."""
+    """Return the errors of results and gradients, and the transfers."""
     module = load(folder / case["file"])
     mesh = init_device_mesh("cpu", tuple(case["mesh"].values()), mesh_dim_names=tuple(case["mesh"]))
     inputs = torch.load(folder / case["inputs"])
@@ -85,7 +85,7 @@ def run_case(case, folder):
     given = dict(inputs)
     for name in leaves:
         places = module.placements(name, mesh)
-        local = take_shard(inputs[name], places, mesh)
+        local = cut_shard(inputs[name], places, mesh)
         given[name] = DTensor.from_local(local, mesh, places, run_check=False).requires_grad_()
     function = getattr(module, f"{case['name']}_sharded")
     with Counter() as forward:
@@ -94,16 +94,14 @@ def run_case(case, folder):
     for result, seed in zip(made, seeds, strict=True):
         places = result.placements
         pairs.append(
-            DTensor.from_local(take_shard(seed, places, mesh), mesh, places, run_check=False)
+            DTensor.from_local(cut_shard(seed, places, mesh), mesh, places, run_check=False)
         )
     with Counter() as backward:
         torch.autograd.backward(made, pairs)
     errors = [find_error(m.full_tensor(), w) for m, w in zip(made, wanted, strict=True)]
     errors += [find_error(given[n].grad.full_tensor(), leaf.grad) for n, leaf in leaves.items()]
     whole = {n: v.clone().requires_grad_() for n, v in inputs.items() if torch.is_tensor(v)}
-    again = as_tuple(
-        function(**{**inputs, **whole}, mesh=mesh)
-    )  # plain full tensors instead of DTensors
+    again = as_tuple(function(**{**inputs, **whole}, mesh=mesh))  # no DTensors, but whole tensors
     torch.autograd.backward(again, pairs)
     errors += [find_error(m.full_tensor(), w) for m, w in zip(again, wanted, strict=True)]
     errors += [find_error(whole[n].grad, leaf.grad) for n, leaf in leaves.items()]
@@ -117,7 +115,7 @@ def run_case(case, folder):
 
 
 def open_case(case, folder):
-    """Bind the sharded function of a case to its inputs and a mesh of one dimension."""
+    """The sharded function of a case, called with its inputs over a mesh of one dimension."""
     module = load(folder / case["file"])
     mesh = init_device_mesh("cpu", tuple(case["mesh"].values()), mesh_dim_names=tuple(case["mesh"]))
     inputs = torch.load(folder / case["inputs"])
@@ -125,7 +123,7 @@ def open_case(case, folder):
 
 
 def run_uneven(case, folder):
-    """The error message for a size that the ranks do not divide."""
+    """Return the error for ranks without equal shards."""
     try:
         open_case(case, folder)()
     except ValueError as error:
@@ -134,7 +132,7 @@ def run_uneven(case, folder):
 
 
 def run_alone(case, folder):
-    """The error message after the other ranks died, and the seconds until it came."""
+    """Return the error and the seconds it took after the other ranks have exited."""
     call = open_case(case, folder)
     dist.barrier()
     if dist.get_rank():
@@ -165,4 +163,4 @@ def main(folder, rank, ranks):
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    os._exit(0)  # skips the shutdown of the group, whose other ranks are dead
+    os._exit(0)  # a group whose other ranks are gone has nothing to say at its end

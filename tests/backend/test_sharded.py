@@ -1,4 +1,4 @@
-"""Sharded functions in a gloo process group, compared with one call in one process."""
+"""Sharded functions over gloo, in processes on this machine, against one call in one process."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ GRID = {
     "mp2_energy": ("i=x,a=y",),
 }
 WORLDS = {2: [(LINE, dict(x=2))], 4: [(LINE, dict(x=4)), (GRID, dict(x=2, y=2))]}
-SECONDS = 120  # time limit of a process group
+SECONDS = 120  # for all that a group does
 
 
 @cache
@@ -39,7 +39,7 @@ def build(name, cuts):
 
 
 def write_case(folder, name, cuts, mesh, sizes):
-    """Write the files of a case; return the case and its expected collectives."""
+    """Write the files of a case; return the case and the expected transfers."""
     built = build(name, cuts)
     label = f"{name}_{cuts}_{len(mesh)}_{max(mesh.values())}".replace("=", "_").replace(",", "_")
     (folder / f"{label}.py").write_text(built.source)
@@ -47,19 +47,19 @@ def write_case(folder, name, cuts, mesh, sizes):
     torch.save(inputs, folder / f"{label}_{sizes == SIZES[name]}.pt")
     numbers = {**sizes, **mesh}
 
-    def count_elements(transfers):
+    def list_transfers(transfers):
         return sorted([t.collective, built.plan.at_sizes(t.elements, numbers)] for t in transfers)
 
     case = {"id": label, "name": name, "file": f"{label}.py", "mesh": mesh}
     case["inputs"] = f"{label}_{sizes == SIZES[name]}.pt"
-    expected = {"forward": count_elements(built.sharding.forward)}
-    expected["backward"] = count_elements(built.sharding.backward)
+    expected = {"forward": list_transfers(built.sharding.forward)}
+    expected["backward"] = list_transfers(built.sharding.backward)
     return case, expected
 
 
 @pytest.fixture(scope="module", params=sorted(WORLDS))
 def group(request, tmp_path_factory):
-    """Run all cases in one process group; return its size, report and expected collectives."""
+    """Return the ranks of a group, their reports, and the expected ones for all cases."""
     ranks = request.param
     folder = tmp_path_factory.mktemp(f"ranks{ranks}")
     written = [
@@ -75,17 +75,17 @@ def group(request, tmp_path_factory):
     plan["alone"] = write_case(folder, "relative_attention", "j=x", dict(x=ranks), sizes)[0]
     (folder / "cases.json").write_text(json.dumps(plan))
     worker = Path(__file__).with_name("rank_worker.py")
-    words = [sys.executable, "-I", str(worker), str(folder)]  # isolated: derive is not importable
+    words = [sys.executable, "-I", str(worker), str(folder)]  # derive is not to be found there
     processes = [
         subprocess.Popen([*words, str(k), str(ranks)], stderr=subprocess.PIPE, text=True)
         for k in range(ranks)
     ]
     try:
-        errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
+        said = [process.communicate(timeout=SECONDS)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert (folder / "0.json").exists(), errors
+    assert (folder / "0.json").exists(), said
     return ranks, json.loads((folder / "0.json").read_text()), [e for _, e in written]
 
 
@@ -99,21 +99,21 @@ def test_ranks_compute_what_one_process_computes(group):
 
 
 @pytest.mark.slow
-def test_collectives_equal_the_reported_ones(group):
+def test_the_transfers_are_those_of_the_plan(group):
     _, found, expected = group
     for case, wanted in zip(found["cases"], expected, strict=True):
         assert {k: case[k] for k in wanted} == wanted, case["case"]
 
 
 @pytest.mark.slow
-def test_indivisible_sizes_are_refused(group):
+def test_no_equal_shares_are_refused(group):
     ranks, found, _ = group
     assert found["uneven"] == f"S={3 * ranks - 1} is no multiple of the {ranks} ranks of x"
 
 
 @pytest.mark.slow
-def test_a_dead_rank_is_an_error_within_30_seconds(group):
+def test_a_rank_that_dies_is_an_error_and_no_hang(group):
     _, found, _ = group
-    message, seconds = found["alone"]
-    assert message != "nothing"
+    said, seconds = found["alone"]
+    assert said != "nothing"
     assert seconds < 30

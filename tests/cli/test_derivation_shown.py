@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from derivations import LIBRARY, SOFTMAX, built, read_system, rename_indices
+from derivations import LIBRARY, SOFTMAX, built, read, rename_indices
 from fast_cases import slow_except
 from hypothesis import given
 from strategies import formulas, half_as_many
@@ -54,7 +54,7 @@ LATEX = {
 
 @pytest.mark.parametrize("text", LATEX)
 def test_an_expression_as_latex(text):
-    (equation,) = read_system(text).equations
+    (equation,) = read(text).equations
     assert to_latex(equation.value) == LATEX[text]
 
 
@@ -121,7 +121,7 @@ def test_latex_is_balanced(name):
 @half_as_many
 @given(formulas())
 def test_latex_of_random_formulas_is_balanced(drawn):
-    system = read_system(drawn.text, drawn.empty_row)
+    system = read(drawn.text, drawn.empty_row)
     plan = make_plan(system, dict(drawn.sizes))
     entries = find_derivation(plan, Request(), write_cell).entries
     check_latex(to_align(system, entries))

@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from derivations import (
-    LIBRARY,
-    SOFTMAX,
-    as_tensors,
-    built,
-    every_formula,
-    read_system,
-    rename_indices,
-)
+from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read, rename_indices
 from hypothesis import given
 from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
@@ -105,12 +97,12 @@ def test_uses_end_where_the_recipe_does(name):
 
 @given(formulas(depth=4, equations=3))
 def test_uses_of_random_formulas_end_where_the_recipe_does(drawn):
-    check_uses(read_system(drawn.text, drawn.empty_row))
+    check_uses(read(drawn.text, drawn.empty_row))
 
 
 @given(formulas(depth=4, equations=2))
 def test_stages_of_random_formulas_have_equal_loops(drawn):
-    system = read_system(drawn.text, drawn.empty_row)
+    system = read(drawn.text, drawn.empty_row)
     inputs = draw_inputs(system, dict(drawn.sizes), 0)
     expected = evaluate_loops(parse(drawn.text, empty_row=drawn.empty_row), inputs)
     for use in find_uses(system):
@@ -120,19 +112,18 @@ def test_stages_of_random_formulas_have_equal_loops(drawn):
 
 
 def test_equal_nodes_are_rewritten_at_once():
-    text = "x[N]; y[i] = log(sum[j](exp(x[j]))) * x[i] + log(sum[j](exp(x[j])))"
-    uses = find_uses(read_system(text))
+    uses = find_uses(read("x[N]; y[i] = log(sum[j](exp(x[j]))) * x[i] + log(sum[j](exp(x[j])))"))
     assert [use.name for use in uses] == ["find_logsumexp"]
 
 
 def test_a_wide_sum_is_put_where_it_is_contracted():
-    names = [use.name for use in find_uses(read_system(WIDE))]
+    names = [use.name for use in find_uses(read(WIDE))]
     assert names == ["open_wide_sum", "distribute_product"]
 
 
 def test_a_guard_is_carried_to_the_definition():
     text = "x[N]; r[i,j] = sqrt(x[i] - x[j]); z = sum[i, j, i < j](1 / r[i,j])"
-    (use,) = find_uses(read_system(text))
+    (use,) = find_uses(read(text))
     assert (use.name, use.equation) == ("carry_guard", "r")
 
 
@@ -297,8 +288,8 @@ def test_an_entry_of_a_memory_loop_names_the_budget():
     assert entry.new.elements_at <= 41_943_040 < entry.old.elements_at
 
 
-def test_a_plan_without_a_search_has_nothing_to_tell_of_it():
-    plan = make_plan(read_system(CHAIN), {"K": 2, "L": 3, "M": 4, "N": 5})
+def test_a_plan_without_a_search_has_no_search_entries():
+    plan = make_plan(read(CHAIN), {"K": 2, "L": 3, "M": 4, "N": 5})
     assert plan.log == ()
     assert [entry.name for entry in find_derivation(plan, Request(), write_cell).entries] == [
         "contract_in_pairs"
@@ -310,7 +301,7 @@ WRITTEN = dict(ROWS["WRITTEN"])
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_loops_as_written_are_counted(text):
-    (written,) = count_written(read_system(text))
+    (written,) = count_written(read(text))
     assert to_text(written.operations.to_expr()) == WRITTEN[text]
 
 
