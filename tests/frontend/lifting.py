@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from derive.checker.runs import How, prepare
+from derive.checker.runs import RunOptions, prepare
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.lift import lift
@@ -52,7 +52,7 @@ def lift_example(function, declared, sizes):
 def find_gap(function, declared, sizes, lifted, seed=0):
     """How far the lifted system is from the code at some sizes, and whether the shapes agree."""
     values = draw_inputs(declared, sizes, seed)
-    with torch.no_grad(), prepare(How()):
+    with torch.no_grad(), prepare(RunOptions()):
         found = function(**{k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()})
     found = list(found) if isinstance(found, (tuple, list)) else [found]
     known = evaluate_system(lifted.system, values, sizes)

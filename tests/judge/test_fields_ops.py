@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as fn
 
-from derive.checker.runs import How, prepare
+from derive.checker.runs import RunOptions, prepare
 from derive.judge.compare import use_tower
 from derive.judge.fields import draw_field, find_differences
 from derive.judge.fields.tensor import pause
@@ -210,7 +210,7 @@ def differ_over(tower, shapes, one, other):
 
 def evaluate_with_gradients(tower, shapes, function):
     """The value, and the gradients by every tensor."""
-    with prepare(How()):
+    with prepare(RunOptions()):
         given = [
             draw_field(tower, shape, number, positive=positive).requires_grad_()
             for number, (shape, positive) in enumerate(read_shapes(shapes))
@@ -240,7 +240,7 @@ def test_float64_agrees(name):
     for shape, positive in read_shapes(shapes):
         value = torch.randn(shape, generator=generator, dtype=torch.float64)
         given.append(value.abs() + 0.1 if positive else value)
-    with prepare(How()):
+    with prepare(RunOptions()):
         found, same, mistaken = (function(*given) for function in (one, other, wrong))
     torch.testing.assert_close(found, same, atol=1e-9, rtol=1e-9)
     assert found.shape != mistaken.shape or not torch.allclose(found, mistaken, equal_nan=True)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from texts import read_parts
 
-from derive.checker.runs import How, prepare
+from derive.checker.runs import RunOptions, prepare
 from derive.checker.samples import Sample
 from derive.compiler import build
 from derive.errors import DeriveError
@@ -91,7 +91,7 @@ def is_equal_at(meanings, draw):
 
 
 def is_equal_over(tower, meanings, draw):
-    with prepare(How()):
+    with prepare(RunOptions()):
         values = draw_over(tower, draw.system, draw.make_inputs(), draw.seed)
         found = [
             way(tower, Sample(system, draw.sizes, draw.seed), values)
