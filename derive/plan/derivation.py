@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 WriteCell: TypeAlias = Callable[[ops.Cell], tuple[str, str]]
 IN_TURN = "recur_in_turn"
-IN_CHUNKS = ("recur_in_chunks", "h_t = a_t * h_{t - 1} + x_t: chunks of places side by side")
-ONCE = ("lift_from_loop", "what no turn changes is computed for all places at once")
-PAIRS = ("contract_in_pairs", "an order of the factors with few operations at these sizes")
-TRANSFORM = ("transform", "a sum over waves, or over offsets, takes N * log N operations")
-CALL = ("call_torch", "one call of torch does what these operations do")
+IN_CHUNKS = ("recur_in_chunks", "h_t = a_t * h_{t - 1} + x_t, computed in chunks in parallel")
+ONCE = ("lift_from_loop", "values without a state are computed before the loop, for all positions")
+PAIRS = ("contract_in_pairs", "factors are contracted in pairs, with few operations at these sizes")
+TRANSFORM = ("transform", "a sum over waves or offsets is an FFT: N * log N operations")
+CALL = ("call_torch", "one call of torch replaces these operations")
 LOOP = "loop_over_blocks"
 # Rules that only tidy up brackets and indices after another rule.
 TIDY = (flatten_sum.name, flatten_product.name, RENAMED[0])

@@ -99,9 +99,9 @@ class LoopFree:
 
 
 STAGES = (
-    ("turn_upward", "what recurs from the last place, or over several indices, recurs upward"),
-    ("close_running", "h_t = h_{t - 1} + x_t adds up all x so far; so do products and extremes"),
-    ("chunk_values", "sums over values in chunks of places, each from what the last one left"),
+    ("turn_upward", "recurrences from the last position, or over several indices, run upward"),
+    ("close_running", "h_t = h_{t - 1} + x_t is a cumulative sum; likewise products and extremes"),
+    ("chunk_values", "sums over a recurrence in chunks, each from the end of the last one"),
 )
 
 
@@ -180,7 +180,7 @@ class _Search:
     sizes: Mapping[str, int]
     request: Request
     prepared: dict[ir.System, tuple[ir.System, tuple[str, ...]]] = field(default_factory=dict)
-    planned: dict[ir.System, Plan] = field(default_factory=dict)  # by prepared system
+    planned: dict[ir.System, Plan] = field(default_factory=dict)  # keys: prepared systems
 
     def prepare(self, system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         """The system after the recipe, and the laws that the file names."""
