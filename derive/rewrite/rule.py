@@ -176,12 +176,20 @@ class IndexNames:
         self._names = find_entry_names(system)
         self._extents: dict[str, ir.Expr] = {}
         self._new: dict[str, ir.Expr] = {}  # extents by the new names of indices
+        self._add_indices(place for each in system.equations for place in each.target.places)
         for equation in system.equations:
             self.add_equation(equation)
 
     def add_equation(self, equation: ir.Equation) -> None:
         """Record the extents of the indices in an equation."""
-        for part in (*equation.target.places, equation.value):
+        self._add_indices((*equation.target.places, equation.value))
+
+    def _add_indices(self, parts: Iterable[ir.Expr]) -> None:
+        """Record the extents of indices; the first one of each name counts.
+
+        The indices of all targets come first, because only bound indices are renamed.
+        """
+        for part in parts:
             for index in find_indices(part):
                 self._extents.setdefault(index.name, index.extent)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read
-from derivations import rename_indices as settle  # the drawn formulas depend on a test's text
+from derivations import LIBRARY, SOFTMAX, as_tensors, built, every_formula, read, rename_indices
 from hypothesis import given
 from strategies import formulas
 from test_random_formulas import check_close, draw_inputs
@@ -107,7 +106,7 @@ def test_stages_of_random_formulas_have_equal_loops(drawn):
     inputs = draw_inputs(system, dict(drawn.sizes), 0)
     expected = evaluate_loops(parse(drawn.text, empty_row=drawn.empty_row), inputs)
     for use in find_uses(system):
-        text = "\n".join(to_lines(settle(use.system)))
+        text = "\n".join(to_lines(rename_indices(use.system)))
         found = evaluate_loops(parse(text, empty_row=drawn.empty_row), inputs)
         check_close(as_tensors(found), as_tensors(expected), f"{use.name}\n{text}")
 
@@ -142,7 +141,7 @@ def test_entries_begin_where_the_one_before_ends(name):
             assert entry.before is shown.get(entry.equation)  # None for one that is new
             assert entry.before is not entry.after
             shown[entry.equation] = entry.after
-            found = find_value(settle(entry.system), entry.equation)
+            found = find_value(rename_indices(entry.system), entry.equation)
             assert apply_rules(entry.after, BRACKETS) is apply_rules(found, BRACKETS)
         if entry.new is not None and entry.new.seconds is not None:
             assert costs in {None, entry.old}
@@ -166,7 +165,7 @@ def test_stages_can_be_read_back(name):
     made = built(name)
     for entry in made.derivation.entries:
         if entry.system is not None:
-            lines = "\n".join(to_lines(settle(entry.system)))
+            lines = "\n".join(to_lines(rename_indices(entry.system)))
             assert show(parse(lines, empty_row=entry.system.empty_row)) == lines
 
 
