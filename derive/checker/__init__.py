@@ -198,7 +198,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         report(replace(_introduce(job, code), line=code.broken or rename.line))
         stages = judge(job, code, report.verdict, report)
     if job.compiled and stages.verdict.same:
-        stages.judge_compiled()
+        stages.run_stages(stages.judge_compiled())
     else:
         stages.refine()
 

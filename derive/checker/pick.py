@@ -61,7 +61,6 @@ class Choice:
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Sample, CannotRunError], ...] = ()  # samples at which the code does not run
     shown: Sample | None = None  # a further sample with a difference
-    in_circumstance: bool = False  # whether the way of calling or large sizes make the difference
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
     same_if: Diagnostic | None = None

@@ -1,0 +1,135 @@
+"""Findings on a program beside its values: bindings, missing results, what it reads outside."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from derive.checker import samples as draws
+from derive.checker import subjects
+from derive.checker.pick import Choice, show_default
+from derive.checker.processes import CannotRunError, find_kind
+from derive.checker.program import Program
+from derive.checker.reading import say_line
+from derive.checker.runs import has_dropout, is_same
+from derive.checker.samples import Sample
+from derive.checker.slots import Slot, find_constructor_slots, find_slots
+from derive.errors import Diagnostic
+from derive.ir import nodes as ir
+from derive.ir.walk import find_accesses
+
+
+def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
+    """Yield findings on unbound tensors and parameters and on undefined names."""
+    taken = choice.program.find_read()
+    read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
+    for tensor in system.tensors:
+        if tensor.name not in taken and tensor in read:
+            yield Diagnostic(
+                "not-taken",
+                f"{tensor.name} of the formula is given to nothing in the code",
+                help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
+            )
+    for slot in find_unbound(choice.program, choice.samples[0]):
+        if slot.shape is not None:
+            says = f"the code's parameter {slot.name} stands for nothing in the formula"
+            advice = f"bind it, --bind {slot.name}=NAME, if it does"
+            if slot.name.endswith("bias"):
+                advice = f"make its layer with bias=False, or add it to the formula and {advice}"
+            yield Diagnostic("not-given", says, help=advice)
+    yield from find_undefined(choice.program)
+
+
+def find_unbound(program: Program, sample: Sample) -> list[Slot]:
+    """The unbound parameters of a module, and unbound arguments without a default."""
+    target = program.code.target
+    if target is None:
+        return []
+    kind = find_kind(target)
+    if kind == "class":
+        made = program.find_given(sample.make_inputs(), sample.sizes).constructor
+        target, kind = subjects.construct(target, made, program.code.path), "module"
+    arguments, parameters = find_slots(target)
+    free = [slot for slot in arguments if slot.default is None and not slot.is_number]
+    every = (*free, *(parameters if kind == "module" else ()))
+    return [slot for slot in every if slot.name not in program.sources]
+
+
+def find_undefined(program: Program) -> Iterator[Diagnostic]:
+    """Yield findings on undefined names of a script with their bindings."""
+    script = program.code.script
+    for name, line in script.free.items() if script is not None else ():
+        source = program.arguments.get(name)
+        if script and source is not None and not (program.assumed and name in script.filled):
+            where = say_line(line, program.code.places)
+            meant = f"the formula's {source}" if source == name else source
+            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {meant}")
+
+
+def find_lacking(system: ir.System, choice: Choice) -> str:
+    """The missing results, or sizes at which only the code fails, in words; "" for none."""
+    sample = choice.samples[0]
+    count = len(choice.program.run(sample.make_inputs(), sample.sizes).results)
+    names = [tensor.name for tensor in system.results]
+    if names[count:]:
+        advice = f"; if that is meant, end the formula with: return {', '.join(names[:count])}"
+        return f"the code does not return {', '.join(names[count:])}{advice if count else ''}"
+    for sample, error in choice.stops:
+        wanted = sample.evaluate(sample.make_inputs()).values()
+        if not any(bool((value != value).any()) for value in wanted):
+            at = draws.show_sizes(sample.sizes)
+            return f"at {at} the code stops, {error}, where the formula has a value"
+    return ""
+
+
+def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
+    """The reason why missing bindings may explain a difference; "" for none."""
+    taken = program.find_read()
+    tensors = [tensor.name for tensor in system.tensors if tensor.name not in taken]
+    slots = [slot.name for slot in find_unbound(program, sample)]
+    if not tensors or not slots:
+        return ""
+    return (
+        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are bound to "
+        f"nothing; say what goes with what, --bind {slots[0]}={tensors[0]}"
+    )
+
+
+def find_surroundings(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
+    """Yield findings on outside modules and on defaults that differ from the formula's."""
+    target = program.code.target
+    if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
+        says = f"the code reads {read}: what it gives may be another at another time"
+        yield Diagnostic("outside", says)
+    slots = [] if target is None else find_slots(target)[0]
+    slots += find_constructor_slots(target) if find_kind(target) == "class" else ()
+    taken = {program.numbers.get(slot.name): slot for slot in slots if not slot.required}
+    for scalar in system.scalars:
+        slot = taken.get(scalar.name) or taken.get(f"tensor({scalar.name})")
+        if scalar.default is None or slot is None:
+            continue
+        parts = (program.arguments, program.constructor)
+        arguments, made = ({n: s for n, s in part.items() if n != slot.name} for part in parts)
+        without = replace(program, arguments=arguments, constructor=made)
+        with suppress(CannotRunError):
+            values = replace(first, seed=0).make_inputs()
+            runs = (each.run(values, first.sizes) for each in (program, without))
+            if not all(map(is_same, *(run.results for run in runs))):
+                shown = show_default(scalar.default)
+                says = f"{slot.name} is {slot.default!r} by default in the code"
+                says = f"{says}, in the formula {scalar.name} is {shown}"
+                fact = "judged with equal numbers: where none is given, the values differ"
+                yield Diagnostic("scalar-default", says, facts=(fact,))
+
+
+def explain_chance(program: Program) -> str:
+    """The reason why results vary between calls, in words."""
+    code = program.code
+    if code.script is not None:
+        needed = code.script.sources.get(code.answer, ())
+        strange = [n for n in code.script.made if n in needed and n not in program.arguments]
+        if strange:
+            made = f"the result is made from {', '.join(strange)}, which the script draws at random"
+            return f"{made} and which stands for nothing in the formula"
+    if "dropout" in code.source.lower() or has_dropout(code.target):
+        return "the code draws random numbers: dropout in training mode; call .eval()"
+    return "the code gives something else at each call: random numbers, or a state that it keeps"
