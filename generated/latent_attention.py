@@ -80,24 +80,31 @@ def latent_attention(
     u = torch.einsum("bim,mht->bhit", X, W_QR)
     # w[b,j,t] = sum[m](X[b,j,m] * W_KR[m,t])  [B, N, 2*R]
     w = X @ W_KR
+    # u_strided[b,h,i,r] = u[b,h,i,2*r]  [B, H, N, R]
+    u_strided = u[:, :, :, ::2]
     # cos_theta[i,r] = cos(theta[i,r])  [N, R]
     cos_theta = torch.cos(theta)
+    # u_strided_2[b,h,i,r] = u[b,h,i,2*r + 1]  [B, H, N, R]
+    u_strided_2 = u[:, :, :, 1::2]
     # sin_theta[i,r] = sin(theta[i,r])  [N, R]
     sin_theta = torch.sin(theta)
-    # q_R_part[b,h,i,r] = u[b,h,i,2*r] * cos_theta[i,r] - u[b,h,i,2*r + 1] * sin_theta[i,r]
-    #     [B, H, N, R]
-    q_R_part = u[:, :, :, ::2] * cos_theta - u[:, :, :, 1::2] * sin_theta
-    # q_R[b,h,i,r,k] = where(k < 1, q_R_part[b,h,i,r], cos_theta[i,r] * u[b,h,i,2*r + 1] +
-    #     sin_theta[i,r] * u[b,h,i,2*r])  [B, H, N, R, 2]
-    q_R = torch.stack(
-        (q_R_part, u[:, :, :, 1::2] * cos_theta + u[:, :, :, ::2] * sin_theta), dim=-1
-    )
-    del u, q_R_part
-    # k_R_part[b,j,r] = w[b,j,2*r] * cos_theta[j,r] - w[b,j,2*r + 1] * sin_theta[j,r]  [B, N, R]
-    k_R_part = w[:, :, ::2] * cos_theta - w[:, :, 1::2] * sin_theta
-    # k_R[b,j,r,k] = where(k < 1, k_R_part[b,j,r], cos_theta[j,r] * w[b,j,2*r + 1] + sin_theta[j,r]
-    #     * w[b,j,2*r])  [B, N, R, 2]
-    k_R = torch.stack((k_R_part, w[:, :, 1::2] * cos_theta + w[:, :, ::2] * sin_theta), dim=-1)
+    # q_R_part[b,h,i,r] = u_strided[b,h,i,r] * cos_theta[i,r] - u_strided_2[b,h,i,r] *
+    #     sin_theta[i,r]  [B, H, N, R]
+    q_R_part = u_strided * cos_theta - u_strided_2 * sin_theta
+    # q_R[b,h,i,r,k] = where(k < 1, q_R_part[b,h,i,r], cos_theta[i,r] * u_strided_2[b,h,i,r] +
+    #     sin_theta[i,r] * u_strided[b,h,i,r])  [B, H, N, R, 2]
+    q_R = torch.stack((q_R_part, u_strided_2 * cos_theta + u_strided * sin_theta), dim=-1)
+    del u, u_strided, u_strided_2, q_R_part
+    # w_strided[b,j,r] = w[b,j,2*r]  [B, N, R]
+    w_strided = w[:, :, ::2]
+    # w_strided_2[b,j,r] = w[b,j,2*r + 1]  [B, N, R]
+    w_strided_2 = w[:, :, 1::2]
+    # k_R_part[b,j,r] = w_strided[b,j,r] * cos_theta[j,r] - w_strided_2[b,j,r] * sin_theta[j,r]
+    #     [B, N, R]
+    k_R_part = w_strided * cos_theta - w_strided_2 * sin_theta
+    # k_R[b,j,r,k] = where(k < 1, k_R_part[b,j,r], cos_theta[j,r] * w_strided_2[b,j,r] +
+    #     sin_theta[j,r] * w_strided[b,j,r])  [B, N, R, 2]
+    k_R = torch.stack((k_R_part, w_strided_2 * cos_theta + w_strided * sin_theta), dim=-1)
     # causal[i,j] = j <= i  [N, N]
     causal = X.new_ones(N, N, dtype=torch.bool).tril()
     if block is None and torch.compiler.is_compiling():  # it would unroll the loop

@@ -39,24 +39,32 @@ def rotary_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     p = torch.arange(P, device=Q.device)
     # theta[i,p] = i * 10000**(p * (-1 / P))  [N, P]
     theta = i.to(Q.dtype)[:, None] * 10000**(p.to(Q.dtype) * (-1 / P))
+    # Q_strided[b,h,i,p] = Q[b,h,i,2*p]  [B, H, N, P]
+    Q_strided = Q[:, :, :, ::2]
     # cos_theta[i,p] = cos(theta[i,p])  [N, P]
     cos_theta = torch.cos(theta)
+    # Q_strided_2[b,h,i,p] = Q[b,h,i,2*p + 1]  [B, H, N, P]
+    Q_strided_2 = Q[:, :, :, 1::2]
     # sin_theta[i,p] = sin(theta[i,p])  [N, P]
     sin_theta = torch.sin(theta)
-    # q_part[b,h,i,p] = Q[b,h,i,2*p] * cos_theta[i,p] - Q[b,h,i,2*p + 1] * sin_theta[i,p]
+    # q_part[b,h,i,p] = Q_strided[b,h,i,p] * cos_theta[i,p] - Q_strided_2[b,h,i,p] * sin_theta[i,p]
     #     [B, H, N, P]
-    q_part = Q[:, :, :, ::2] * cos_theta - Q[:, :, :, 1::2] * sin_theta
-    # q[b,h,i,p,l] = where(l < 1, q_part[b,h,i,p], Q[b,h,i,2*p + 1] * cos_theta[i,p] + Q[b,h,i,2*p]
-    #     * sin_theta[i,p])  [B, H, N, P, 2]
-    q = torch.stack((q_part, Q[:, :, :, 1::2] * cos_theta + Q[:, :, :, ::2] * sin_theta), dim=-1)
-    del q_part
-    # k_part[b,h,j,p] = K[b,h,j,2*p] * cos_theta[j,p] - K[b,h,j,2*p + 1] * sin_theta[j,p]
+    q_part = Q_strided * cos_theta - Q_strided_2 * sin_theta
+    # q[b,h,i,p,l] = where(l < 1, q_part[b,h,i,p], Q_strided[b,h,i,p] * sin_theta[i,p] +
+    #     Q_strided_2[b,h,i,p] * cos_theta[i,p])  [B, H, N, P, 2]
+    q = torch.stack((q_part, Q_strided_2 * cos_theta + Q_strided * sin_theta), dim=-1)
+    del Q_strided, Q_strided_2, q_part
+    # K_strided[b,h,j,p] = K[b,h,j,2*p]  [B, H, N, P]
+    K_strided = K[:, :, :, ::2]
+    # K_strided_2[b,h,j,p] = K[b,h,j,2*p + 1]  [B, H, N, P]
+    K_strided_2 = K[:, :, :, 1::2]
+    # k_part[b,h,j,p] = K_strided[b,h,j,p] * cos_theta[j,p] - K_strided_2[b,h,j,p] * sin_theta[j,p]
     #     [B, H, N, P]
-    k_part = K[:, :, :, ::2] * cos_theta - K[:, :, :, 1::2] * sin_theta
-    # k[b,h,j,p,l] = where(l < 1, k_part[b,h,j,p], K[b,h,j,2*p + 1] * cos_theta[j,p] + K[b,h,j,2*p]
-    #     * sin_theta[j,p])  [B, H, N, P, 2]
-    k = torch.stack((k_part, K[:, :, :, 1::2] * cos_theta + K[:, :, :, ::2] * sin_theta), dim=-1)
-    del k_part
+    k_part = K_strided * cos_theta - K_strided_2 * sin_theta
+    # k[b,h,j,p,l] = where(l < 1, k_part[b,h,j,p], K_strided[b,h,j,p] * sin_theta[j,p] +
+    #     K_strided_2[b,h,j,p] * cos_theta[j,p])  [B, H, N, P, 2]
+    k = torch.stack((k_part, K_strided_2 * cos_theta + K_strided * sin_theta), dim=-1)
+    del K_strided, K_strided_2, k_part
     # z[b,h,i,e] = sum[j](softmax[j](where(j <= i, sum[c](q[b,h,i,c//2,c%2] / sqrt(2 * P) *
     #     k[b,h,j,c//2,c%2]), -oo)) * V[b,h,j,e])  [B, H, N, E]
     return torch.nn.functional.scaled_dot_product_attention(

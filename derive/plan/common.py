@@ -5,7 +5,7 @@ the operands of a product.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from functools import lru_cache
 
 from derive.ir import nodes as ir
@@ -24,7 +24,7 @@ def eliminate_common(
     """
     taken = {*names, *(step.name for step in steps)}
     while True:
-        found = [op for step in steps for op in ops.walk_ops(step.op) if is_work(op)]
+        found = [op for step in steps for op in _find_shareable(step.op)]
         alike = Counter(map(_outline, found))
         found = [op for op in found if alike[_outline(op)] > 1]
         counts = Counter(map(to_key, found))
@@ -32,7 +32,8 @@ def eliminate_common(
         if not twice:
             return _drop_aliases(steps, frozenset(kept))
         op = max(twice, key=lambda op: sum(1 for _ in ops.walk_ops(op)))
-        name = free_name(name_op(op, steps[-1].name), taken)
+        word = "_strided" if isinstance(op, ops.Slice) else ""
+        name = free_name(name_op(op, steps[-1].name) + word, taken)
         taken.add(name)
         steps = _extract(op, name, steps)
 
@@ -178,6 +179,19 @@ def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]
             whole = ops.exchange(whole, {part: ops.to_source(name, part)})
         out.append(Step(step.name, whole))
     return tuple(out)
+
+
+def _find_shareable(op: ops.Op) -> Iterator[ops.Op]:
+    """The parts that compute a tensor, in the gradient at least.
+
+    The gradient of a slice that skips entries fills a tensor as large as its operand.
+    """
+    parts = list(ops.walk_ops(op))
+    inner = {p.arg for p in parts if isinstance(p, ops.Slice)}
+    for part in parts:
+        is_strided = isinstance(part, ops.Slice) and part.step is not ir.ONE
+        if is_work(part) or (is_strided and part not in inner):
+            yield part
 
 
 def is_work(op: ops.Op) -> bool:

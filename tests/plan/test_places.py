@@ -238,3 +238,12 @@ def test_named_places_made_of_named_places_are_inside(places: str) -> None:
 def test_named_places_that_may_leave_the_tensor_are_refused(places: str) -> None:
     with pytest.raises(DeriveError, match="reads-outside"):
         build(f"x[N]; u[M]; int k[M] < N; {places}; y[m] = x[j[m]]*u[m]")
+
+
+def test_a_view_that_skips_entries_is_one_slice_named_once():
+    source = build(
+        "x[2*H, 2*W]; index i < H; index j < W; "
+        "s[i,j] = x[2*i,2*j] * x[2*i + 1,2*j + 1]; t[i,j] = x[2*i,2*j] - s[i,j]; return s, t"
+    ).source
+    assert source.count("x[::2, ::2]") == source.count("x[1::2, 1::2]") == 1
+    assert "x_strided = x[::2, ::2]" in source

@@ -376,16 +376,26 @@ def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
     return ops.Slice(op, at + 1, along)
 
 
+def _skip_entries(op: ops.Op, at: int, index: ir.Index, step: ir.Expr) -> ops.Op | None:
+    """A slice of every entry of an axis with a step instead; None where no slice cuts that axis."""
+    match op:
+        case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
+            return ops.Slice(arg, at, index, start, step)
+        case ops.Slice(arg, place, other, start, each) if place != at:
+            inner = _skip_entries(arg, at, index, step)
+            return inner and ops.Slice(inner, place, other, start, each)
+    return None
+
+
 def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> ops.Op:
     """Replace an axis that is exactly the range of positive steps from 0 by their indices."""
     (index, step), *inner = steps
     if not inner:
-        match op:
-            case _ if step == ONE:
-                return _rename_axis(op, at, index)
-            case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
-                return ops.Slice(arg, at, index, start, step.to_expr())
-        return ops.Slice(op, at, index, ir.ZERO, step.to_expr())
+        if step == ONE:
+            return _rename_axis(op, at, index)
+        return _skip_entries(op, at, index, step.to_expr()) or ops.Slice(
+            op, at, index, ir.ZERO, step.to_expr()
+        )
     size = ONE
     for each, by in inner:
         size = size + by * (Polynomial.of(each.extent) - ONE)
