@@ -49,6 +49,7 @@ from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.latex.values import MisfitError, add_number, to_polynomial
 from derive.frontend.text import lines as statements
+from derive.frontend.text.tokens import Source, split_statements
 from derive.notation.formula import About, Formula
 
 MOST = 4096  # interpretations that are tried
@@ -260,10 +261,8 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
             advice = "write X: [B, S, D], or a line of the notation"
             raise tex.refuse_at("this declares nothing", line, advice)
         if shape is None:
-            source = statements.Source(line.strip())
-            match statements.read_statement(
-                source, next(iter(statements.split_statements(source)))
-            ):
+            source = Source(line.strip())
+            match statements.read_statement(source, next(iter(split_statements(source)))):
                 case statements.NumberLine(_, entries):
                     scalars |= {token.text for token, *_ in entries}
                 case statements.IndexLine(names, extent):

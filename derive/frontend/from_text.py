@@ -35,15 +35,14 @@ from derive.frontend.text.lines import (
     NumberLine,
     ReturnLine,
     RowsLine,
-    Source,
     TensorLine,
     find_places,
     match_call,
     read_statement,
     span,
-    split_statements,
     walk_in_order,
 )
+from derive.frontend.text.tokens import Source, split_statements
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.notation.formula import About, Declarations, Formula, check_name
 from derive.notation.words import tensors

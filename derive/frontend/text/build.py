@@ -23,7 +23,7 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
 from derive.errors import DeriveError
-from derive.frontend.text import lines
+from derive.frontend.text import lines, tokens
 from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
 from derive.notation import words
 
@@ -206,7 +206,7 @@ def is_arithmetic(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp)
 
 
-def read_arithmetic(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def read_arithmetic(source: tokens.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     """Return the SymPy expression of an arithmetic node; `read` translates its operands."""
     match node:
         case ast.Constant():
@@ -255,7 +255,7 @@ def find_value(expr: Any) -> Fraction | None:
     return None
 
 
-def check_expandable(source: lines.Source, node: ast.expr, expr: Any) -> None:
+def check_expandable(source: tokens.Source, node: ast.expr, expr: Any) -> None:
     """Refuse an extent or place with too many terms after expansion."""
     if _count_terms(expr) > MOST_TERMS:
         raise source.refuse(
@@ -292,7 +292,7 @@ def _find_spine(
     return node, rest[::-1]
 
 
-def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def _read_product(source: tokens.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     first, rest = _find_spine(node, (ast.Mult, ast.Div))
     minus = False
     match first:
@@ -309,19 +309,19 @@ def _read_product(source: lines.Source, node: ast.expr, read: Callable[[ast.expr
     return negate(product) if minus else product
 
 
-def _read_divisor(source: lines.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
+def _read_divisor(source: tokens.Source, node: ast.expr, read: Callable[[ast.expr], Any]) -> Any:
     divisor = read(node)
     if find_value(divisor) == 0:
         raise _divides_by_zero(source, node)
     return divisor
 
 
-def _divides_by_zero(source: lines.Source, node: ast.expr) -> DeriveError:
+def _divides_by_zero(source: tokens.Source, node: ast.expr) -> DeriveError:
     advice = "take the division out"
     return source.refuse("division-by-zero", "this divides by 0", lines.span(node), help=advice)
 
 
-def _read_power(source: lines.Source, node: ast.expr, base: Any, exponent: Any) -> Any:
+def _read_power(source: tokens.Source, node: ast.expr, base: Any, exponent: Any) -> Any:
     under, over = find_value(base), find_value(exponent)
     if over is not None and not _is_small(under, over):
         raise source.refuse(

@@ -31,7 +31,7 @@ from sympy import And, Idx, Not, Or, S, expand
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents, write_extent
-from derive.frontend.text import build, lines
+from derive.frontend.text import build, lines, tokens
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.functions import FUNCTIONS, RELATIONS, ROWS
 from derive.ir.text import to_count
@@ -47,7 +47,7 @@ MOST_NAMES = 16  # names in a message
 class Names(Claims):
     """The names of one text, by role."""
 
-    source: lines.Source = None  # type: ignore[assignment]
+    source: tokens.Source = None  # type: ignore[assignment]
     arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
     defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
     domains: dict[str, Any] = field(default_factory=dict)  # tensors with the bounds of scalars

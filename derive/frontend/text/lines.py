@@ -1,13 +1,4 @@
-"""Tokenizer and statement parser of the text notation; every part keeps its position.
-
-    text      = statement ((newline | ";") statement)*
-    statement = token+           over lines inside an open bracket, and where an operator ends a
-                                 line or begins the next one, which is indented
-    token     = name | number | operator | bracket
-    comment   = "#" up to the end of the line
-
-The tokenizer refuses unknown characters, keywords of Python, unbalanced brackets, and missing or
-surplus operators. Almost all token sequences that pass are expressions of Python.
+"""Statement parser of the text notation; every part keeps its position.
 
 An expression becomes Python's syntax tree, with positions in the source, and is never evaluated.
 The allowed nodes and their meaning are defined by the readers (text.expr, from_text). A statement
@@ -27,310 +18,23 @@ is a declaration, an equation, a function or the results:
 """
 
 import ast
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from keyword import kwlist
-from typing import Any, NamedTuple, TypeAlias
-from unicodedata import normalize
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
 
-from derive import errors
-from derive.errors import DeriveError, Mark, refuse
-from derive.ir.pieces import MAKE_SCALAR, TOO_LONG, is_readable
-
-WIDEST = 160  # columns of a line in a mark
-DEEPEST = 100  # nested brackets; below the limit of Python's parser
-
-_TOKEN = re.compile(
-    r"""(?P<blank>(?:(?<=[-+*/%<>=,])|(?<=\band)|(?<=\bor))[^\S\n]*\n[^\S\n]+
-        |[^\S\n]*\n[^\S\n]+(?=[-+*/%<>=!,]|and\b|or\b)|[^\S\n]+|\#[^\n]*)
-    |(?P<newline>\n)
-    |(?P<number>(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-    |(?P<name>[^\W\d]\w*)
-    |(?P<op>\*\*=|//=|\*\*|//|==|<=|>=|!=|:=|[-+*/%]=|[-+*/%<>=()\[\],;])""",
-    re.VERBOSE,
+from derive.errors import DeriveError, suggest
+from derive.frontend.text.tokens import (
+    CLOSING,
+    REVERSED,
+    Source,
+    Token,
+    find_span,
+    is_declaring,
+    is_rows_line,
+    split_at,
 )
-_CLOSING = {"(": ")", "[": "]"}
-_WORDS = {"and", "or", "not"}
-_OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
-_CALCULATING = _OPERATORS - {"=", ","}
-_LISTING = {"scalar", "size", "index", "int", "bool", "complex", "return"}
-_UNARY = {"+", "-", "not"}
-_INSTEAD = {
-    "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",
-    "∑": "sum[i](..)", "∏": "prod[i](..)", "√": "sqrt(..)", "∞": "oo", "^": "**",
-    "²": "**2", "³": "**3",
-    "&": "and", "|": "or", "~": "not", "!": "not", "∧": "and", "∨": "or", "¬": "not",
-    "@": "sum[k](A[i, k] * B[k, j])", "{": "( or [", "}": ") or ]",
-    ":": "an index, in a shape an extent: x[N, D]", "?": "where(condition, a, b)",
-    ".": "x[j, i] for a transpose, since nothing has attributes", "'": "another name, x2",
-}  # fmt: skip
-_KEYWORD_INSTEAD = {
-    "if": "where(condition, a, b)", "else": "where(condition, a, b)", "is": "==",
-    "for": "sum[i](..)", "in": "a comparison", "None": "0, or leave it out",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token of the text and its position."""
-
-    kind: str  # name | number | op
-    text: str
-    start: int
-    end: int
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The start and the end in the whole text."""
-        return self.start, self.end
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The whole text, for marks."""
-
-    text: str
-
-    def mark(self, start: int, end: int) -> Mark:
-        """Return the line at `start` with the span marked; of several lines only the first."""
-        begin = self.text.rfind("\n", 0, start) + 1
-        stop = self.text.find("\n", start)
-        line = self.text[begin : stop if stop >= 0 else len(self.text)]
-        shown = "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in line)
-        first, last = start - begin, min(end - begin, len(line))
-        lead = min(first, len(shown) - len(shown.lstrip()))
-        if first >= lead + WIDEST:
-            lead = first - WIDEST // 2
-        window = shown[lead : lead + WIDEST].rstrip()
-        return Mark(window, first - lead, max(first + 1, min(last, lead + WIDEST)) - lead)
-
-    def refuse(
-        self, code: str, says: str, *spans: tuple[int, int] | None, **more: Any
-    ) -> DeriveError:
-        """Return an error with marks at these spans."""
-        places = dict.fromkeys(span for span in spans if span is not None)
-        return refuse(code, says, marks=[self.mark(*span) for span in places], **more)
-
-
-def find_span(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Return the first token's start and the last token's end."""
-    return tokens[0].start, tokens[-1].end
-
-
-def split_statements(source: Source) -> list[tuple[Token, ...]]:
-    """Return the statements in order, without empty ones."""
-    statements: list[tuple[Token, ...]] = []
-    current: list[Token] = []
-    opened: list[Token] = []
-    for token in _tokenize(source):
-        ends = token.kind == "newline" or token.text == ";"
-        if ends and token.kind == "op" and opened:
-            raise _refuse_unclosed(source, opened[-1])
-        if not ends:
-            _follow_brackets(source, token, opened)
-            current.append(token)
-        elif not opened and current:
-            statements.append(tuple(current))
-            current = []
-    if opened:
-        raise _refuse_unclosed(source, opened[-1])
-    if current:
-        statements.append(tuple(current))
-    for statement in statements:
-        _check_words(source, statement)
-        if not _is_rows_line(statement):
-            _check_neighbours(source, statement)
-    return statements
-
-
-def _is_rows_line(statement: Sequence[Token]) -> bool:
-    """Whether the statement begins with `empty rows`."""
-    return [token.text for token in statement[:2]] == ["empty", "rows"]
-
-
-def split_at(tokens: Sequence[Token], *texts: str) -> tuple[list[Token], list[list[Token]]]:
-    """Return the tokens outside of brackets with these texts, and the pieces between them."""
-    depth, found, pieces = 0, [], [[]]  # type: ignore[var-annotated]
-    for token in tokens:
-        if token.kind == "op" and token.text in texts and depth == 0:
-            found.append(token)
-            pieces.append([])
-            continue
-        if token.kind == "op":
-            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
-        pieces[-1].append(token)
-    return found, pieces
-
-
-def _tokenize(source: Source) -> Iterable[Token]:
-    at = 0
-    while at < len(source.text):
-        match = _TOKEN.match(source.text, at)
-        if match is None or not match.lastgroup:
-            raise _refuse_character(source, at)
-        start, at = match.span()
-        kind, text = match.lastgroup, match.group()
-        if kind == "blank":
-            continue
-        if kind == "name":
-            text = normalize("NFKC", text)  # Python normalizes names in the same way
-            if not text.isidentifier():
-                bad = (k for k, c in enumerate(match.group()) if not f"a{c}".isidentifier())
-                raise _refuse_character(source, start + next(bad, 0))
-            _check_word(source, text, start, at)
-        if kind == "number":
-            _check_number(source, text, start, at)
-        yield Token(kind, text, start, at)
-
-
-def _refuse_character(source: Source, at: int) -> DeriveError:
-    character = source.text[at]
-    shown = character if character.isprintable() else ascii(character)[1:-1]
-    instead = _INSTEAD.get(character, "")
-    return source.refuse(
-        "strange-character",
-        f"{shown} is no character of the notation",
-        (at, at + 1),
-        help=f"write {instead}" if instead else "",
-    )
-
-
-def _check_word(source: Source, name: str, start: int, end: int) -> None:
-    if name in kwlist and name not in {*_WORDS, "return", "True", "False"}:
-        instead, free = _KEYWORD_INSTEAD.get(name), f"{name}_"
-        while re.search(rf"\b{free}\b", source.text):
-            free += "_"
-        why = "and no part of the notation" if instead else "and cannot name anything in the code"
-        says, advice = f"{name} is a word of Python {why}", f"write {instead or free}"
-        raise source.refuse("python-keyword", says, (start, end), help=advice)
-
-
-def _check_number(source: Source, text: str, start: int, end: int) -> None:
-    if not is_readable(text):
-        raise source.refuse("number-too-long", TOO_LONG, (start, end), help=MAKE_SCALAR)
-    digits, _, _ = text.lower().partition("e")
-    if len(digits) > 1 and digits.isdigit() and digits[0] == "0":
-        says, advice = "a whole number does not start with 0", digits.lstrip("0") or "0"
-        raise source.refuse("number-form", says, (start, end), help=f"write {advice}")
-
-
-def _follow_brackets(source: Source, token: Token, opened: list[Token]) -> None:
-    if token.kind != "op":
-        return
-    if token.text in _CLOSING:
-        opened.append(token)
-        if len(opened) > DEEPEST:
-            says, advice = f"more than {DEEPEST} brackets are open at once", "its own equation"
-            raise source.refuse("too-deep", says, token.span, help=f"give a part {advice}")
-    elif token.text in _CLOSING.values():
-        if not opened:
-            says, advice = f"this {token.text} closes nothing", "take it out, or open a bracket"
-            raise source.refuse("bracket-unopened", says, token.span, help=f"{advice} before it")
-        start = opened.pop()
-        if _CLOSING[start.text] != token.text:
-            says, advice = f"{start.text} is closed by {token.text}", _CLOSING[start.text]
-            spans = start.span, token.span
-            raise source.refuse("bracket-mismatch", says, *spans, help=f"write {advice} there")
-    elif token.text == "=" and opened and "\n" in source.text[opened[-1].start : token.start]:
-        raise _refuse_unclosed(source, opened[-1])
-
-
-def _refuse_unclosed(source: Source, token: Token) -> DeriveError:
-    says, advice = f"this {token.text} is never closed", f"close it with {_CLOSING[token.text]}"
-    return source.refuse("bracket-unclosed", says, token.span, help=advice)
-
-
-def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
-    """Refuse misplaced `return`, `not` and `=`."""
-    depth = 0
-    for k, token in enumerate(statement):
-        if token.text == "return" and k:
-            says = "return begins a line and stands nowhere else"
-            raise source.refuse("python-keyword", says, token.span, help="write return_")
-        if token.text == "not" and k and statement[k - 1].text in _CALCULATING:
-            says = f"not cannot stand behind {statement[k - 1].text}"
-            raise source.refuse("syntax", says, token.span, help="put it into a bracket: [not ..]")
-        depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
-        # `f(.., name` up to here
-        is_named = k > 1 and statement[k - 1].kind == "name" and statement[k - 2].text in {"(", ","}
-        if token.text == "=" and depth > 0 and not is_named:
-            says = "inside a bracket = says nothing"
-            raise source.refuse("equation-sign", says, token.span, help="write == to compare")
-
-
-def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
-    """Refuse two values without an operator between them, and an operator without its values."""
-    tokens = (None, *(statement[1:] if _is_declaring(statement) else statement), None)
-    empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
-    for here, after in pairwise(tokens):
-        if here is not None and after is not None and _lacks_operator(here, after):
-            raise _missing_operator(source, here, after, statement)
-        if not _is_value(here, _CLOSING.values()) and not _is_value(after, {*_CLOSING, *_UNARY}):
-            if here is not None and after is not None and here.text + after.text in empty:
-                continue
-            raise _missing_value(source, here, after)
-
-
-def _is_value(token: Token | None, signs: Iterable[str]) -> bool:
-    """Whether the token is a number, a name, or one of these signs."""
-    return token is not None and (token.kind == "number" or token.text in signs or _is_name(token))
-
-
-def _is_name(token: Token) -> bool:
-    return token.kind == "name" and token.text not in _WORDS
-
-
-def _lacks_operator(here: Token, after: Token) -> bool:
-    if not _is_value(here, _CLOSING.values()) or after.text in _CLOSING.values():
-        return False
-    if after.text in _CLOSING:  # f(..), x[..] and sum[..](..) are fine
-        return not (_is_name(here) or (here.text, after.text) == ("]", "("))
-    return after.kind == "number" or _is_name(after) or after.text == "not"
-
-
-def _missing_operator(
-    source: Source, here: Token, after: Token, statement: Sequence[Token]
-) -> DeriveError:
-    if (here.text, after.text) == ("]", "["):
-        advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
-    elif (here.text, after.text) == (")", "["):
-        advice = "give what stands before [ a name by an equation of its own, p[i] = .., and read "
-        advice += "p there; or write * before an Iverson bracket"
-    elif statement[0].text in _LISTING:
-        advice = f"write names with a comma between two: {statement[0].text} a, b"
-    elif all(token.text != "=" for token in statement):
-        advice = "write a comma between two extents, * to multiply them"
-    else:
-        advice = "write * between them to multiply"
-    return source.refuse(
-        "missing-operator",
-        f"between {here.text} and {after.text} an operator is missing",
-        (here.start, after.end),
-        help=advice,
-    )
-
-
-def _missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
-    """Return the error of an operator, a closing bracket or the end in place of a value."""
-    if here is not None and after is not None and here.text == "=" and after.text == "=":
-        return source.refuse(
-            "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
-        )
-    if here is None or after is None:
-        (token,) = filter(None, (here, after))
-        says = f"something is missing {'before' if after else 'after'} {token.text}"
-        span, advice = token.span, "put a value there, or take it out"
-        if after is None:
-            advice = "an equation goes on over a line's end where the next line is indented"
-    else:
-        says = f"something is missing between {here.text} and {after.text}"
-        span, advice = (here.start, after.end), "put a value there, or take one of them out"
-        if (here.text, after.text) == ("[", "]"):
-            advice = "write an index for each place, or no bracket at all"
-    return source.refuse("missing-value", says, span, help=advice)
 
 
 class Call(NamedTuple):
@@ -421,7 +125,6 @@ def _set_positions(tree: ast.expr, piece: str, start: int) -> None:
 
 DECLARING = ("int", "bool", "complex", "scalar", "size", "index")
 _RELATIONS = ("<", "<=", ">", ">=", "!=", "==")
-_REVERSED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,29 +198,18 @@ def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
     if first.text == "return":
         says = "after return stand names"
         return ReturnLine(_read_names(source, first, tokens[1:], says, "return z, alpha"))
-    if _is_rows_line(tokens):
+    if is_rows_line(tokens):
         value = " ".join(token.text for token in tokens[2:]).removeprefix("are ")
         if len(tokens) != 4 or value not in {"zeros", "nan"}:
             says = "empty rows are zeros or nan"
             raise _refuse_form(source, tokens, says, "empty rows are zeros")
         return RowsLine(value, find_span(tokens))
-    if _is_declaring(tokens):
+    if is_declaring(tokens):
         return _read_declaring(source, first, tokens[1:])
     signs, sides = split_at(tokens, "=", "+=", "-=", "*=", "/=", "//=", "**=", "%=", ":=")
     if signs:
         return _read_equation(source, signs, sides)
     return _read_tensors(source, "real", tokens)
-
-
-def _is_declaring(tokens: Sequence[Token]) -> bool:
-    """Whether the statement is a word and a name, or a word and the lower bound of a number."""
-    first, *rest = tokens
-    is_bounded = first.text in {"scalar", "int"} and any(t.text in _REVERSED for t in rest)
-    return (
-        bool(rest)
-        and _is_name(first)
-        and (_is_name(rest[0]) or (is_bounded and _is_value(rest[0], "-")))
-    )
 
 
 def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
@@ -561,7 +253,7 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
             names = _read_names(source, word, sides[0], "after index stand names", example)
             return IndexLine(names, read_expression(source, sides[1]))
         case _:
-            advice = errors.suggest(word.text, (*DECLARING, "return"))
+            advice = suggest(word.text, (*DECLARING, "return"))
             if word.text in {"real", "float", "double", "tensor"}:
                 advice = "declare a real tensor without a word: X[B, S]"
             raise source.refuse(
@@ -591,7 +283,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
             says = f"an equation is written with =, and {sign.text} only compares"
             advice = "write = instead" if sign.text == "==" else ""
             raise source.refuse("equation-sign", says, sign.span, help=advice)
-    if any(sign.text not in _REVERSED for sign in signs):
+    if any(sign.text not in REVERSED for sign in signs):
         raise _refuse_form(source, tokens, "an equation begins with no word", "y[b, i] = x[b, i]")
     named = (k for k, p in enumerate(pieces) if p and p[0].kind == "name" and p[-1].text == "]")
     plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
@@ -606,13 +298,13 @@ def _read_bounds(
 ) -> tuple[list[Token] | None, tuple[tuple[str, ast.expr], ...]]:
     """Return the first of the `plain` pieces, the declared one, and its bounds; else (None, ())."""
     middle = plain[0] if plain else None
-    is_strange = any(sign.text not in _REVERSED for sign in signs)
+    is_strange = any(sign.text not in REVERSED for sign in signs)
     if middle is None or is_strange or len(signs) > 2 or (len(signs) == 2 and middle != 1):
         return None, ()
     bounds = []
     for k, sign in enumerate(signs):
         bound = read_expression(source, pieces[k] if k < middle else pieces[k + 1])
-        bounds.append((_REVERSED[sign.text] if k < middle else sign.text, bound))
+        bounds.append((REVERSED[sign.text] if k < middle else sign.text, bound))
     return pieces[middle], tuple(bounds)
 
 
@@ -668,19 +360,17 @@ def _read_equation(
 
 def _is_one_bracket(tokens: Sequence[Token]) -> bool:
     """Whether the first token opens a bracket that the last one closes."""
-    depths = accumulate((t.text in _CLOSING) - (t.text in _CLOSING.values()) for t in tokens)
+    depths = accumulate((t.text in CLOSING) - (t.text in CLOSING.values()) for t in tokens)
     return next((k for k, depth in enumerate(depths) if not depth), -1) == len(tokens) - 1
 
 
-def _refuse_form(
-    source: Source, tokens: Sequence[Token], says: str, example: str
-) -> errors.DeriveError:
+def _refuse_form(source: Source, tokens: Sequence[Token], says: str, example: str) -> DeriveError:
     return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
 
 
-def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> errors.DeriveError:
+def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> DeriveError:
     name = tokens[0].text
-    if len(tokens) > 1 and tokens[0].kind == "name" and tokens[1].text in _REVERSED:
+    if len(tokens) > 1 and tokens[0].kind == "name" and tokens[1].text in REVERSED:
         advice = f"write scalar {source.text[tokens[0].start : tokens[-1].end]} for a number"
     elif len(tokens) == 1 and tokens[0].kind == "name" and name not in DECLARING:
         advice = f"write {name}[N] for a tensor, scalar {name} for a number, size {name} for a size"
