@@ -55,8 +55,8 @@ Modules
     load        read, repair and load the code                             reading
     pick        bind arguments to tensors and choose sizes      slots, bind, subjects, relations
     stages      the judgements, up to the proof                     samples, judge/, runs/
-    explain     the line that departs from the formula, and the edit  trace, lines, edits/
-    processes   the judge is its `child`, which sends the verdict so far after each stage
+    explain     the line that departs from the formula, and the edit          lines, edits/
+    processes   the judge is its `child`, which sends the verdict so far after each stage   frames
 """
 
 from __future__ import annotations

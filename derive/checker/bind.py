@@ -27,7 +27,7 @@ from math import prod
 from typing import Any
 
 from derive.checker.load import Code
-from derive.checker.program import Program, check_source, evaluate_source, find_indices, find_names
+from derive.checker.program import Program, check_binds, evaluate_source, find_indices, find_names
 from derive.checker.relations import Statement
 from derive.checker.slots import (
     NAMED,
@@ -40,7 +40,6 @@ from derive.checker.slots import (
     fold_name,
     rank_size,
 )
-from derive.errors import refuse, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
@@ -73,31 +72,18 @@ def find_programs(
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
 ) -> list[Program]:
     """The programs of a function or a module instance, best matches of names first."""
-    sizes = find_sizes(system)
     results = {system.results[0].name: binds["return"]} if "return" in binds else {}
-    for source in results.values():
-        check_source(source, system, (*sizes, *(result.name for result in system.results)))
-    binds = {name: source for name, source in binds.items() if name != "return"}
-    for source in binds.values():
-        check_source(source, system, sizes)
     arguments, parameters = asked or find_slots(code.target)
-    if not arguments and not parameters and binds:
-        arguments = [Slot(name) for name in binds]
-    known = [slot.name for slot in (*arguments, *parameters)]
-    for name in binds:
-        if name not in known:
-            raise refuse(
-                "bind-unknown",
-                f"the code has no argument or parameter {name}",
-                facts=[f"it has {', '.join(known)}"] if known else (),
-                help=suggest(name, known),
-            )
+    if not arguments and not parameters:
+        arguments = [Slot(name) for name in binds if name != "return"]
+    check_binds(binds, system, [slot.name for slot in (*arguments, *parameters)])
+    binds = {name: source for name, source in binds.items() if name != "return"}
     bound = {name for source in binds.values() for name in find_names(source)}
     left = [tensor for tensor in system.tensors if tensor.name not in bound]
     scalars = [scalar for scalar in system.scalars if scalar.name not in bound]
     match = Match(dict(binds), left, scalars)
     slots = [slot for slot in arguments if slot.name not in binds]
-    match_slots(match, slots, list(sizes))
+    match_slots(match, slots, list(find_sizes(system)))
     twice = {fold_name(t.name): t.name for t in system.tensors if t.name in bound}
     for slot in slots:  # a second argument with the name of a bound tensor
         if slot.required and slot.name not in match.arguments and fold_name(slot.called) in twice:
@@ -106,11 +92,10 @@ def find_programs(
         for number, tensor in enumerate(list(match.left)):
             match.arguments[f"argument_{number + 1}"] = tensor.name
         match.left = []
-    names = {slot.name for slot in parameters}
-    told = {name: source for name, source in binds.items() if name in names}
-    lone = {slot.name for slot in parameters if slot.shape == ()}
+    shapes = {slot.name: slot.shape for slot in parameters}
+    told = {name: source for name, source in binds.items() if name in shapes}
     numbers = {scalar.name for scalar in system.scalars}
-    told |= {n: f"tensor({s})" for n, s in told.items() if n in lone and s in numbers}
+    told |= {n: f"tensor({s})" for n, s in told.items() if shapes[n] == () and s in numbers}
     given = {name: s for name, s in match.arguments.items() if name not in told}
     own = {**_match_parameters(match, parameters), **told}
     base = Program(

@@ -24,7 +24,7 @@ from math import inf
 from typing import Any
 
 from derive.checker import load, processes, reading
-from derive.checker.edits import code_operators, sites
+from derive.checker.edits import code_inserts, code_operators, sites
 from derive.checker.edits.code import SourceText, exchange, find_name, find_sites
 from derive.checker.edits.search import (
     BaseEvaluator,
@@ -36,11 +36,12 @@ from derive.checker.edits.search import (
     find_names,
 )
 from derive.checker.judge import judge_at, judge_gradients
+from derive.checker.judge.inputs import SCALES, scale, vary_inputs
 from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
 from derive.checker.pick import Choice
 from derive.checker.program import Program
-from derive.checker.samples import SCALES, Sample, scale, vary_inputs, vary_sizes
-from derive.checker.trace import ERRORS, Example, Trace, is_close, record_program
+from derive.checker.runs.trace import ERRORS, Example, Trace, is_close, record_program
+from derive.checker.samples import Sample, vary_sizes
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
@@ -213,7 +214,7 @@ class _Inquiry:
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # scripts recompile
-        stock = code_operators.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
+        stock = code_inserts.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
         return CorrectionSearch(
             case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
         )
@@ -503,7 +504,7 @@ def find_uncut(
     """The first line that cuts a gradient, and the call to leave out if that mends it."""
     code = program.code
     text = SourceText(code.source)
-    stock = code_operators.Stock((), (), (), {})
+    stock = code_inserts.Stock((), (), (), {})
     for line, call in cuts:
         for site in find_sites(text, {line: {}}):
             mine = find_name(site.node) == call and site.node.lineno <= line

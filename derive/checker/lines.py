@@ -18,7 +18,7 @@ from itertools import chain, combinations, islice, permutations
 from typing import Any
 
 from derive.checker.edits.sites import LONGEST
-from derive.checker.trace import ERRORS, Event, Print, Trace, Turn, find_print
+from derive.checker.runs.trace import ERRORS, Event, Print, Trace, Turn, find_print
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_children, find_free, walk

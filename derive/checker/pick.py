@@ -32,12 +32,12 @@ from derive.checker.relations import (
     find_merged,
     guess_relations,
 )
-from derive.checker.samples import Sample, Samples, make_samples, show_sizes
+from derive.checker.samples import Sample, Samples, make_samples, show_number
 from derive.checker.slots import NAMED, find_slots, rank_size
 from derive.errors import DeriveError, Diagnostic, refuse
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.judge.compare import compare_values
+from derive.judge.compare import compare_values, write_sizes
 from derive.judge.samples import find_sizes
 
 MOST_RELATIONS = 3  # relations of sizes at one sample
@@ -398,7 +398,7 @@ class _Search:
             kept.insert(0, trial.own)
         elif trial.own is not None:
             says = "what is said holds at the script's own sizes too"
-            findings.append(Diagnostic("own-sizes", f"{says}, {show_sizes(trial.own.sizes)}"))
+            findings.append(Diagnostic("own-sizes", f"{says}, {write_sizes(trial.own.sizes, ' ')}"))
         return Choice(
             trial.program,
             tuple(kept),
@@ -476,7 +476,7 @@ def _say_bind(binds: Sequence[str]) -> Diagnostic:
 
 
 def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
-    said = show_sizes(sizes, ",")
+    said = write_sizes(sizes)
     return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
 
 
@@ -509,8 +509,7 @@ def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic
 def show_default(default: ir.Expr | None) -> str:
     """The text of a scalar's default."""
     if isinstance(default, ir.Number):
-        value = default.value
-        return str(value) if value.denominator == 1 else repr(float(value))
+        return show_number(default.value)
     return "" if default is None else to_text(default)
 
 

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from derive.checker import load, processes, runs
 from derive.errors import DeriveError, Mark, refuse, suggest
@@ -24,6 +24,7 @@ from derive.frontend.torch.lift import lift
 from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
+from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
 _METHODS = {
@@ -94,6 +95,91 @@ def find_number_names(source: str) -> tuple[str, ...]:
     return () if is_moved or source.startswith(("cat(", "stack(", "zeros(")) else find_names(source)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A source with the values that it can read."""
+
+    text: str
+    values: Mapping[str, Any]
+    sizes: Mapping[str, Any]
+    indices: Mapping[str, tuple[str, ...]]
+
+    def read_node(self, node: ast.expr | None) -> Any:
+        """The value of a node; DeriveError for an invalid one."""
+        match node:
+            case None:
+                return None
+            case ast.Constant(value):
+                return value
+            case ast.Name(id=name) if name in self.values or name in self.sizes:
+                return self.values[name] if name in self.values else self.sizes[name]
+            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
+                return ~self.read_node(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.read_node(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](self.read_node(left), self.read_node(right))
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(map(self.read_node, parts))
+            case ast.Slice(lower, upper, step):
+                return slice(*map(self.read_node, (lower, upper, step)))
+            case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
+                return getattr(self.read_node(value), name)
+            case ast.Subscript(value=value, slice=places):
+                return self.read_subscript(value, places)
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
+                name in _METHODS
+            ):
+                return getattr(self.read_node(value), name)(*map(self.read_node, given))
+            case ast.Call(func=ast.Name(id=name)):
+                return self.read_call(name, node)
+        return self.reject()
+
+    def read_call(self, name: str, call: ast.Call) -> Any:
+        """The arguments of the constructor, or a made or joined tensor."""
+        match name, call.args:
+            case "init", [ast.Constant(str(text))]:
+                known = {**self.values, **self.sizes}.items()
+                return text, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
+            case "zeros", given:
+                tensors = (v for v in self.values.values() if isinstance(v, torch.Tensor))
+                real = next((each for each in tensors if each.is_floating_point()), None)
+                like = torch.zeros(0, dtype=torch.float64) if real is None else real
+                return like.new_zeros([self.read_node(each) for each in given])
+            case "tensor", [one]:
+                number = self.read_node(one)  # for parameters without axes
+                is_tensor = isinstance(number, torch.Tensor)
+                return number if is_tensor else torch.tensor(number, dtype=torch.float64)
+            case "cat" | "stack", given:
+                named = {each.arg: each.value for each in call.keywords}
+                dim = self.read_node(named["dim"]) if "dim" in named else 0
+                found = [self.read_node(each) for each in given]
+                if len(found) == 1 and isinstance(found[0], tuple):
+                    found = list(found[0])
+                return getattr(torch, name)(found, dim=dim)
+        return self.reject()
+
+    def read_subscript(self, value: ast.expr, places: ast.expr) -> Any:
+        """A part of a tensor, or the tensor with its axes in the order of the letters."""
+        found = self.read_node(value)
+        parts = places.elts if isinstance(places, ast.Tuple) else [places]
+        if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
+            own = self.indices.get(value.id, ())
+            wanted = [part.id for part in parts if isinstance(part, ast.Name)]
+            if sorted(own) != sorted(wanted):
+                raise refuse(
+                    "bind-letters",
+                    f"{self.text} has other indices than {value.id}[{', '.join(own)}]",
+                    help="write the indices of the formula in the order in which the code has them",
+                )
+            return found.permute([own.index(name) for name in wanted])
+        return found[tuple(map(self.read_node, parts))]
+
+    def reject(self) -> NoReturn:
+        """Raise the DeriveError for an unreadable source."""
+        raise refuse("bind-form", f"{self.text} cannot be read as a source")
+
+
 def evaluate_source(
     source: str,
     values: Mapping[str, Any],
@@ -101,69 +187,7 @@ def evaluate_source(
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
     """The value of a source; DeriveError for an invalid one."""
-
-    def read_node(node: ast.expr | None) -> Any:
-        match node:
-            case None:
-                return None
-            case ast.Constant(value):
-                return value
-            case ast.Name(id=name) if name in values or name in sizes:
-                return values[name] if name in values else sizes[name]
-            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
-                return ~read_node(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -read_node(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](read_node(left), read_node(right))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(read_node(part) for part in parts)
-            case ast.Slice(lower, upper, step):
-                return slice(read_node(lower), read_node(upper), read_node(step))
-            case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
-                return getattr(read_node(value), name)
-            case ast.Subscript(value=value, slice=places):
-                return index(value, places)
-            case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
-                name in _METHODS
-            ):
-                return getattr(read_node(value), name)(*map(read_node, given))
-            case ast.Call(func=ast.Name(id="init"), args=[ast.Constant(str(call))]):
-                known = {**values, **sizes}.items()
-                return call, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
-            case ast.Call(func=ast.Name(id="zeros"), args=given):
-                tensors = (each for each in values.values() if isinstance(each, torch.Tensor))
-                real = next((each for each in tensors if each.is_floating_point()), None)
-                like = torch.zeros(0, dtype=torch.float64) if real is None else real
-                return like.new_zeros([read_node(each) for each in given])
-            case ast.Call(func=ast.Name(id="tensor"), args=[given]):
-                number = read_node(given)  # for parameters without axes
-                is_tensor = isinstance(number, torch.Tensor)
-                return number if is_tensor else torch.tensor(number, dtype=torch.float64)
-            case ast.Call(func=ast.Name(id="cat" | "stack" as name), args=given, keywords=named):
-                dim = next((read_node(each.value) for each in named if each.arg == "dim"), 0)
-                found = [read_node(each) for each in given]
-                if len(found) == 1 and isinstance(found[0], tuple):
-                    found = list(found[0])
-                return getattr(torch, name)(found, dim=dim)
-        raise refuse("bind-form", f"{source} cannot be read as a source")
-
-    def index(value: ast.expr, places: ast.expr) -> Any:
-        found = read_node(value)
-        parts = places.elts if isinstance(places, ast.Tuple) else [places]
-        if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
-            own = indices.get(value.id, ())
-            wanted = [part.id for part in parts if isinstance(part, ast.Name)]
-            if sorted(own) != sorted(wanted):
-                raise refuse(
-                    "bind-letters",
-                    f"{source} has other indices than {value.id}[{', '.join(own)}]",
-                    help="write the indices of the formula in the order in which the code has them",
-                )
-            return found.permute([own.index(name) for name in wanted])
-        return found[tuple(map(read_node, parts))]
-
-    return read_node(_parse(source))
+    return _Source(source, values, sizes, indices).read_node(_parse(source))
 
 
 def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None:
@@ -176,6 +200,22 @@ def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None
                 "bind-unknown",
                 f"{name} is neither a tensor nor a scalar nor a size of the formula",
                 facts=[f"its names are {', '.join(known)}"],
+                help=suggest(name, known),
+            )
+
+
+def check_binds(binds: Mapping[str, str], system: ir.System, known: Sequence[str]) -> None:
+    """Refuse bindings of unknown arguments, and sources with names that are not the formula's."""
+    sizes = find_sizes(system)
+    for name, source in binds.items():
+        own = (result.name for result in system.results) if name == "return" else ()
+        check_source(source, system, (*sizes, *own))
+    for name in binds:
+        if name not in known and name != "return":
+            raise refuse(
+                "bind-unknown",
+                f"the code has no argument or parameter {name}",
+                facts=[f"it has {', '.join(known)}"] if known else (),
                 help=suggest(name, known),
             )
 

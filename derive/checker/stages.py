@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,27 +11,17 @@ from derive.checker import load
 from derive.checker import samples as draws
 from derive.checker.judge import (
     CLEAR,
-    FINITE_MASK,
-    Further,
     Outcome,
-    is_at_poles,
     judge_at,
     judge_fields,
     judge_floats,
-    judge_further,
     judge_gradients,
     precision,
-    say_ties,
+    remarks,
 )
 from derive.checker.judge.circumstances import Circumstances, judge_circumstances, run_all
-from derive.checker.judge.remarks import (
-    explain_chance,
-    find_lacking,
-    find_loose_ends,
-    find_remarks,
-    find_surroundings,
-    find_undefined,
-)
+from derive.checker.judge.digits import FINITE_MASK, Further, is_at_poles, judge_further, say_ties
+from derive.checker.judge.inputs import vary_inputs
 from derive.checker.pick import Choice, pick_program
 from derive.checker.processes import CannotRunError, log_error
 from derive.checker.program import Program, lift_program
@@ -42,7 +32,7 @@ from derive.errors import DeriveError, Diagnostic
 from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
 from derive.ir.pieces import to_text
-from derive.judge.compare import TOLERANCE
+from derive.judge.compare import TOLERANCE, write_sizes
 from derive.judge.samples import find_sizes
 from derive.prove import prove
 
@@ -60,17 +50,14 @@ _NOTHING = (
 
 def describe_choice(system: ir.System, choice: Choice, verdict: Verdict) -> Verdict:
     """The verdict with the bindings, sizes and findings of a program, before it is judged."""
+    runs, program = choice.failure is None, choice.program
+    new = remarks.find_remarks(system, choice) if runs else remarks.find_undefined(program)
     asked = () if choice.same_if is None else (choice.same_if,)
-    findings, program = (*asked, *verdict.findings), choice.program
-    if choice.failure is not None:
-        findings = (*findings, *find_undefined(program))
-        sizes: tuple[Mapping[str, int], ...] = (dict(choice.failed_at),)
-        return replace(verdict, sizes=sizes, findings=findings, source=program.code.source)
     return replace(
         verdict,
-        bindings=program.describe(),
-        sizes=tuple(dict(sample.sizes) for sample in choice.samples),
-        findings=(*findings, *choice.findings, *find_remarks(system, choice)),
+        bindings=program.describe() if runs else (),
+        sizes=tuple(dict(each.sizes) for each in choice.samples) if runs else (choice.failed_at,),
+        findings=(*asked, *verdict.findings, *(choice.findings if runs else ()), *new),
         source=program.code.source,
     )
 
@@ -100,7 +87,7 @@ def find_proof(job: Job, choice: Choice) -> Proof | None:
             return Proof(f"for all sizes{given}", tuple(ways))
         if lifted.fixed.keys() >= {*find_sizes(job.system)}:
             return None
-        numbers.append(draws.show_sizes(lifted.fixed))
+        numbers.append(write_sizes(lifted.fixed, " "))
     told = "; ".join(dict.fromkeys(numbers))
     words = f"at {told}, which the code takes as numbers, for all other sizes"
     return Proof(words, tuple(ways))
@@ -196,7 +183,8 @@ class Stages:
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, formula, choice.samples)
         if calls.is_random or calls.chance:
-            yield Found("unknown", (calls.chance or explain_chance(self.program),), line=calls.line)
+            reason = calls.chance or remarks.explain_chance(self.program)
+            yield Found("unknown", (reason,), line=calls.line)
         floats = self.judge_all_floats()
         yield from self.judge_ordinary(floats)
         yield self.judge_calls(calls)
@@ -231,7 +219,7 @@ class Stages:
         findings = tuple(Diagnostic("changes-argument", says) for says in changes)
         is_far = floats.same is False and floats.off > CLEAR
         if is_far and not is_at_poles(program, self.job.formula, samples):
-            loose = find_loose_ends(self.job.system, program, samples[0])
+            loose = remarks.find_loose_ends(self.job.system, program, samples[0])
             grade, reasons = ("unknown", (loose,)) if loose else ("different", ())
             yield Found(grade, reasons, floats.difference, findings)
         if floats.same:
@@ -247,11 +235,11 @@ class Stages:
         if refused:  # because of values, not sizes
             where = f"{refused[0][0].describe()} the code stops, {refused[0][1]}"
             return Found("unknown", (f"{where}: the check got no further",))
-        if lacking := find_lacking(system, choice):
+        if lacking := remarks.find_lacking(system, choice):
             return Found("different", difference=lacking)
         if calls.difference:
             return Found("different", difference=calls.difference, line=calls.line, is_final=True)
-        surroundings = find_surroundings(system, self.program, choice.samples[0])
+        surroundings = remarks.find_surroundings(system, self.program, choice.samples[0])
         return Found(findings=(*calls.findings, *surroundings))
 
     def judge_exactly(self) -> Found:
@@ -279,7 +267,7 @@ class Stages:
         """Judge at special inputs and sizes, then the gradients if requested."""
         samples, code = self.choice.samples, self.program.code
         numbers = load.find_literals(code)
-        yield self.judge_samples(draws.vary_inputs(samples, numbers))[1]
+        yield self.judge_samples(vary_inputs(samples, numbers))[1]
         yield self.judge_samples(draws.vary_sizes(samples[0], numbers))[1]
         most = draws.MOST_ELEMENTS * (1 if load.has_loops(code) else 8)
         beyond, missed = draws.pass_bounds(samples[0], most)
@@ -357,7 +345,7 @@ class Stages:
                     once = tuple(findings)  # too far to be explained there
                     return Found("different", (), says, once=once, sample=where, is_final=True)
                 reached[name] = max(reached[name], sample.sizes[name])
-        untried = draws.show_sizes({n: size for n, size in reached.items() if size < _SURE}, ",")
+        untried = write_sizes({n: size for n, size in reached.items() if size < _SURE})
         says = f"not tried beyond {untried}: too many steps, or no such size"
         return Found(reasons=(says,) if untried else (), once=tuple(findings))
 
@@ -506,7 +494,7 @@ class Stages:
             yield found
             for other in agreed:
                 moved = {name: n for name, n in other.sizes.items() if n != first[name]}
-                met.setdefault(other.reason, {})[draws.show_sizes(moved)] = None
+                met.setdefault(other.reason, {})[write_sizes(moved, " ")] = None
             for condition, other in dict(reversed(fresh)).items():  # one per condition
                 with suppress(CannotRunError, DeriveError):
                     lifted = lift_program(self.program, self.job.system.inputs, dict(other.sizes))
@@ -526,9 +514,8 @@ class Stages:
             edit, corrected = found.edit, found.corrected
             self.send(replace(verdict, line=found.line, edit=edit, corrected=corrected))
             return
-        is_told = choice.failure is not None and choice.same_if is not None
-        if is_told and not choice.agrees and choice.samples[0].relations:
-            is_told = False  # the code runs at related sizes and differs there too
+        differs = not choice.agrees and bool(choice.samples[0].relations)  # at related sizes too
+        is_told = choice.failure is not None and choice.same_if is not None and not differs
         if is_told or last.is_final:
             return
         with suppress(CannotRunError):

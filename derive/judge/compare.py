@@ -183,9 +183,9 @@ class Layer:
     numbers: Sequence[str]
 
 
-def write_sizes(sizes: Mapping[str, Any]) -> str:
+def write_sizes(sizes: Mapping[str, Any], between: str = ", ") -> str:
     """The sizes as text: `B=2, S=3`."""
-    return ", ".join(f"{name}={number}" for name, number in sizes.items())
+    return between.join(f"{name}={number}" for name, number in sizes.items())
 
 
 def load_function(source: str, name: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from explain_cases import HEADS, HEADS_CODE, RIGHT, explain_code, find_line, mak
 from derive import check
 from derive.checker.edits.search import Judge
 from derive.checker.explain import explain
-from derive.checker.trace import Example
+from derive.checker.runs.trace import Example
 
 WRONG = list(read_wrong())
 

@@ -9,9 +9,10 @@ from judged import find_codes, judge
 from texts import Expressions, read_rows, read_tables
 
 from derive import check, parse
+from derive.checker.judge.inputs import SCALES, vary_inputs
 from derive.checker.load import find_literals, load
 from derive.checker.runs import modes
-from derive.checker.samples import SCALES, find_other_sides, make_samples, vary_inputs, vary_sizes
+from derive.checker.samples import find_other_sides, make_samples, vary_sizes
 from derive.frontend.from_sympy import to_system
 from derive.frontend.torch.numbers import Condition
 from derive.ir.nodes import Call, Number, Size

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from derive.checker import load, processes, runs
 from derive.checker.program import Program
-from derive.checker.trace import Example, Print, are_close, find_print, record
+from derive.checker.runs.trace import Example, Print, are_close, find_print, record
+from derive.frontend.torch.numbers import is_number
 from derive.libraries import torch
 
 
@@ -357,11 +358,6 @@ def is_like(one: Any, other: Any) -> bool:
         kinds = [(e.is_floating_point(), str(e.dtype) == "torch.bool") for e in (one, other)]
         return kinds[0] == kinds[1]
     return (is_number(one) and is_number(other)) or (isinstance(one, str) and one == other)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a plain number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 Found = TypeVar("Found")

@@ -22,11 +22,11 @@ from math import prod
 from typing import Any
 
 from derive.checker.edits import code, code_operators, operators, sites
-from derive.checker.edits.code_operators import Stock
+from derive.checker.edits.code_inserts import Stock
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
 from derive.checker.reading import say_line
-from derive.checker.trace import ERRORS, Example, Print, are_close
+from derive.checker.runs.trace import ERRORS, Example, Print, are_close
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator, Grid

@@ -24,7 +24,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from derive.checker import subjects
-from derive.checker.judge import judge_at, judge_further, say_ties
+from derive.checker.judge import judge_at
+from derive.checker.judge.digits import judge_further, say_ties
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
@@ -342,10 +343,8 @@ _SEED = 101  # added to a sample's seed for other values at its sizes
 _AGAIN = "when it is called again, after a call with other values"
 
 
-def judge_circumstances(
-    program: Program, formula: Formula, samples: Sequence[Sample]
-) -> Circumstances:
-    """The outcome of calls of one object with other values in between and in all circumstances."""
+def _plan_calls(program: Program, samples: Sequence[Sample]) -> list[Planned]:
+    """The calls of one object: twice alike, with other values, and in all circumstances."""
     first = samples[0]
     values = first.make_inputs()
     read = {n for each in program.parameters.values() for n in find_names(each)}
@@ -376,7 +375,14 @@ def judge_circumstances(
     plan.append((replace(first, change=_repeat_first, reason=_EXPANDED), RunOptions(), "expanded"))
     if find_kind(program.code.target) != "function":
         plan.append((first, RunOptions(), "other mode"))
-    plan += [(first, RunOptions(), "noted")] * 2
+    return [*plan, *[(first, RunOptions(), "noted")] * 2]
+
+
+def judge_circumstances(
+    program: Program, formula: Formula, samples: Sequence[Sample]
+) -> Circumstances:
+    """The outcome of calls of one object with other values in between and in all circumstances."""
+    first, plan = samples[0], _plan_calls(program, samples)
     calls = run_all(program, plan, once=True)
     usual, again = (call.get_answer().results for call in calls[:2])
     is_random = len(usual) != len(again) or not all(map(is_same, usual, again))

@@ -17,7 +17,9 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from derive.checker.judge import CLEAR, Apart, Further, judge_further
+from derive.checker.judge import CLEAR, Apart
+from derive.checker.judge.digits import Further, judge_further
+from derive.checker.judge.inputs import fill_whole, place_integers, scale, set_signs
 from derive.checker.pick import Choice
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program
@@ -27,12 +29,8 @@ from derive.checker.samples import (
     Sample,
     count,
     evaluate_parts,
-    fill_whole,
     lengthen,
     list_tensors,
-    place_integers,
-    scale,
-    set_signs,
 )
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from derive.checker import samples as draws
 from derive.checker import subjects
 from derive.checker.pick import Choice, show_default
 from derive.checker.processes import CannotRunError, find_kind
@@ -16,6 +15,7 @@ from derive.checker.slots import Slot, find_constructor_slots, find_slots
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
+from derive.judge.compare import write_sizes
 
 
 def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
@@ -76,7 +76,7 @@ def find_lacking(system: ir.System, choice: Choice) -> str:
     for sample, error in choice.stops:
         wanted = sample.evaluate(sample.make_inputs()).values()
         if not any(bool((value != value).any()) for value in wanted):
-            at = draws.show_sizes(sample.sizes)
+            at = write_sizes(sample.sizes, " ")
             return f"at {at} the code stops, {error}, where the formula has a value"
     return ""
 

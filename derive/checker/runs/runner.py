@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from derive.checker import (
+    frames,
     load,
     processes,
     program,
@@ -24,11 +25,10 @@ from derive.checker import (
     runs,
     slots,
     subjects,
-    trace,
 )
 from derive.checker.edits import code
 from derive.checker.judge import circumstances
-from derive.checker.runs import modes
+from derive.checker.runs import modes, trace
 from derive.checker.verdict import Job
 from derive.errors import DeriveError
 from derive.libraries import torch
@@ -131,7 +131,7 @@ def _run_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
     except BaseException as error:  # the last word of this process
         processes.log_error(error)
         crash = processes.Failure(processes.CRASH, processes.describe_crash(error))
-        end.sendall(processes.Writer(list_classes()).frame(crash))
+        end.sendall(frames.Writer(list_classes()).frame(crash))
     finally:
         os._exit(code)
 
@@ -154,9 +154,9 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     objects: list[Any] = []
     classes = list_classes()
 
-    def keep_object(value: Any) -> processes.Kept:
+    def keep_object(value: Any) -> frames.Kept:
         objects.append(value)
-        return processes.Kept(len(objects) - 1, processes.find_kind(value))
+        return frames.Kept(len(objects) - 1, processes.find_kind(value))
 
     own: dict[str, Callable[..., Any]] = {
         "load": partial(_load, job),
@@ -164,11 +164,11 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     }
     while True:
         try:
-            length, behind = processes.HEAD.unpack(processes.receive(end, processes.HEAD.size))
+            length, behind = frames.HEAD.unpack(processes.receive(end, frames.HEAD.size))
             header, data = processes.receive(end, length), processes.receive(end, behind)
         except ConnectionError:
             return
-        reader = processes.Reader(classes, lambda kept: objects[kept.number])
+        reader = frames.Reader(classes, lambda kept: objects[kept.number])
         try:
             name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
@@ -180,7 +180,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             name = type(error).__name__  # errors of field arithmetic keep their plain message
             says = str(error) if name in processes.OF_RESIDUES else load.to_line(error)
             answer = processes.Failure(name, says)
-        end.sendall(processes.Writer(classes, keep_object).frame(answer))
+        end.sendall(frames.Writer(classes, keep_object).frame(answer))
 
 
 def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:

@@ -273,7 +273,8 @@ def _holds(relation: str, gap: Polynomial) -> bool:
     return any(map(facts.is_never_negative, ways.get(relation, [gap - least, below - least])))
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a plain number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -281,7 +282,7 @@ def _forward(name: str, is_backward: bool = False) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
         if isinstance(other, (list, tuple, str)):  # a list as long as a size
             self.watch.fix(to_expr(self))
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         return compute(name, other, self) if is_backward else compute(name, self, other)
 
@@ -290,7 +291,7 @@ def _forward(name: str, is_backward: bool = False) -> Callable[[Any, Any], Any]:
 
 def _relate(relation: str) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
-        return _decide(self, relation, other) if _is_number(other) else NotImplemented
+        return _decide(self, relation, other) if is_number(other) else NotImplemented
 
     return act
 
