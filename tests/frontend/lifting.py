@@ -32,25 +32,25 @@ class Example:
         names = [entry.name for entry in self.find_system().inputs]
         *before, last = self.text.partition(": ")[2].split("; ")
         lines = [f"def example({', '.join(names)}):", *(f"    {line}" for line in before)]
-        return run("\n".join([*lines, f"    return {last}"]))["example"]
+        return execute_source("\n".join([*lines, f"    return {last}"]))["example"]
 
 
-def run(source):
-    """The names that a source makes."""
+def execute_source(source):
+    """Return the names that a source defines."""
     names = {"torch": torch, "functional": torch.nn.functional}
     exec(compile(ast.parse(source), "<example>", "exec"), names)
     return names
 
 
 def lift_example(function, declared, sizes):
-    """The lifted code at some sizes."""
+    """Lift a function that runs at the given sizes."""
     arguments = {entry.name: entry for entry in declared.inputs}
     arguments |= {size.name: Size(size.name) for size in declared.sizes}
     return lift(function, arguments, sizes)
 
 
 def find_gap(function, declared, sizes, lifted, seed=0):
-    """How far the lifted system is from the code at some sizes, and whether the shapes agree."""
+    """Return the largest difference of code and lifted system; assert that the shapes agree."""
     values = draw_inputs(declared, sizes, seed)
     with torch.no_grad(), prepare(RunOptions()):
         found = function(**{k: v.clone() if hasattr(v, "clone") else v for k, v in values.items()})
@@ -67,10 +67,10 @@ def find_gap(function, declared, sizes, lifted, seed=0):
 
 
 def draw_sizes(declared, count):
-    """Sizes to run at."""
+    """Return `count` assignments of sizes."""
     return choose_sizes(declared, count)
 
 
 def is_for_every_size(text):
-    """Does an example tell nothing about sizes by numbers of its own?"""
+    """Whether an example has no operation that fixes a size: unbind, split, max, argmax."""
     return not re.search(r"unbind|split\(|\.max\(1\)|argmax", text)

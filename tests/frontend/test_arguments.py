@@ -18,7 +18,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
 
 def find_wrong_shapes(example, change):
-    """(tensor, place, extent now, inputs) with one place changed, where that is a mistake."""
+    """Yield (tensor, extent, changed extent, inputs, sizes); one extent is changed at a time."""
     tensors, sizes = example.draw()
     for name, values in tensors.items():
         for place, extent in enumerate(values.shape):
@@ -35,7 +35,7 @@ def find_wrong_shapes(example, change):
     "change", [lambda n: n + 7, lambda n: 1, lambda n: 0], ids=["more", "1", "0"]
 )
 def test_every_wrong_extent_is_refused(example, change):
-    """The message names a tensor, its places, and both extents; 1 is never broadcast."""
+    """The message names a tensor and the wrong extent; an extent of 1 is not broadcast."""
     function = example.build().function
     count = 0
     for name, extent, now, tensors, sizes in find_wrong_shapes(example, change):
@@ -68,7 +68,7 @@ def test_a_wrong_shape_names_tensor_index_and_extents():
     assert "[5, 5, 2, 4]" in str(caught.value)
 
 
-def test_keyword_sizes():
+def test_sizes_without_a_shape_are_keyword_arguments():
     tensors, _ = MULTI_HEAD.draw()
     function = MULTI_HEAD.build().function
     with pytest.raises(TypeError, match="H"):
@@ -139,7 +139,7 @@ class TestScalars:
 
 
 def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
-    """A row of numbers would broadcast, and the file would answer another question."""
+    """A tensor with axes would broadcast, and the file would compute another formula."""
     function = build(parse("x[N, M]; scalar c\nz[i,j] = x[i,j] * c")).function
     x = torch.randn(3, 4)
     assert torch.equal(function(x, torch.tensor(2.0)), 2 * x)
@@ -149,16 +149,16 @@ def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
 
 
 @pytest.mark.parametrize(
-    ("value", "is_told"), ROWS["an infinite scalar means what the formula says or is refused"]
+    ("value", "is_refused"), ROWS["an infinite scalar agrees with the loops or is refused"]
 )
-def test_an_infinite_scalar_means_what_the_formula_says_or_is_refused(value, is_told):
-    """What 0 * inf gives is told by the order of work, which is not that of the formula."""
+def test_an_infinite_scalar_agrees_with_the_loops_or_is_refused(value, is_refused):
+    """The value of 0 * inf depends on the order of operations, which a rewrite changes."""
     made = build(parse(f"x[N, M]; bool m[N, M]; scalar c\nz[i] = {value}"))
     used = {tensor.name for tensor in made.system.inputs}
     x = torch.randn(3, 4, dtype=torch.float64)
     given = {"x": x, "m": torch.eye(3, 4, dtype=torch.bool), "c": torch.inf}
     given = {name: each for name, each in given.items() if name in used}
-    if is_told:
+    if is_refused:
         with pytest.raises(ValueError, match="c must be finite, got inf"):
             made.function(**given)
     else:
@@ -169,7 +169,7 @@ def test_an_infinite_scalar_means_what_the_formula_says_or_is_refused(value, is_
 SEGMENTS = "size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"
 
 
-def test_the_range_of_integers_is_told():
+def test_the_file_documents_the_range_of_integers():
     made = build(parse(SEGMENTS))
     assert "integers, 0 <= s < G\n" in made.source
     assert "validate" not in build(parse(SEGMENTS.replace(" < G; i", "; i"))).source

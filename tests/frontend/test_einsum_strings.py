@@ -1,6 +1,6 @@
-"""Every explicit-form einsum string makes the round trip: text formula, plan, file, the same value.
+"""The file built for an explicit einsum string computes the value of torch.einsum.
 
-The fixed strings stand in einsum_strings.txt; hypothesis draws others of up to five operands.
+The table is einsum_strings.txt; hypothesis draws other strings of up to five operands.
 """
 
 import re
@@ -19,23 +19,23 @@ from derive.frontend.from_einsum import from_einsum
 ROWS = read_literals(Path(__file__).with_name("einsum_strings_rows.txt"))
 
 STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
-INDICES = "abcdeX"  # a capital among them, but no both cases of one index: tables have those
+INDICES = "abcdeX"  # one capital; the table has strings with both cases of a letter
 
 
-def split(string):
-    """The indices of each operand, and of the output."""
+def split_terms(string):
+    """Return the indices of each operand, and of the output."""
     left, output = string.split("->")
     return left.split(","), output
 
 
 def find_indices(string):
-    return list(dict.fromkeys("".join(split(string)[0])))
+    return list(dict.fromkeys("".join(split_terms(string)[0])))
 
 
 def make_operands(string, extents):
     """Random operands in float64, the same for the same string and extents."""
     generator = torch.Generator().manual_seed(len(string))
-    shapes = [[extents[index] for index in operand] for operand in split(string)[0]]
+    shapes = [[extents[index] for index in operand] for operand in split_terms(string)[0]]
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
@@ -44,7 +44,7 @@ def check_equal(built, string, extents):
     expected = torch.einsum(string, *operands)
     value = built.function(*operands)
     assert value.dtype == torch.float64
-    # shapes must be equal too; assert_close says which element differs
+    # assert_close compares shapes too, and names the element that differs
     torch.testing.assert_close(
         value, expected, rtol=1e-11, atol=1e-11, msg=lambda m: f"{m}\n{built.source}"
     )
@@ -64,7 +64,7 @@ def test_fixed(string):
     assert [c for c in contractions if c.count(",") > 1] == [], "more than pairs are contracted"
     indices = find_indices(string)
     check_equal(built, string, dict(zip(indices, count(2), strict=False)))
-    # a size of 1 must not broadcast, and a sum over nothing is zero
+    # a size of 1 must not broadcast, and an empty sum is zero
     for special in (1, 0):
         check_equal(built, string, dict.fromkeys(indices, special))
         for index in indices:

@@ -45,8 +45,8 @@ def file(tmp_path):
     return path
 
 
-def run(*arguments):
-    """The command's exit code and output."""
+def run_command(*arguments):
+    """Return the exit code and output of the command."""
     found = CliRunner().invoke(app, list(arguments))
     return found.exit_code, found.output + str(found.exception or "")
 
@@ -77,7 +77,7 @@ def test_a_function_becomes_a_formula_in_its_own_names():
 
 
 def test_names_are_the_same_for_functions_in_python_and_once_frames_were_compiled():
-    """Where a frame stands while it calls depends on both."""
+    """Python callees and compiled frames change the instruction offset of a calling frame."""
 
     def weigh(x):
         weights = torch.nn.functional.softmax(x, dim=-1)
@@ -102,27 +102,27 @@ def test_scalars_stay_scalars_and_sizes_sizes():
     assert "sqrt(N)" in show(from_torch(take_root, "x[N]"))
 
 
-@pytest.mark.parametrize(("function", "inputs", "code"), ROWS["what is no formula is refused"])
-def test_what_is_no_formula_is_refused(function, inputs, code):
+@pytest.mark.parametrize(("function", "inputs", "code"), ROWS["code without a formula is refused"])
+def test_code_without_a_formula_is_refused(function, inputs, code):
     with pytest.raises(DeriveError) as refusal:
         from_torch(function, inputs)
     assert refusal.value.diagnostic.code == code
 
 
 def test_a_refusal_names_the_line(file):
-    exit_code, output = run("show", f"{file}:branch", "--inputs", "x[B]")
+    exit_code, output = run_command("show", f"{file}:branch", "--inputs", "x[B]")
     assert exit_code != 0
     assert "line 15" in output
 
 
-def test_a_function_that_is_not_there_is_told_from_those_that_are(file):
-    exit_code, output = run("show", f"{file}:attendd")
+def test_a_missing_function_gets_a_list_of_functions_and_a_suggestion(file):
+    exit_code, output = run_command("show", f"{file}:attendd")
     assert exit_code != 0
     assert "its functions are attend, heads, branch" in output
     assert "did you mean attend" in output
 
 
-def test_what_holds_for_some_sizes_alone_is_a_warning():
+def test_a_formula_for_some_sizes_only_raises_a_warning():
     with pytest.warns(UserWarning, match="S < 100|S <= 100"):
         from_torch(lambda x: x[:, :100].sum(1), "x[B, S]")
     with pytest.warns(UserWarning, match="the formula is for H="):
@@ -134,22 +134,26 @@ def test_functions_taken_out_of_math_keep_sizes():
 
 
 def test_show_prints_the_formula_of_code_and_its_latex(file):
-    exit_code, output = run("show", f"{file}:attend")
+    exit_code, output = run_command("show", f"{file}:attend")
     assert exit_code == 0
     assert "scores[b,s,t] = sum[d](q[b,s,d] * k[b,t,d]) / sqrt(D)" in output
-    exit_code, output = run("show", f"{file}:attend", "--latex")
+    exit_code, output = run_command("show", f"{file}:attend", "--latex")
     assert exit_code == 0
     assert r"\operatorname{softmax}_{t}" in output
 
 
-def test_sizes_that_are_numbers_are_told(file):
-    exit_code, output = run("show", f"{file}:heads", "--inputs", "x[S, D]; w[n_heads, D, E]")
+def test_sizes_fixed_as_numbers_are_reported(file):
+    exit_code, output = run_command(
+        "show", f"{file}:heads", "--inputs", "x[S, D]; w[n_heads, D, E]"
+    )
     assert exit_code == 0, output
     assert "n_heads=" in output
 
 
-def test_build_from_code_writes_what_is_proved_the_same(file, tmp_path):
-    exit_code, output = run("build", "--from", f"{file}:attend", "--out", str(tmp_path / "out"))
+def test_build_from_code_writes_a_file_that_is_proved_the_same(file, tmp_path):
+    exit_code, output = run_command(
+        "build", "--from", f"{file}:attend", "--out", str(tmp_path / "out")
+    )
     assert exit_code == 0, output
     assert "proved: for all sizes" in output
     names = {}
@@ -172,7 +176,7 @@ READ_BACK = ROWS["read back"]
 
 
 @pytest.mark.parametrize(("inputs", "function"), READ_BACK)
-def test_what_is_lifted_is_read_back_and_gives_what_the_code_gives(inputs, function):
+def test_the_lifted_formula_is_read_back_and_computes_the_code(inputs, function):
     formula = parse(show(from_torch(function, inputs)))
     system = to_system(formula)
     for sizes in choose_sizes(system, 3):
@@ -181,9 +185,9 @@ def test_what_is_lifted_is_read_back_and_gives_what_the_code_gives(inputs, funct
 
 
 @pytest.mark.parametrize(
-    ("slice_of", "line", "note"), ROWS["what code asks of a size guards the formula"]
+    ("slice_of", "line", "note"), ROWS["conditions on sizes in code guard the formula"]
 )
-def test_what_code_asks_of_a_size_guards_the_formula(slice_of, line, note):
+def test_conditions_on_sizes_in_code_guard_the_formula(slice_of, line, note):
     found = lift_code(slice_of, "x[B, S]")
     assert show(found.formula).splitlines()[-1] == line
     assert note in found.notes
@@ -207,7 +211,7 @@ def test_a_remainder_that_may_leave_its_tensor_is_refused(text):
 SCALE = 3.0
 
 
-def share(n, one=1.0):
+def divide_one(n, one=1.0):
     return one / n
 
 
@@ -215,7 +219,7 @@ def share(n, one=1.0):
     "function",
     [
         lambda x: x * (1.0 / x.shape[1]),
-        lambda x: x * share(x.shape[1]),
+        lambda x: x * divide_one(x.shape[1]),
         lambda x: x * (SCALE - x.shape[1]),
         lambda x: [x * (0.5 * n) for n in x.shape][1],
         lambda x: x.sum(0) / len(x),
@@ -231,23 +235,23 @@ def test_a_size_stays_a_size(function):
 
 
 def test_lifting_leaves_functions_as_they_are():
-    before = share.__code__, share.__defaults__, dict(globals())
-    lift_code(lambda x: x * share(x.shape[1]), "x[B, D]")
-    assert (share.__code__, share.__defaults__, dict(globals())) == before
-    assert type(share.__defaults__[0]) is float
+    before = divide_one.__code__, divide_one.__defaults__, dict(globals())
+    lift_code(lambda x: x * divide_one(x.shape[1]), "x[B, D]")
+    assert (divide_one.__code__, divide_one.__defaults__, dict(globals())) == before
+    assert type(divide_one.__defaults__[0]) is float
 
 
-def test_no_file_is_made_for_a_size_at_which_code_was_run(tmp_path, monkeypatch):
+def test_build_refuses_code_that_fixes_a_size_without_the_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = (
         "class Own:\n    one = 1.0\ndef scale(x, w):\n    return x @ w * (Own.one / x.shape[-1])\n"
     )
     (tmp_path / "code.py").write_text(code, encoding="utf-8")
-    asked = ["build", "--from", "code.py:scale", "--inputs", "x[B, D]; w[D, D]"]
-    status, said = run(*asked)
+    arguments = ["build", "--from", "code.py:scale", "--inputs", "x[B, D]; w[D, D]"]
+    status, output = run_command(*arguments)
     assert status
-    assert "code.py:scale takes D as a number" in said
-    assert run(*asked, "--sizes", "D=4")[0] == 0
+    assert "code.py:scale takes D as a number" in output
+    assert run_command(*arguments, "--sizes", "D=4")[0] == 0
     text = (tmp_path / "generated" / "scale.py").read_text(encoding="utf-8")
     assert "x[B, 4]; w[4, 4]" in text
     assert "--sizes D=4" in text

@@ -38,7 +38,7 @@ def test_many_operands_and_indices_have_names_left():
     assert to_notation(",".join("i" * 30)).startswith("T1, T2, T3")
 
 
-def test_the_formula_is_named_and_says_where_it_is_from():
+def test_the_formula_has_a_name_and_its_einsum_as_title():
     formula = from_einsum("ij, jk -> ik", "product")
     assert (formula.name, formula.title) == ("product", 'einsum "ij,jk->ik"')
     assert from_einsum("ij").name == "contraction"
@@ -64,7 +64,7 @@ def test_mistakes(equation):
     assert str(caught.value) == MISTAKES[equation]
 
 
-def test_of_many_indices_some_are_characters_that_are_no_letters():
+def test_more_than_52_indices_include_other_letters():
     chain = "abcdefghijklmnopqrstuvwxyzé7\u03a2"
     string = ",".join(map("".join, pairwise(chain)))
     text = to_notation(f"{string}->{chain[-1]}a")

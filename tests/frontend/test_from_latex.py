@@ -1,4 +1,4 @@
-"""LaTeX in: what it means, what is refused, and that LaTeX out is read back."""
+"""LaTeX input: its meaning, its refusals, and the round trip of LaTeX output."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_matrices_and_unwritten_indices_are_the_formula():
 
 
 def read_back(system):
-    """The system of the LaTeX of a system, and the declarations that LaTeX lacks."""
+    """Return the system read from a system's LaTeX and the declarations that LaTeX lacks."""
     lines = "; ".join(to_lines(system)).split("; ")
     stated = [line for line in lines if not re.match(r"\w+(\[[^;]*?\])? = |return ", line)]
     returned = [line for line in lines if line.startswith("return ")]
@@ -62,14 +62,14 @@ def read_back(system):
     return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
 
 
-# Each sign of these says something; signs that no reader hears are not among them.
-HEARD = [
+# Formulas in which every sign matters, except the neutral ones.
+DENSE = [
     r"m_i = \max_{j=1}^{N} x_{ij}^2 - \frac{1}{N} \sum_{j=1}^{N} w^{(2)}_j x_{ij}",
     r"y_t = \sum_{s=1}^{t} a'_s e^{-\lambda_s / 2} [ b_{s} > 0 ] + R_{11} R_{ts}",
     r"z_i = \begin{cases} x_i & x_i > c_i \\ -\alpha_i & \text{otherwise} \end{cases}, u_i = |z_i|",
     r"p_{ij} = \mathrm{softmax}_{j \leq i}(q[i] k(i, j)), \quad s = \log_2 v \sin^{2} v; scalar v",
 ]
-SILENT = re.compile(r"[{}(),&.]|\\(?:quad|text|begin|end|left|right)|otherwise|cases")
+NEUTRAL = re.compile(r"[{}(),&.]|\\(?:quad|text|begin|end|left|right)|otherwise|cases")
 SIGN = re.compile(r"\\[A-Za-z]+|\\.|otherwise|cases|\d|[A-Za-z]|\S")
 
 
@@ -80,12 +80,12 @@ def read_or_refuse(latex, stated):
         return None
 
 
-@pytest.mark.parametrize("latex", HEARD)
-def test_no_sign_is_passed_over(latex):
+@pytest.mark.parametrize("latex", DENSE)
+def test_no_sign_is_ignored(latex):
     latex, _, stated = latex.partition("; ")
     whole = to_notation(latex, stated)
     for sign in SIGN.finditer(latex):
-        if not SILENT.fullmatch(sign[0]):
+        if not NEUTRAL.fullmatch(sign[0]):
             less = read_or_refuse(f"{latex[: sign.start()]} {latex[sign.end() :]}", stated)
             assert less is None or less != whole, (sign[0], sign.start())
 
@@ -96,7 +96,7 @@ def test_the_latex_of_a_formula_is_read_back(name):
     system = to_system(find_formula(name))
     found = read_back(system)
     assert to_align(found, ()) == to_align(system, ())
-    if find_groups(system):  # of recurrences there are no proofs
+    if find_groups(system):  # recurrences cannot be proved equal
         assert to_lines(found) == to_lines(system)
     else:
         assert prove(found, system) is not None
@@ -119,7 +119,7 @@ def test_the_command_line_reads_latex(tmp_path, capsys):
     assert "y[i] = sum[j](A[i,j] * x[j])" in capsys.readouterr().out
 
 
-def test_a_shape_in_an_advice_has_letters_of_its_own():
+def test_a_suggested_shape_uses_new_letters():
     latex = r"y_l = \sum_{n=0}^{N-1} w_n x_{l+n}"
     for shape in ("x: [M]", "index l < M - N + 1"):
         with pytest.raises(DeriveError) as caught:
@@ -138,7 +138,7 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("latex", "sign", "says"), QUESTIONS)
-def test_a_question_marks_the_sign_that_it_is_about(latex, sign, says):
+def test_a_question_marks_the_ambiguous_sign(latex, sign, says):
     with pytest.raises(DeriveError) as caught:
         to_notation(latex)
     (mark,) = caught.value.diagnostic.marks

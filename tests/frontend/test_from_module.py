@@ -1,4 +1,4 @@
-"""Modules as formulas: their tensors by dotted names, sizes that are one written as one."""
+"""Modules as formulas: tensors by their dotted names, equal sizes under one name."""
 
 import warnings
 from pathlib import Path
@@ -95,7 +95,7 @@ def test_a_module_reads_as_a_person_would_write_it_and_is_read_back(module, inpu
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("module", "inputs", "text"), READABLE)
-def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module, inputs, text):
+def test_the_formula_computes_the_module_and_leaves_its_tensors_unchanged(module, inputs, text):
     module = eval(module).double()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     formula = from_torch(module, inputs)
@@ -127,7 +127,7 @@ def test_it_is_the_module_at_its_own_tensors_and_leaves_them_as_they_are(module,
 
 
 @pytest.mark.slow
-def test_sizes_that_a_module_fixes_are_found_one_after_the_other():
+def test_all_sizes_that_a_module_fixes_are_found():
     module = nn.MultiheadAttention(8, 2, kdim=5, vdim=6, batch_first=True)
     formula = from_torch(module, "query[B, N, D]; key[B, M, E]; value[B, M, F]")
     assert to_lines(to_system(formula))[0].startswith(
@@ -137,7 +137,7 @@ def test_sizes_that_a_module_fixes_are_found_one_after_the_other():
 
 def test_numbers_of_the_module_are_numbers_of_its_formula():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # they are the module's, not those of one run
+        warnings.simplefilter("error")  # no warning: the numbers belong to the module, not to a run
         formula = from_torch(Heads(), "x[B, S, D]")
     assert "x[B, S, D]; qkv_weight[18, D]" in to_lines(to_system(formula))
     assert check(Heads(), formula).grade == "proved"
@@ -157,7 +157,7 @@ REFUSED = ROWS["refused"]
 
 
 @pytest.mark.parametrize(("module", "inputs", "code"), REFUSED)
-def test_what_no_formula_says_is_refused(module, inputs, code):
+def test_a_module_without_a_formula_is_refused(module, inputs, code):
     with pytest.raises(DeriveError) as refused:
         from_torch(module, inputs)
     assert refused.value.diagnostic.code == code

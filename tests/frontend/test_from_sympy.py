@@ -1,4 +1,4 @@
-"""SymPy's way in: what each object becomes, in which order it reads, and that it means the same."""
+"""Formulas of SymPy objects: their notation, the order of their parts, and their meaning."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ n, t, p = (Symbol(name, integer=True) for name in "ntp")
 
 
 def right(expr, **given):
-    """The right side of `z[i] = expr` as it is shown."""
+    """Return the right side of `z[i] = expr` in the notation."""
     return show(Formula(Eq(z[i], expr, evaluate=False), **given)).splitlines()[-1][7:]
 
 
@@ -87,7 +87,7 @@ def test_the_first_example_reads_as_it_was_written():
 
 
 @pytest.mark.parametrize(("expr", "text"), read_rows(Path(__file__).with_name("sympy.txt")))
-def test_one_right_side(expr, text):
+def test_an_expression_is_shown_as_its_text_in_the_table(expr, text):
     names = {**vars(sympy), **vars(words), **globals()}
     formula = Formula(Eq(z[i], eval(expr, names), evaluate=False))
     assert show(formula).splitlines()[-1] == f"z[i] = {text}"
@@ -100,7 +100,7 @@ def test_minus_infinity_in_three_forms():
     assert shown == {"where(m[i,i], -oo, x[i])"}
 
 
-def test_infinity_is_told_from_a_number():
+def test_infinity_stays_infinity():
     assert right(Piecewise((oo, m[i, i]), (x[i], True))) == "where(m[i,i], oo, x[i])"
 
 
@@ -168,7 +168,7 @@ def test_arguments_are_in_order_of_declaration_then_scalars():
     assert isinstance(inputs[0], Tensor) and isinstance(inputs[2], ScalarInput)
 
 
-def test_a_size_that_no_shape_tells_becomes_an_argument():
+def test_a_size_that_no_shape_determines_becomes_an_argument():
     heads = Formula(Eq(out[h, d], Sum(tensors("W", H * D)[h * D + d] * x[i], i)))
     system = from_sympy(heads)
     assert system.sizes == (SizeInput("D"),)
@@ -251,8 +251,8 @@ def test_the_library_comes_back_as_the_same_system(name):
     assert not [*find_mistakes(from_sympy(formula))]
 
 
-@pytest.mark.parametrize(("given", "code"), ROWS["what a formula is given is of a form"])
-def test_what_a_formula_is_given_is_of_a_form(given, code):
+@pytest.mark.parametrize(("given", "code"), ROWS["arguments of the wrong form are refused"])
+def test_arguments_of_the_wrong_form_are_refused(given, code):
     with pytest.raises(DeriveError) as refused:
         Formula(**given)
     assert refused.value.diagnostic.code == code
@@ -264,7 +264,7 @@ def test_outputs_are_names_or_tensors():
     assert Formula(outputs="z alpha").outputs == ("z", "alpha")
 
 
-def test_dummies_of_one_name_are_told_apart():
+def test_dummies_of_one_name_stay_distinct():
     import torch
     from sympy import Dummy, Eq, Sum
 

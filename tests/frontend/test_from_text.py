@@ -1,4 +1,4 @@
-"""The text notation: what it means in SymPy, what it refuses, and that nothing else happens."""
+"""The text notation: its SymPy expressions, its refusals, and no other outcome for any text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_other_texts_become_canonical(text, canonical):
 # --- text to SymPy --------------------------------------------------------------------------------
 
 
-def test_what_was_written_stays_as_written():
+def test_expressions_stay_as_written():
     x, i = parse("x[N]; y[i] = x[i]").equations[0].rhs.args
     total = value("x[N]; y[i] = 2 * x[i] * 3 - x[i] + 0 * (x[i] / 4) * 1")
     assert isinstance(total, Add)
@@ -209,11 +209,11 @@ def test_only_text_is_parsed():
         parse(b"x[N]; y[i] = x[i]")  # type: ignore[arg-type]
 
 
-# --- and nothing else ever happens ----------------------------------------------------------------
+# --- any text is read or refused ------------------------------------------------------------------
 
 
 def read(text: str) -> None:
-    """A formula, or a refusal whose marks lie in the lines that they show."""
+    """Parse a text; the marks of a refusal must be inside the lines that it shows."""
     try:
         parse(text)
     except DeriveError as error:
@@ -228,7 +228,7 @@ def read(text: str) -> None:
     "text", ROWS["hostile texts are read or refused"], ids=lambda text: ascii(text[:24])
 )
 def test_hostile_texts_are_read_or_refused(text):
-    read(text)  # that it comes back at all is the test
+    read(text)  # the test passes if the call returns
 
 
 WORDS = """

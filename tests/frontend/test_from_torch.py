@@ -1,6 +1,6 @@
 """Code as equations: proved equal to its formula for all sizes, readable, refused where unsure.
 
-lifted.md holds formulas, under each the code that computes it, and of some what it is lifted to.
+lifted.md lists formulas, the code that computes each, and the lifted equations of some code.
 """
 
 import math
@@ -20,7 +20,7 @@ from derive.prove import prove
 
 
 def read_codes():
-    """(formula, code, the size that it fixes, what it is lifted to) by the name of the code."""
+    """Return (formula, code, fixed size, lifted equations) by the name of the code."""
     formula, name, found = "", "", {}
     for section in read_sections(Path(__file__).with_name("lifted.md")):
         match section.kind:
@@ -40,13 +40,13 @@ READABLE = [name for name, (*_, lines) in CODES.items() if lines]
 
 
 def lift_against(function, text):
-    """The formula's system, and the function lifted at its inputs."""
+    """Return the formula's system, and the function lifted at its inputs."""
     formula = to_system(parse(text))
     return formula, lift_example(function, formula, draw_sizes(formula, 1)[0])
 
 
-def load(name):
-    """The code of that name as a function."""
+def load_code(name):
+    """Return the code of a name as a function."""
     names = {"torch": torch, "functional": functional, "math": math}
     exec(compile(CODES[name][1], name, "exec"), names)
     return names[name]
@@ -54,9 +54,9 @@ def load(name):
 
 @pytest.mark.parametrize("name", CODES)
 def test_code_is_proved_equal_to_its_formula_for_all_sizes(name):
-    """But for the number of heads that a loop goes over."""
+    """Except for a number of heads that a loop iterates over."""
     text, _, fixed, _ = CODES[name]
-    formula, lifted = lift_against(load(name), text)
+    formula, lifted = lift_against(load_code(name), text)
     assert list(lifted.fixed) == ([fixed] if fixed else [])
     assert lifted.every_size is not bool(fixed)
     proof = prove(lifted.system, formula, lifted.fixed)
@@ -65,21 +65,21 @@ def test_code_is_proved_equal_to_its_formula_for_all_sizes(name):
         assert not lifted.notes
         assert proof.every_size
         for number, sizes in enumerate(draw_sizes(formula, 3)):
-            assert find_gap(load(name), formula, sizes, lifted, number) < 1e-9
+            assert find_gap(load_code(name), formula, sizes, lifted, number) < 1e-9
 
 
 @pytest.mark.parametrize("name", READABLE)
 def test_the_equations_read_as_a_person_would_write_them(name):
     text, _, _, lines = CODES[name]
-    _, lifted = lift_against(load(name), text)
+    _, lifted = lift_against(load_code(name), text)
     assert [line for line in to_lines(lifted.system) if " = " in line] == lines.splitlines()
 
 
-def test_a_size_that_is_used_unheard_is_the_only_one_that_becomes_a_number():
-    unheard = SimpleNamespace(one=1.0)
+def test_only_an_untraced_size_becomes_a_number():
+    untraced = SimpleNamespace(one=1.0)
 
     def scale(Q, K, V):
-        scores = Q @ K.transpose(-2, -1) * (unheard.one / Q.shape[-1]) * Q.shape[-1] ** 0.5
+        scores = Q @ K.transpose(-2, -1) * (untraced.one / Q.shape[-1]) * Q.shape[-1] ** 0.5
         return scores.softmax(-1) @ V
 
     formula, lifted = lift_against(scale, ATTENTION)

@@ -1,4 +1,4 @@
-"""Code that a lifter is easily wrong about: right at every size and value, or refused."""
+"""Code that is hard to lift: right at every size and value, for a fixed size, or refused."""
 
 import builtins
 import math
@@ -20,16 +20,16 @@ SIZES = {"B": 3, "S": 7}
 
 
 def lift_at(function, declared="x[B, S]"):
-    """What a function is lifted to at sizes 3 and 7."""
+    """Lift a function that runs at the sizes B=3 and S=7."""
     return lift_example(function, to_system(parse(f"{declared}\nnothing = 0")), SIZES)
 
 
-UNHEARD = dict(ROWS["unheard"])
+UNTRACED = dict(ROWS["untraced"])
 
 
-@pytest.mark.parametrize("name", UNHEARD)
-def test_a_size_that_goes_where_nothing_is_heard_is_a_number(name):
-    assert dict(lift_at(UNHEARD[name]).fixed) == {"S": 7}
+@pytest.mark.parametrize("name", UNTRACED)
+def test_an_untraced_size_becomes_a_number(name):
+    assert dict(lift_at(UNTRACED[name]).fixed) == {"S": 7}
 
 
 READ_OUT = dict(ROWS["read out"])
@@ -54,7 +54,7 @@ NUMPY = {
 
 
 @pytest.mark.parametrize("name", NUMPY)
-def test_what_numpy_makes_of_sizes_is_refused(name):
+def test_numpy_functions_of_sizes_are_refused(name):
     with pytest.raises(DeriveError, match="does not tell which sizes"):
         lift_at(NUMPY[name])
 
@@ -82,7 +82,7 @@ def scale_twice(x):
     return scaled(x) * found.log(x.shape[0])
 
 
-def test_sizes_are_kept_by_modules_and_nothing_of_anybodys_is_changed():
+def test_modules_keep_sizes_and_lifting_changes_no_code():
     homes = (globals(), vars(math), vars(builtins), vars(Scale), vars(Scaled), vars(scaled[0]))
     before = [dict(home) for home in homes]
     codes = [function.__code__ for function in (scale_twice, Scale.amount, Scaled.forward)]

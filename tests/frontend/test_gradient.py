@@ -1,4 +1,4 @@
-"""Gradients in the notation: what torch.autograd finds, element by element, over any upstream."""
+"""Gradients in the notation equal those of torch.autograd, for random upstream gradients."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ ROWS = read_literals(Path(__file__).with_name("gradient_rows.txt"))
 CASES = dict(read_rows(Path(__file__).with_name("gradients.txt")))
 
 
-def compare(formula):
-    """Every gradient against autograd through the loops' tensors, at two sets of sizes.
+def compare_with_autograd(formula):
+    """Compare every gradient with autograd through the evaluated system, at two sets of sizes.
 
-    An integer result has none, and an argument that autograd does not find is refused.
+    An integer result has no gradient. An argument without a gradient in autograd is refused.
     """
     system = to_system(formula)
     names = [e.name for e in system.inputs if isinstance(e, Tensor) and e.kind == "real"]
@@ -55,10 +55,10 @@ def compare(formula):
 
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
 def test_the_gradients_are_what_autograd_finds(text):
-    compare(parse(text))
+    compare_with_autograd(parse(text))
 
 
-GUARDED = pytest.mark.parametrize(("text", "x"), ROWS["what a guard leaves out gives nothing"])
+GUARDED = pytest.mark.parametrize(("text", "x"), ROWS["entries outside a guard have no gradient"])
 
 
 def find_differences(formula, x):
@@ -73,8 +73,8 @@ def find_differences(formula, x):
 
 
 @GUARDED
-def test_what_a_guard_leaves_out_gives_nothing(text, x):
-    """Where the slope of what is left out is infinite, too."""
+def test_entries_outside_a_guard_have_no_gradient(text, x):
+    """Also if the excluded entries have an infinite slope."""
     formula, x = parse(text), torch.tensor(x, dtype=torch.float64)
     slope, flow = gradient(formula, "x"), torch.ones_like(evaluate_loops(formula, {"x": x}))
     given = {"x": x, **{entry.name: flow for entry in to_system(slope).inputs[1:]}}
@@ -85,7 +85,7 @@ def test_what_a_guard_leaves_out_gives_nothing(text, x):
 @pytest.mark.slow
 @GUARDED
 @pytest.mark.parametrize("backward", [False, True])
-def test_what_a_guard_leaves_out_gives_nothing_in_a_file(text, x, backward):
+def test_entries_outside_a_guard_have_no_gradient_in_a_file(text, x, backward):
     formula, x = parse(text), torch.tensor(x, dtype=torch.float64)
     leaf = x.clone().requires_grad_()
     (found,) = torch.autograd.grad(build(formula, backward=backward).function(leaf).sum(), leaf)
@@ -94,15 +94,15 @@ def test_what_a_guard_leaves_out_gives_nothing_in_a_file(text, x, backward):
 
 @pytest.mark.parametrize("name", find_families())
 def test_the_gradients_of_the_library(name):
-    compare(find_formula(name))
+    compare_with_autograd(find_formula(name))
 
 
 @pytest.mark.parametrize("case", ["a product", "moments", "a softmax under a mask", "a window"])
 def test_gradients_have_gradients(case):
-    compare(gradient(parse(CASES[case])))
+    compare_with_autograd(gradient(parse(CASES[case])))
 
 
-def test_a_person_reads_the_gradient():
+def test_the_gradient_is_readable():
     made = gradient(find_formula("relative_attention"), ["A_K", "W_Q"])
     assert (
         show(made).splitlines()[-6:]

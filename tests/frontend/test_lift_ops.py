@@ -1,4 +1,4 @@
-"""Rows of the table, writes in place, views: what is lifted is what torch computes, or refused."""
+"""Lifted operations, writes in place and views have the values of torch, or are refused."""
 
 import re
 from contextlib import suppress
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lifting import Example, draw_sizes, find_gap, is_for_every_size, lift_example, run
+from lifting import Example, draw_sizes, execute_source, find_gap, is_for_every_size, lift_example
 
 from derive.errors import DeriveError
 from derive.frontend.torch import ops
@@ -16,7 +16,7 @@ from derive.judge.samples import choose_sizes
 
 
 def read_lines(name):
-    """The lines of a table, but for its comments."""
+    """Return the lines of a table without its comments."""
     table = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
     return [line for line in table if line and not line.startswith("#")]
 
@@ -35,7 +35,7 @@ EXAMPLES = [example for row in ops.OPS for example in row.examples]
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", [*EXAMPLES, *RIGHT])
-def test_what_is_written_down_is_what_torch_computes(text):
+def test_a_lifted_example_has_the_values_of_torch(text):
     example = Example(text)
     declared, function = example.find_system(), example.find_function()
     draws = draw_sizes(declared, 4 if text in RIGHT else 3)
@@ -47,7 +47,7 @@ def test_what_is_written_down_is_what_torch_computes(text):
 
 
 @pytest.mark.parametrize(("text", "code"), REFUSED)
-def test_a_write_that_cannot_be_told_is_refused(text, code):
+def test_a_write_that_cannot_be_lifted_is_refused(text, code):
     example = Example(text.strip())
     declared = example.find_system()
     with pytest.raises(DeriveError) as caught:
@@ -56,7 +56,7 @@ def test_a_write_that_cannot_be_told_is_refused(text, code):
 
 
 def test_a_tensor_from_outside_that_is_written_into_is_no_constant():
-    function = run(
+    function = execute_source(
         "total = torch.zeros(1)\n"
         "def add_up(x):\n"
         "    total.zero_()\n"
@@ -78,14 +78,14 @@ def test_numbers_that_no_mode_sees_are_caught_by_the_values(take):
         lift(scale, VECTOR, {"S": 3})
 
 
-def test_a_size_that_is_lost_unheard_is_a_number_in_the_result():
+def test_a_size_lost_in_a_string_is_a_number_in_the_result():
     lifted = lift(lambda x: x * float(repr(x.shape[0])), VECTOR, {"S": 3})
     assert lifted.fixed == {"S": 3}
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("text", "fixed"), SIZES)
-def test_a_number_made_of_a_size_is_carried_on_or_said_to_be_fixed(text, fixed):
+def test_a_number_computed_from_a_size_is_lifted_or_reported_as_fixed(text, fixed):
     example = Example(text)
     declared, function = example.find_system(), example.find_function()
     lifted = lift_example(function, declared, draw_sizes(declared, 1)[0])
@@ -100,7 +100,7 @@ def test_a_number_made_of_a_size_is_carried_on_or_said_to_be_fixed(text, fixed):
     assert judged > 1
 
 
-def test_no_row_of_the_table_takes_a_number_out_of_a_size_unheard():
-    """`plain` takes one and records nothing; `int` records the sizes in it."""
+def test_no_operation_takes_an_untraced_number_from_a_size():
+    """`plain` takes a number and records nothing; `int` records the sizes of the number."""
     rows = Path(ops.__file__).parent.glob("*.py")
     assert not [row.name for row in rows if re.search(r"\bplain\b", row.read_text("utf-8"))]

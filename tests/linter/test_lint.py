@@ -1,4 +1,4 @@
-"""`derive lint`: which calls are found, where findings point, what silences them."""
+"""`derive lint`: calls that are found, places of findings, comments that silence codes."""
 
 from pathlib import Path
 
@@ -18,43 +18,43 @@ def find_codes(text):
     return [finding.code for finding in lint_text(text)]
 
 
-# What an einsum may be called.
+# Names of einsum.
 
 NAMED = ROWS["NAMED"]
 
 
 @pytest.mark.parametrize(("imports", "name"), NAMED)
-def test_names_of_einsums(imports, name):
+def test_an_einsum_is_found_under_every_name(imports, name):
     assert find_codes(f'{imports}\ny = {name}("ij->k", A)') == ["DE002"]
     inside = f'{imports}\nclass C:\n    def f(self, A):\n        return [{name}("ij->k", A)]'
     assert find_codes(inside) == ["DE002"]
 
 
-@pytest.mark.parametrize(("imports", "call"), ROWS["other forms of calls"])
-def test_other_forms_of_calls(imports, call):
+@pytest.mark.parametrize(("imports", "call"), ROWS["an einsum is found in every form of a call"])
+def test_an_einsum_is_found_in_every_form_of_a_call(imports, call):
     assert find_codes(f"{imports}\ny = {call}")[0] in {"DE002", "DE008"}
 
 
-@pytest.mark.parametrize("text", ROWS["what is no einsum to judge"])
-def test_what_is_no_einsum_to_judge(text):
+@pytest.mark.parametrize("text", ROWS["other calls have no findings"])
+def test_other_calls_have_no_findings(text):
     assert lint_text(text) == ()
 
 
-# What the string may be.
+# Forms of the string.
 
 STRINGS = ROWS["STRINGS"]
 
 
 @pytest.mark.parametrize(("text", "codes"), STRINGS)
-def test_strings(text, codes):
+def test_a_string_gets_its_codes(text, codes):
     assert find_codes(f"import torch\n{text}") == codes
 
 
-# Shapes, only where the text says them.
+# Shapes that the text contains.
 
 
 @pytest.mark.parametrize(("lines", "arguments", "codes"), ROWS["SHAPES"])
-def test_shapes(lines, arguments, codes):
+def test_shapes_get_their_codes(lines, arguments, codes):
     text = f"import torch, numpy\n{lines}\ny = torch.einsum({arguments})"
     assert [code for code in find_codes(text) if code < "DE1"] == codes
 
@@ -64,27 +64,27 @@ def test_an_argument_hides_the_shape_of_a_name_outside():
     assert "DE006" not in find_codes(text)
 
 
-# What becomes of the result.
+# Uses of the result.
 
 CALL = 'torch.einsum("bihd,bjhd->bhij", q, k)'
 USES = ROWS["uses"]
 
 
 @pytest.mark.parametrize(("text", "codes"), USES)
-def test_uses(text, codes):
+def test_uses_of_the_result_get_their_codes(text, codes):
     assert find_codes(f"import torch\n{text}") == codes
 
 
-# Where a finding points.
+# Places of findings.
 
 
-def show(text):
+def show_findings(text):
     return [str(finding) for finding in lint_text(text)]
 
 
 def test_a_finding_points_into_the_string():
     text = 'import torch\ndef f(W, x):\n    return torch.einsum("dd,bxcd->bxcd", W, x)\n'
-    assert show(text) == [
+    assert show_findings(text) == [
         "example.py:3:27: DE101 warning: W: the repeated d takes the diagonal of dd\n"
         '    return torch.einsum("dd,bxcd->bxcd", W, x)\n'
         "                          ^\n"
@@ -107,7 +107,7 @@ def test_the_mark_is_under_the_indices(call, marked):
 
 
 def test_a_constant_is_shown_beside_the_call():
-    found = show('import torch\nS = "ij->k"\ny = torch.einsum(S, A)\n')
+    found = show_findings('import torch\nS = "ij->k"\ny = torch.einsum(S, A)\n')
     assert found == [
         "example.py:3:18: DE002 error: k is in the output and in no operand\n"
         "    y = torch.einsum(S, A)\n"
@@ -132,7 +132,7 @@ IGNORES = ROWS["IGNORES"]
 
 
 @pytest.mark.parametrize(("call", "codes"), IGNORES)
-def test_ignores(call, codes):
+def test_comments_silence_codes(call, codes):
     assert find_codes(f"import torch\ny = {call}\n") == codes
 
 

@@ -40,29 +40,29 @@ file.py:6:34: DE002 error: l is in the output and in no operand
 
 @pytest.fixture
 def lint(run, tmp_path):
-    """Run `derive lint` where FILE is."""
+    """Run `derive lint` in a folder with FILE and a file without findings."""
     (tmp_path / "file.py").write_text(FILE)
     (tmp_path / "clean.py").write_text("import torch\n")
     return lambda *arguments: run("lint", *arguments)
 
 
-def test_the_text(lint):
+def test_the_report_shows_the_findings_and_their_number(lint):
     assert lint("file.py") == Answer(1, TEXT, "")
     assert lint(".").out == TEXT.replace("1 file", "2 files")
 
 
-def test_nothing_is_found(lint):
+def test_a_file_without_einsums_has_no_findings(lint):
     assert lint("clean.py") == Answer(0, "0 errors, 0 warnings, 0 infos; 0 einsums in 1 file\n", "")
 
 
 @pytest.mark.parametrize(("options", "codes", "code"), ROWS["choices"])
-def test_choices(lint, options, codes, code):
+def test_options_choose_codes(lint, options, codes, code):
     answer = lint("file.py", "--json", *options)
     assert [f["code"] for f in json.loads(answer.out)["findings"]] == codes
     assert answer.code == code
 
 
-def test_json(lint):
+def test_findings_are_written_as_json(lint):
     answer = lint("file.py", "--json")
     data = json.loads(answer.out)
     assert (data["files"], data["einsums"]) == (1, 3)
@@ -86,7 +86,7 @@ def test_json(lint):
     assert lint("file.py", "--format", "json") == answer
 
 
-def test_statistics(lint):
+def test_findings_are_counted_by_code(lint):
     assert lint("file.py", "--statistics").out == (
         "count  code   name                   severity\n"
         "    1  DE002  unknown-output-letter  error\n"
@@ -96,7 +96,7 @@ def test_statistics(lint):
     )
 
 
-def test_sarif(lint, tmp_path):
+def test_findings_are_written_as_sarif(lint, tmp_path):
     cell = {"cell_type": "code", "source": FILE}
     (tmp_path / "a note.ipynb").write_text(json.dumps({"cells": [cell]}))
     answer = lint(".", "--format", "sarif")
@@ -122,7 +122,7 @@ def test_an_absolute_path_is_a_file_uri(lint, tmp_path):
     assert location["artifactLocation"]["uri"].startswith("file:///")
 
 
-def test_the_order_is_that_of_places(lint, tmp_path):
+def test_findings_are_in_the_order_of_their_places(lint, tmp_path):
     for name in ("b.py", "a.py"):
         (tmp_path / name).write_text(FILE)
     places = re.findall(r"^(\w+\.py:\d+):", lint("b.py", "file.py", "a.py").out, re.MULTILINE)
@@ -150,7 +150,7 @@ MISTAKES = dict(ROWS["MISTAKES"])
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes(lint, case):
+def test_wrong_options_are_refused(lint, case):
     arguments, says = MISTAKES[case]
     assert lint(*arguments) == Answer(2, "", says)
 
@@ -162,11 +162,11 @@ def test_a_file_that_cannot_be_used_is_a_finding(lint):
     assert answer.out.startswith("broken.py:1:17: DE901 error: '(' was never closed\n")
 
 
-def test_what_is_mostly_meant_so_is_told_when_asked(run, tmp_path):
+def test_a_rule_that_is_off_by_default_applies_on_request(run, tmp_path):
     (tmp_path / "file.py").write_text("import torch\nx = torch.einsum('bid,jd->bij', q, q)\n")
     assert "DE103" not in run("lint", "file.py").out
     assert run("lint", "file.py").code == 0
-    for wish in (("--all",), ("--select", "DE103")):
-        answer = run("lint", "file.py", *wish)
+    for options in (("--all",), ("--select", "DE103")):
+        answer = run("lint", "file.py", *options)
         assert (answer.code, "DE103" in answer.out) == (1, True)
     assert "DE103" not in run("lint", "file.py", "--all", "--ignore", "DE103").out

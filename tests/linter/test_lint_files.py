@@ -1,4 +1,4 @@
-"""What `derive lint` reads: files and folders, notebooks, and files that are strange."""
+"""Input of `derive lint`: files and folders, notebooks, malformed files."""
 
 import json
 import os
@@ -60,11 +60,11 @@ def test_cells_in_other_languages_and_broken_ones():
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '"cells"', '{"cells": 3}', '{"cells": [3]}', "[" * 10**5]
 )
-def test_what_is_no_notebook(text):
+def test_a_malformed_notebook_is_a_finding(text):
     assert [f.code for f in lint_text(text, "n.ipynb")] == ["DE902"]
 
 
-# Files that are strange.
+# Malformed files.
 
 STRANGE = dict(ROWS["strange"])
 
@@ -86,12 +86,12 @@ def test_a_syntax_error_is_shown_at_its_place():
     assert (finding.place.column, finding.place.end_column) == (17, 18)
 
 
-# Which files are read.
+# Selection of files.
 
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """A source tree with what must not be read in it."""
+    """A source tree, with hidden, cached and installed files that are skipped."""
     monkeypatch.chdir(tmp_path)
     names = [
         "a.py", "b/c.py", "b/n.ipynb", "b/notes.txt", "b/.hidden.py", ".hid/d.py", "script",
@@ -103,43 +103,43 @@ def tree(tmp_path, monkeypatch):
     return tmp_path
 
 
-def find(*paths, exclude=()):
+def find_paths(*paths, exclude=()):
     return [*find_files([str(path) for path in paths], exclude)]
 
 
-def test_a_folder_is_read_without_what_is_hidden(tree):
-    assert find(".") == ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
-    assert find(tree)[0] == f"{tree.as_posix()}/a.py"
+def test_a_folder_is_read_without_hidden_files(tree):
+    assert find_paths(".") == ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
+    assert find_paths(tree)[0] == f"{tree.as_posix()}/a.py"
     assert len(lint(["."]).findings) == 4
 
 
-def test_what_is_named_is_read(tree):
-    assert find("b/.hidden.py", "script", "env") == ["b/.hidden.py", "env/lib/g.py", "script"]
+def test_a_named_file_is_read_even_if_it_is_hidden(tree):
+    assert find_paths("b/.hidden.py", "script", "env") == ["b/.hidden.py", "env/lib/g.py", "script"]
 
 
 def test_a_file_is_read_once(tree):
-    assert find("b", "b/c.py", "./b", tree / "a.py", "a.py") == sorted(
+    assert find_paths("b", "b/c.py", "./b", tree / "a.py", "a.py") == sorted(
         ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"]
     )
 
 
 @pytest.mark.parametrize("pattern", ["b", "b/", "./b", "b*", "c.py,", "*/gen", "b/gen", "*.ipynb"])
-def test_what_is_excluded_is_not_read(tree, pattern):
+def test_excluded_files_are_not_read(tree, pattern):
     left = {
         "c.py,": ["a.py", "b/c.py", "b/gen/h.py", "b/n.ipynb"],
         "*/gen": ["a.py", "b/c.py", "b/n.ipynb"],
         "b/gen": ["a.py", "b/c.py", "b/n.ipynb"],
         "*.ipynb": ["a.py", "b/c.py", "b/gen/h.py"],
     }
-    assert find(".", exclude=[pattern]) == left.get(pattern, ["a.py"])
+    assert find_paths(".", exclude=[pattern]) == left.get(pattern, ["a.py"])
 
 
-def test_a_path_that_is_not_there(tree):
+def test_a_missing_path_is_refused(tree):
     with pytest.raises(DeriveError, match="there is no file or folder nowhere"):
-        find("a.py", "nowhere")
+        find_paths("a.py", "nowhere")
 
 
-def test_links_and_pipes(tree):
+def test_broken_links_and_pipes_are_findings(tree):
     Path("broken.py").symlink_to("nowhere.py")
     Path("loop").symlink_to(tree)
     os.mkfifo("pipe.py")
@@ -150,7 +150,7 @@ def test_links_and_pipes(tree):
     assert [f.code for f in lint(["pipe.py"]).findings] == ["DE902"]
 
 
-def test_what_is_no_python_is_told_though_it_mentions_no_einsum(tree):
+def test_a_syntax_error_is_a_finding_in_a_file_without_einsums(tree):
     Path("old.py").write_text("print 'hello'\n")
     assert "DE901" in {f.code for f in lint(["."]).findings if f.place.path == "old.py"}
     assert [f.code for f in lint(["old.py"]).findings] == ["DE901"]

@@ -1,4 +1,4 @@
-"""The linter's rules: each example hurts or is fine, and judgements agree with the libraries."""
+"""Rules of the linter: their examples, and agreement with torch and numpy."""
 
 import ast
 from pathlib import Path
@@ -22,7 +22,7 @@ STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum
 
 
 def lint_text(text):
-    """The findings of a text behind the prelude."""
+    """Return the findings of a text after the prelude."""
     found = lint_bytes("example.py", (PRELUDE + text + "\n").encode())
     return found.findings
 
@@ -32,7 +32,7 @@ def find_codes(text):
 
 
 def find_grave(text):
-    """The codes of findings that a person must look at."""
+    """Return the codes of findings above the severity INFO."""
     return [f.code for f in lint_text(text) if f.severity is not Severity.INFO]
 
 
@@ -57,7 +57,7 @@ def test_the_example_that_is_fine_is_not_found(rule):
 
 
 @each_rule
-def test_a_rule_says_why(rule):
+def test_a_rule_has_a_reason(rule):
     assert rule.title.endswith(".")
     assert len(rule.why) > 40
     assert rule.hurts != rule.fine
@@ -73,13 +73,13 @@ def test_codes_and_names_are_of_one_rule():
     assert all(rule.code.startswith(first[rule.severity]) for rule in CALL_RULES)
 
 
-# What must be found, and what must not.
+# Calls with findings, and calls without.
 
 GRAVE = read_rows(Path(__file__).with_name("calls.txt"))
 
 
 @pytest.mark.parametrize(("call", "codes"), GRAVE, ids=[call for call, _ in GRAVE])
-def test_calls(call, codes):
+def test_a_call_gets_its_codes(call, codes):
     assert find_grave(f"y = {call}") == codes.split()
 
 
@@ -87,7 +87,7 @@ PLAIN = dict(ROWS["PLAIN"])
 
 
 @pytest.mark.parametrize("call", PLAIN)
-def test_the_plain_call_is_told(call):
+def test_the_plain_call_is_suggested(call):
     found = [f.says for f in lint_text(f"y = {call}") if f.name == "plain-call"]
     assert found == ([f"the same as {PLAIN[call]}"] if PLAIN[call] else [])
 
@@ -108,7 +108,7 @@ def test_the_plain_call_is_the_same(string):
         torch.testing.assert_close(eval(text, {"torch": torch}, tensors), expected)
 
 
-# What torch and numpy take is what the linter takes.
+# The linter accepts the strings that torch and numpy accept.
 
 PIECES = st.sampled_from(["i", "j", "k", "K", ",", "->", "...", " ", ".", "-", "1"])
 TERMS = st.lists(st.sampled_from(["i", "j", "k", "ij", "...", " "]), max_size=4).map("".join)
@@ -117,7 +117,7 @@ WHOLE = st.tuples(st.lists(TERMS, min_size=1, max_size=3).map(",".join), OUTPUTS
 
 
 def run(function, make, string):
-    """Does the library take the string, all extents 1 and an ellipsis one index?"""
+    """Whether the library accepts the string, with extents 1 and one index for an ellipsis."""
     terms = string.partition("->")[0].split(",")
     ranks = ["".join(t.split()).replace("...", "#") for t in terms]
     try:
@@ -143,12 +143,12 @@ PATTERNS = read_rows(Path(__file__).with_name("patterns.txt"))
 
 
 @pytest.mark.parametrize(("function", "pattern", "sizes", "said"), PATTERNS)
-def test_patterns(function, pattern, sizes, said):
+def test_patterns_are_judged_as_in_the_table(function, pattern, sizes, said):
     assert (find_fault(pattern, function, sizes.split(), False) is None) is (said == "right")
 
 
 @pytest.mark.parametrize("pattern", ["...i -> i", "i.j -> i", "i ... ... -> i", "a_ -> a_"])
-def test_words_that_are_none(pattern):
+def test_malformed_words_are_refused(pattern):
     assert isinstance(read_einsum(pattern, has_words=True), Fault)
 
 
@@ -158,7 +158,7 @@ def test_the_widest_step_of_the_best_order(terms, output, widest):
 
 
 def test_no_rule_reads_more_than_text():
-    """The linter runs nothing of what it reads: no import, no eval."""
+    """The linter executes no code of the files that it reads: no import, no eval."""
     folder = Path(__file__).parents[2] / "derive" / "linter"
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
