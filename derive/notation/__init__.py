@@ -16,7 +16,7 @@ Declarations
     int t[B] < V                 integers from 0 to V - 1; `t` can be a position
     bool m[B, S]                 truth values
     scale[]                      a tensor without indices
-    scalar eps = 1e-5, s > 0     numbers, with a default or a bound
+    scalar eps = 1e-5            a number with a default; `scalar s > 0` has a bound
     x[N] > 0; 0 <= u[N] < 1      bounds of the entries; rules may rely on them
     size H                       a size that no shape determines; a keyword argument
     index h < H                  an extent that no plain read determines, as in y[h] = x[2*h + 1]
@@ -33,7 +33,8 @@ Equations
 Reductions bind their indices
     sum[i, j](..)                also prod max min mean var std norm logsumexp argmax argmin
     sum[j, j <= i](..)           a condition leaves entries out
-    inverse[i, j](A[i,j])        also cholesky det logdet, and solve[i, j](A[i,j], b[i])
+    inverse[i, j](A[i,j])        also cholesky det logdet
+    x[j] = solve[i, j](A[i,j], b[i])    the x with sum[j](A[i,j] * x[j]) = b[i]
 
 Functions along an index keep it
     softmax[j](..)               also log_softmax and cumsum
@@ -50,11 +51,12 @@ Positions are integer expressions
     w[t[n],d], x[argmax_of[n]]   gathered: by an integer tensor, an argmax, floor(..), a count
 Every read is proved to be in range. Otherwise `build` refuses it and names the missing guard.
 
-Recurrences have their first values on a line before
+Recurrences have their first values on a line before, at constant places
     h[-1] = h0; h[t] = a[t]*h[t - 1] + x[t]
     R[T - 1] = r; R[t] = r[t] + g*R[t + 1]
     D[i,j] = min(D[i - 1,j], D[i,j - 1]) + c[i,j]
-The places before 0 are not part of the result. Several tensors may depend on each other.
+The places before 0 are not part of the result; those after the end are. Several tensors may depend
+on each other. A turn may read the state at places that it moves, as in D[k - 1,i,k].
 
 Finite values. A rule may multiply an excluded entry by 0, so entries that a condition leaves out
 must be finite. Scalars in sums must be finite, because a rule may move them out of the sum. A
