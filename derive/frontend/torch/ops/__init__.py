@@ -1,17 +1,17 @@
 """The table of torch operations: a file for each family, examples in each row."""
 
 from derive.frontend.torch.call import Op
-from derive.frontend.torch.ops import arithmetic, composites, layers, nn, views
+from derive.frontend.torch.ops import arithmetic, composites, layers, nn, views, windows
 
 OPS: tuple[Op, ...] = (
     *(
         each
-        for home in (views, arithmetic, nn)
+        for home in (views, arithmetic, windows)
         for each in vars(home).values()
         if isinstance(each, Op)
     ),
     *arithmetic.ROWS,
-    *nn.ROWS,
+    *windows.ROWS,
     *composites.OPS,
     *layers.OPS,
     *nn.OPS,
