@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from derive.checker.processes import where_it_lives
-from derive.frontend.from_code import find_axes
+from derive.frontend.torch.module import find_axes
 from derive.libraries import torch
 
 _EMPTY = inspect.Parameter.empty
