@@ -7,22 +7,22 @@ each the pairs that are judged against it:
 
     What the code does, in a sentence.
 
-        verdict: proved                     of a right one: the least that is said of it
-        edit: scale|factor; 1/sqrt(d)       of a wrong one: words of the edit, `|` parts choices
-        line: scores =                      of a wrong one: a part of the line at fault
-        missed: edit, line                  which of the two is not found yet
+        verdict: proved                     right code: the least grade
+        edit: scale|factor; 1/sqrt(d)       wrong code: words of the edit, `|` separates choices
+        line: scores =                      wrong code: a part of the line at fault
+        missed: edit, line                  the entries that are not found yet
 
-    and the code between ```python marks. Where names and defaults do not tell, also
+    and the code between ```python marks. Entries for special cases:
 
-        bind: heads=H, w.weight=W.T         what arguments and parameters are given
+        bind: heads=H, w.weight=W.T         values of arguments and parameters
         sizes: P=3                          sizes that the code needs; all others are free
-        code: Heads                         what is meant, where the code has several
-        shown at: N=40, B=2                 sizes at which it shows, which a checker is not told
-        shown by: 20                        how large the inputs have to be
-        single: yes                         it computes in float32 along the way
-        empty row: 0                        what the formula says of rows with nothing left
-        fields: no                          fields do not model what it does
-        says: --bind mask=mask.T            a part of the report; may stand several times
+        code: Heads                         the function or class, if there are several
+        shown at: N=40, B=2                 sizes of a difference, hidden from the checker
+        shown by: 20                        a factor of the inputs that shows a difference
+        single: yes                         the code computes in float32
+        empty row: 0                        the value of the formula for fully masked rows
+        fields: no                          random fields do not model the code
+        says: --bind mask=mask.T            a part of the report; may be repeated
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENTRIES = {
     *("verdict", "edit", "line", "missed", "says", "bind", "sizes", "code", "fields"),
     *("shown at", "shown by", "single", "empty row"),
 }
-CLOSE = 1e-9  # relative to the largest element; what is wrong is off by far more
+CLOSE = 1e-9  # relative to the largest element; wrong code differs by far more
 CLOSE_IN_SINGLE = 1e-5
 FAR = 1e-7
 
@@ -63,7 +63,7 @@ class Pair:
     name: str
     right: bool
     slow: bool
-    text: str  # of the formula
+    text: str  # the formula, or its name in the library
     source: str
     entries: Mapping[str, str] = field(hash=False)
 
@@ -84,7 +84,7 @@ class Pair:
 
     @property
     def bind(self) -> dict[str, str]:
-        """What arguments and parameters are given."""
+        """The expressions bound to arguments and parameters."""
         return dict(read_binds(self.entries.get("bind", "")))
 
     @property
@@ -103,7 +103,7 @@ class Pair:
         return tuple(each.strip() for each in words.split(";") if each.strip())
 
     def is_edited_by(self, edit: str) -> bool:
-        """Does an edit have all the words?"""
+        """Whether an edit contains all the words."""
         return all(any(each in edit.lower() for each in word.split("|")) for word in self.edit)
 
     @cached_property
@@ -112,11 +112,11 @@ class Pair:
         part = self.entries.get("line")
         rows = self.source.splitlines()
         found = [n for n, row in enumerate(rows, 1) if part is not None and part in row]
-        assert part is None or len(found) == 1, f"{self}: {part!r} stands on lines {found}"
+        assert part is None or len(found) == 1, f"{self}: {part!r} is on lines {found}"
         return found[0] if found else None
 
-    def write(self, folder: Path) -> str:
-        """The code as a file of its own, as `derive check` is given it."""
+    def write_file(self, folder: Path) -> str:
+        """Write the code to a file, and return its address for `derive check`."""
         path = folder / f"{self.name}.py"
         path.write_text(self.source, encoding="utf-8")
         return f"{path}:{self.entries['code']}" if "code" in self.entries else str(path)
@@ -124,11 +124,11 @@ class Pair:
 
 @cache
 def load_pairs(pattern: str = "*.md") -> tuple[Pair, ...]:
-    """All pairs, file by file in the order in which they stand there."""
-    return tuple(pair for path in sorted(HERE.glob(pattern)) for pair in _read(path))
+    """Return the pairs of all files, in the order of the text."""
+    return tuple(pair for path in sorted(HERE.glob(pattern)) for pair in _read_pairs(path))
 
 
-def _read(path: Path) -> Iterator[Pair]:
+def _read_pairs(path: Path) -> Iterator[Pair]:
     formula = ""
     for section in read_sections(path):
         if section.kind == "formula":
@@ -143,7 +143,7 @@ def _read(path: Path) -> Iterator[Pair]:
 
 
 def read_binds(bind: str) -> Iterator[tuple[str, str]]:
-    """The names and sources of `query=Q, key=cat((K, L))`."""
+    """Yield the names and sources of `query=Q, key=cat((K, L))`."""
     depth, start = 0, 0
     for place, sign in enumerate(bind + ","):
         depth += (sign in "([") - (sign in ")]")
@@ -155,10 +155,10 @@ def read_binds(bind: str) -> Iterator[tuple[str, str]]:
 
 
 def is_equal_by_loops(pair: Pair) -> bool | None:
-    """Does the code give what direct loops over the formula give, in float64?
+    """Whether the code agrees with direct loops over the formula, in float64.
 
-    None if it lies between close and far. Code that does not run or gives another shape is
-    different; code that runs at equal sizes only is judged at those.
+    None if the difference is between CLOSE and FAR. Code that does not run or returns another
+    shape differs. Code that runs only at equal sizes is judged at those.
     """
     ran = False
     for sizes in _find_sizes(pair):
@@ -174,7 +174,7 @@ def is_equal_by_loops(pair: Pair) -> bool | None:
                 raise
             continue
         if max(sizes.values(), default=0) == min(sizes.values(), default=0) and ran:
-            continue  # equal sizes say something only where the code runs at no others
+            continue  # equal sizes count only if the code runs at no others
         ran = True
         off = find_distance(found, wanted if isinstance(wanted, tuple) else (wanted,))
         if off > (CLOSE_IN_SINGLE if "single" in pair.entries else CLOSE):
@@ -183,11 +183,11 @@ def is_equal_by_loops(pair: Pair) -> bool | None:
 
 
 def _find_sizes(pair: Pair) -> Iterator[dict[str, int]]:
-    told = pair.sizes | pair.read_sizes("shown at")
-    samples = choose_sizes(pair.system, 3, fixed=told)
+    fixed = pair.sizes | pair.read_sizes("shown at")
+    samples = choose_sizes(pair.system, 3, fixed=fixed)
     yield from (samples[0], samples[2])
     if not pair.right:
-        yield dict.fromkeys(samples[0], 4) | told
+        yield dict.fromkeys(samples[0], 4) | fixed
 
 
 def find_distance(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> float:
@@ -240,7 +240,7 @@ def find_target(tree: ast.Module, wanted: str | None = None) -> str | None:
 def find_arguments(
     pair: Pair, function: Any, values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What each argument is given: as bound, by name, by order; else its default."""
+    """Return the value of each argument: as bound, by name, by order, or its default."""
     asked = inspect.signature(function).parameters
     taken = {name for source in pair.bind.values() for name in values if name in _words(source)}
     left = [
@@ -257,22 +257,24 @@ def find_arguments(
         elif parameter.default is parameter.empty:
             assert left, f"{pair}: nothing is left for {name}"
             found[name] = values[left.pop(0)]
-    return {name: copy(value) for name, value in found.items()}
+    return {name: copy_value(value) for name, value in found.items()}
 
 
 def _words(source: str) -> set[str]:
     return {n.id for n in ast.walk(ast.parse(source, mode="eval")) if isinstance(n, ast.Name)}
 
 
-def copy(value: Any) -> Any:
-    """The value, for code that changes it in place."""
+def copy_value(value: Any) -> Any:
+    """Return a copy of a tensor, because code may change it in place."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _run_module(pair: Pair, kind: Any, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     made = inspect.signature(kind.__init__).parameters
-    told = {name: (given | dict(values))[name] for name in made if name in given or name in values}
-    module = kind(**told).double().eval()
+    options = {
+        name: (given | dict(values))[name] for name in made if name in given or name in values
+    }
+    module = kind(**options).double().eval()
     owned = [name for name, _ in module.named_parameters()]
     known = {**values, **given}
     parameters = {name: known[name].contiguous() for name in owned}
@@ -289,7 +291,7 @@ def _run_script(tree: ast.Module, given: Mapping[str, Any]) -> tuple[Any, ...]:
             last = name
         if name not in given:
             body.append(node)
-    names: dict[str, Any] = {name: copy(value) for name, value in given.items()}
+    names: dict[str, Any] = {name: copy_value(value) for name, value in given.items()}
     exec(compile(ast.Module(body, []), "<script>", "exec"), names)
     return (names[last],)
 

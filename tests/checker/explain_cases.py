@@ -1,4 +1,4 @@
-"""Code as text beside a formula as text, made a case for the explanation; wrong code and right."""
+"""Cases for explanations, from texts of code and formula; tables of right and wrong code."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ HEAD = "import math\nimport torch\nimport torch.nn.functional as F\n\n\n"
 
 
 def make_case(formula, code, folder, sizes=None):
-    """The case of a function's body: its arguments are the formula's inputs and its sizes."""
+    """Make a case of a function's body: its arguments are the inputs and sizes of the formula."""
     system = to_system(parse(formula))
     all_sizes = [dict(sizes)] if sizes else choose_sizes(system, 3)
     names = [entry.name for entry in system.inputs]
@@ -49,13 +49,13 @@ def find_line(code, part):
 
 @dataclass(frozen=True)
 class Wrong:
-    """Wrong code and what has to be said of it."""
+    """Wrong code, and the words and line of its explanation."""
 
     name: str
     formula: str
     code: str
     words: str
-    part: str  # of the line at fault
+    part: str  # a part of the line at fault
 
 
 def read_right():

@@ -1,4 +1,4 @@
-"""Code of a few lines against a formula, for tests that say both on one row; and an attention."""
+"""Check short code against a formula, both from one row of a table; a multi-head attention."""
 
 import math
 
@@ -9,8 +9,8 @@ from derive import check, parse
 from derive.frontend.from_sympy import to_system
 
 
-def write(body, text):
-    """A file with a function of the formula's inputs; a body of one expression is its value."""
+def write_source(body, text):
+    """Return the source of a function of the formula's inputs; it returns a final expression."""
     names = ", ".join(entry.name for entry in to_system(parse(text)).inputs)
     *lines, last = body.split("\n")
     is_value = not last.lstrip().startswith(("return", "raise"))
@@ -19,9 +19,9 @@ def write(body, text):
     return f"import math\nimport torch\nimport torch.nn.functional as F\ndef f({names}):\n{rows}"
 
 
-def judge(body, text, **told):
-    """The verdict on a function of the formula's inputs."""
-    return check(write(body, text), parse(text), **told)
+def judge(body, text, **options):
+    """Return the verdict on a function of the formula's inputs."""
+    return check(write_source(body, text), parse(text), **options)
 
 
 def find_codes(verdict):
@@ -54,17 +54,21 @@ class Heads(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
 
-    def split(self, t):
+    def split_heads(self, t):
         return t.view(t.shape[0], t.shape[1], self.heads, -1).transpose(1, 2)
 
     def forward(self, x):
-        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        q, k, v = (
+            self.split_heads(self.q_proj(x)),
+            self.split_heads(self.k_proj(x)),
+            self.split_heads(self.v_proj(x)),
+        )
         p = self.dropout(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1))
         return self.out_proj((p @ v).transpose(1, 2).reshape(x.shape))
 
 
 class ScrambledHeads(Heads):
-    """The same with heads and places exchanged."""
+    """Heads with the axes of heads and positions exchanged."""
 
-    def split(self, t):
+    def split_heads(self, t):
         return t.view(t.shape[0], self.heads, t.shape[1], -1)

@@ -1,4 +1,4 @@
-"""What a check answers: codes in every form, bindings, layouts, sizes; both ways."""
+"""Verdicts of `check` on right and wrong code: forms of code, bindings, layouts, sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attend(query, key, value):
 
 
 @pytest.mark.processes
-def test_right_code_is_the_same_and_says_how_it_is_known():
+def test_right_code_is_the_same_with_a_grade():
     verdict = check(attend, parse(ATTENTION))
     assert verdict.same is True
     assert verdict.grade in {"proved", "identical"}
@@ -40,7 +40,7 @@ def test_right_code_is_the_same_and_says_how_it_is_known():
 
 
 @pytest.mark.processes
-def test_wrong_code_differs_and_says_where():
+def test_wrong_code_differs_at_a_named_entry():
     verdict = check("3 * x", parse(DOUBLE))
     assert verdict.same is False
     assert verdict.grade == "different"
@@ -84,7 +84,7 @@ def test_arguments_are_found_by_name_then_by_order():
     assert check(nameless, parse(ATTENTION)).same is True
 
 
-def test_a_binding_decides():
+def test_a_binding_overrides_names_and_order():
     def nameless(one, two, three):
         return attend(two, three, one)
 
@@ -95,15 +95,15 @@ def test_a_binding_decides():
 
 
 @pytest.mark.slow
-def test_a_binding_lays_a_tensor_anew():
+def test_a_binding_permutes_a_tensor():
     def keys_first(q, k, v):
         return torch.softmax(q @ k / math.sqrt(q.shape[-1]), -1) @ v
 
     for source in ("K[b, h, d, m]", "K.mT", "K.permute(0, 1, 3, 2)", "K.transpose(2, 3)"):
         assert check(keys_first, parse(ATTENTION), bind={"k": source}).same is True, source
-    unsaid = check(keys_first, parse(ATTENTION))
-    assert unsaid.same is False
-    assert "say --bind k=K.permute(0, 1, 3, 2)" in str(unsaid)
+    unbound = check(keys_first, parse(ATTENTION))
+    assert unbound.same is False
+    assert "say --bind k=K.permute(0, 1, 3, 2)" in str(unbound)
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_code_that_only_runs_at_equal_sizes_is_different():
 
 
 @pytest.mark.slow
-def test_sizes_that_are_told_are_not_gone_beyond():
+def test_given_sizes_are_not_exceeded():
     formula = parse("x[B, S]; index s < S\ny[b,s] = sum[t](x[b,t] * [t <= s])")
 
     def only_when_short(x):
@@ -182,7 +182,7 @@ def test_sizes_at_which_the_formula_has_no_entries_are_not_tried():
     assert check(slide, parse(text), bind="weight=W").grade in {"identical", "proved"}
 
 
-def test_a_softmax_by_hand_is_right_and_not_finite():
+def test_a_softmax_by_hand_is_right_and_unstable():
     def by_hand(x):
         e = torch.exp(x)
         return e / e.sum(-1, keepdim=True)

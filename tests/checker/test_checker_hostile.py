@@ -1,4 +1,4 @@
-"""Hostile code is survived politely: it is never the same, and it is said why."""
+"""Hostile code is never the same, and the verdict has the reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def branch_on_data(x):
 
 
 @pytest.mark.parametrize("code", [loop_forever, sleep_long])
-def test_what_does_not_end_is_stopped(code):
+def test_endless_code_is_stopped(code):
     verdict = check(code, parse(DOUBLE), seconds=2)
     assert verdict.same is None
     assert "still running after 2 s" in str(verdict)
@@ -83,7 +83,7 @@ def test_what_stops_the_code_is_named(code, said):
     assert said in str(verdict)
 
 
-def test_the_line_where_code_stops_is_told():
+def test_the_line_that_raises_is_reported():
     verdict = check(raise_always, parse(DOUBLE))
     text = Path(__file__).read_text(encoding="utf-8").splitlines()
     assert verdict.line is not None
@@ -95,7 +95,7 @@ def test_nothing_returned_is_not_the_same():
 
 
 @pytest.mark.parametrize("code", [use_item, use_numpy])
-def test_what_fields_cannot_follow_is_judged_in_floats(code):
+def test_code_that_fields_cannot_run_is_judged_in_floats(code):
     verdict = check(code, parse(DOUBLE))
     assert (verdict.same, verdict.grade) == (True, "agrees")
 
@@ -105,7 +105,7 @@ def test_a_branch_on_data_is_never_the_same():
     assert check(branch_on_data, parse(DOUBLE)).same is not True
 
 
-def test_what_code_prints_or_changes_stays_with_it(capfd):
+def test_output_and_changes_of_code_stay_in_its_process(capfd):
     kept = []
 
     def noisy(x):
@@ -131,7 +131,7 @@ def test_an_argument_that_is_changed_is_a_finding():
     assert "changes-argument" in [finding.code for finding in verdict.findings]
 
 
-def test_a_file_that_is_no_python_says_which_line(tmp_path):
+def test_a_syntax_error_is_reported_with_its_line(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("import torch\ndef f(x)\n    return 2 * x\n", encoding="utf-8")
     verdict = check(str(path), parse(DOUBLE))
@@ -140,7 +140,7 @@ def test_a_file_that_is_no_python_says_which_line(tmp_path):
     assert "line 2: a colon is put at the end" in str(verdict)
 
 
-def test_a_file_that_does_not_load_says_which_line(tmp_path):
+def test_an_error_at_import_is_reported_with_its_line(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("import torch\nN = missing\ndef f(x):\n    return 2 * x\n", encoding="utf-8")
     verdict = check(str(path), parse(DOUBLE))

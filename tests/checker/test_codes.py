@@ -1,4 +1,4 @@
-"""Code as people paste it, and what is said of it: codes.md."""
+"""Pasted code and its verdicts: codes.md."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from texts import read_sections
 from derive import check, parse
 
 
-def read_codes():
+def read_cases():
     """(formula, verdict, section) of each code."""
     formula = ""
     for section in read_sections(Path(__file__).with_name("codes.md")):
@@ -21,18 +21,18 @@ def read_codes():
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize(("formula", "expected", "section"), list(read_codes()))
-def test_what_is_said_of_pasted_code(formula, expected, section):
-    told = dict(section.entries)
-    bind, init = dict(read_binds(told.pop("bind", ""))), told.pop("init", None)
-    way = {"init": init, "backward": "backward" in told and bool(told.pop("backward"))}
+@pytest.mark.parametrize(("formula", "expected", "section"), list(read_cases()))
+def test_pasted_code_gets_the_verdict_of_the_table(formula, expected, section):
+    entries = dict(section.entries)
+    bind, init = dict(read_binds(entries.pop("bind", ""))), entries.pop("init", None)
+    way = {"init": init, "backward": "backward" in entries and bool(entries.pop("backward"))}
     verdict = check(section.text.removesuffix("\n"), parse(formula), bind=bind or None, **way)
     report = str(verdict)
     assert expected in {"same" if verdict.same else "", verdict.grade}, report
-    assert all(part in report for part in told.pop("says", "").split("\n"))
-    assert told.pop("lacks", "\0") not in report
-    assert told.pop("line", str(verdict.line)) == str(verdict.line), report
+    assert all(part in report for part in entries.pop("says", "").split("\n"))
+    assert entries.pop("lacks", "\0") not in report
+    assert entries.pop("line", str(verdict.line)) == str(verdict.line), report
     corrected = [(str(line), text.strip()) for line, text in verdict.corrected]
-    assert told.pop("corrected", None) in {None, *(text for _, text in corrected)}, report
-    assert told.pop("corrected line", None) in {None, *(line for line, _ in corrected)}, report
-    assert not told
+    assert entries.pop("corrected", None) in {None, *(text for _, text in corrected)}, report
+    assert entries.pop("corrected line", None) in {None, *(line for line, _ in corrected)}, report
+    assert not entries

@@ -1,4 +1,4 @@
-"""Code that deceives its judge or does harm: what each gets, and that nothing is left."""
+"""Code that forges verdicts or does harm is contained, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOUBLE = parse("x[N]; y[n] = 2*x[n]")
 
 
 def read_codes(kind):
-    """The codes of that kind in contained.md, by what each does or a pattern of what is said."""
+    """Return the codes of a kind in contained.md, by description or by a pattern of the report."""
     sections = read_sections(Path(__file__).with_name("contained.md"))
     return {s.title.split(": ")[1]: s.text for s in sections if s.title.startswith(kind)}
 
@@ -61,7 +61,7 @@ def test_code_that_forges_is_not_the_same(kind, tmp_path):
 @pytest.mark.parametrize(
     "said", [pytest.param(s, marks=[pytest.mark.slow] if "Memory" in s else []) for s in ENDING]
 )
-def test_code_that_ends_its_process_is_unknown_and_says_how(said, tmp_path):
+def test_code_that_ends_its_process_is_unknown_with_the_reason(said, tmp_path):
     verdict = judge(tmp_path, ENDING[said], 30)
     assert verdict.same is None, str(verdict)
     assert re.search(said, str(verdict)), str(verdict)
@@ -85,7 +85,7 @@ def test_libraries_of_gigabytes_do_not_count_as_memory_of_the_code(tmp_path):
         ("derive.checker.runs.runner.serve", "the process that ran the code crashed"),
     ],
 )
-def test_a_process_that_crashes_says_by_what_and_where(place, whose, tmp_path, monkeypatch):
+def test_a_crash_is_reported_with_its_error_and_place(place, whose, tmp_path, monkeypatch):
     def crash(*_):
         processes.parse_nothing()
 
@@ -98,7 +98,7 @@ def test_a_process_that_crashes_says_by_what_and_where(place, whose, tmp_path, m
     )
 
 
-def test_what_ends_late_has_not_run_all_its_draws(tmp_path):
+def test_code_that_exits_late_has_no_verdict(tmp_path):
     text = (
         "import os\nn = [0]\ndef f(x):\n    n[0] += 1\n"
         "    return 2 * x if n[0] < 18 else os._exit(0)\n"
@@ -114,7 +114,7 @@ def test_an_error_at_some_sizes_is_different(tmp_path):
     assert "line 2: AssertionError" in verdict.difference
 
 
-def test_what_code_leaves_running_ends_with_it(tmp_path):
+def test_processes_that_code_starts_end_with_the_check(tmp_path):
     mark = tmp_path / "mark"
     text = (
         f"import os, time\ndef f(x):\n    if os.fork() == 0:\n        os.setsid()\n"
@@ -128,7 +128,7 @@ def test_what_code_leaves_running_ends_with_it(tmp_path):
     assert mark.stat().st_size == size
 
 
-def test_what_code_writes_beside_itself_is_gone_and_siblings_are_found(tmp_path):
+def test_files_that_code_writes_are_removed_and_siblings_are_found(tmp_path):
     (tmp_path / "sibling.py").write_text("two = 2\n", encoding="utf-8")
     text = (
         "import sibling\nopen('mine.txt', 'w').write('x')\ndef f(x):\n    return sibling.two * x\n"
@@ -140,9 +140,9 @@ def test_what_code_writes_beside_itself_is_gone_and_siblings_are_found(tmp_path)
 
 
 def test_the_network_and_other_processes_are_out_of_reach(tmp_path):
-    """Where the system grants namespaces; what was had is asked first."""
+    """Only the isolation that the system grants to a contained job is expected."""
     job = Job(lambda x: x, DOUBLE, to_system(DOUBLE), {}, {}, False, 10)
-    had, _ = run_in_child(lambda send: _send_contained(job, str(tmp_path), send))
+    isolated, _ = run_in_child(lambda send: _send_contained(job, str(tmp_path), send))
     server = socket.create_server(("127.0.0.1", 0))
     text = (
         "import os, socket\ntry:\n"
@@ -153,7 +153,7 @@ def test_the_network_and_other_processes_are_out_of_reach(tmp_path):
     )
     path = tmp_path / "code.py"
     path.write_text(text, encoding="utf-8")
-    seen = 1 * ("network" not in had) + 2 * ("processes" not in had)
+    seen = 1 * ("network" not in isolated) + 2 * ("processes" not in isolated)
     with server:
         assert check(f"{path}:f", parse(f"x[N]; y[n] = {seen}*x[n]")).same is True
 
@@ -163,7 +163,7 @@ def _send_contained(job, folder, send):
         send(link.ask("tell_contained"))
 
 
-def test_a_word_that_is_not_sealed_is_not_heard():
+def test_a_message_without_a_seal_is_ignored():
     def work(send):
         send("true")
         way: _Sealed = send.__self__
@@ -176,15 +176,15 @@ def test_a_word_that_is_not_sealed_is_not_heard():
     "value",
     [None, True, 3, 0.5, "text", (1, [2, {"a": (None,)}]), to_system(DOUBLE), Verdict(None, "x")],
 )
-def test_what_crosses_comes_back(value):
+def test_a_value_is_read_back_from_its_frame(value):
     classes = name_classes(Verdict)
     frame = Writer(classes).frame(value)
     length = int.from_bytes(frame[:8], "little")
     assert Reader(classes, _find_nothing).read_frame(frame[16 : 16 + length], b"") == value
 
 
-@pytest.mark.parametrize("text", ROWS["what is no data is not read"])
-def test_what_is_no_data_is_not_read(text):
+@pytest.mark.parametrize("text", ROWS["a frame without data is refused"])
+def test_a_frame_without_data_is_refused(text):
     with pytest.raises(ValueError, match="no answer can be read"):
         Reader(name_classes(), _find_nothing).read_frame(text.encode(), b"\0" * 8)
 
@@ -196,7 +196,7 @@ def _find_nothing(kept: Kept):
 @pytest.mark.parametrize(
     ("kind", "is_kept"), [("left", False), ("locked", True), ("young", True), ("link", True)]
 )
-def test_folders_of_killed_checks_go(tmp_path, monkeypatch, kind, is_kept):
+def test_folders_of_killed_checks_are_removed(tmp_path, monkeypatch, kind, is_kept):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / "derive-left"
     if kind == "link":

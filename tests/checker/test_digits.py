@@ -1,4 +1,4 @@
-"""Where float64 differs far out, many digits say which side is right."""
+"""An evaluation with many digits decides which of two float64 values is right."""
 
 import math
 from pathlib import Path
@@ -40,13 +40,13 @@ def test_entries_with_many_digits_are_those_of_the_loops():
             assert entry(values, tuple(place)) == pytest.approx(float(result[tuple(place)]))
 
 
-@pytest.mark.parametrize(("text", "x", "wanted"), ROWS["as many digits as it takes"])
-def test_as_many_digits_as_it_takes(text, x, wanted):
+@pytest.mark.parametrize(("text", "x", "wanted"), ROWS["an entry has as many digits as needed"])
+def test_an_entry_has_as_many_digits_as_needed(text, x, wanted):
     entry = prepare_entry(parse(text), "y")
     assert entry({"x": torch.tensor([x], dtype=torch.float64)}, (0,)) == wanted
 
 
-def test_what_has_no_value_is_nan():
+def test_an_entry_without_a_value_is_nan():
     entry = prepare_entry(parse("x[N]; y[i] = sqrt(x[i]) + log(x[i])"), "y")
     assert math.isnan(entry({"x": torch.tensor([-1.0], dtype=torch.float64)}, (0,)))
 
@@ -61,7 +61,7 @@ def round_by_numpy(x):
 
 
 @pytest.mark.slow
-def test_what_numpy_rounds_is_different():
+def test_code_that_rounds_in_numpy_is_different():
     assert check(round_by_numpy, parse(DOUBLE)).same is False
 
 
@@ -73,13 +73,13 @@ def mask_in_uint8(x):
     return 2 * x * torch.ones(x.shape[0], dtype=torch.uint8)
 
 
-def test_narrow_integers_have_no_place_in_equations():
+def test_narrow_integers_as_positions_are_refused():
     assert from_torch(mask_in_uint8, "x[N]").name == "mask_in_uint8"
     with pytest.raises(DeriveError, match="lift-narrow"):
         from_torch(count_in_int8, "x[N]")
 
 
-def test_gradients_are_of_what_is_returned():
+def test_a_detached_result_has_a_wrong_gradient():
     text = "x[N, D]; w[D, K]; y[n,k] = exp(sum[d](x[n,d] * w[d,k]))"
     assert judge("torch.exp(x @ w)", text, backward=True).same is True
     assert judge("torch.exp(x.detach() @ w)", text, backward=True).same is False

@@ -1,4 +1,4 @@
-"""Edits of formulas and of code: each kind mends its example, and only what is right is shown."""
+"""Edits of formulas and code: each operator repairs its example, and shown edits are right."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def test_the_words_are_those_of_the_smaller_slip(formula, code, words, tmp_path)
     assert explain_code(formula, code, tmp_path).edit == words
 
 
-def test_what_is_shown_as_corrected_is_all_of_it(tmp_path):
+def test_all_corrected_lines_are_shown(tmp_path):
     formula = "x, w[N]; a[i] = exp(x[i]); b[i] = tanh(w[i]); y[i] = a[i] + b[i] * a[i]"
     code = "a = torch.exp(-x)\nb = torch.frac(w)\nreturn a + b * a"
     found = explain_code(formula, code, tmp_path)
@@ -98,7 +98,7 @@ FAR = "x[N]; y[i] = sin(cos(tanh(exp(x[i]) + 2) * 3) + 5)**3"
 
 
 @pytest.mark.slow
-def test_what_was_tried_is_told_where_no_edit_is_found(tmp_path):
+def test_the_number_of_edits_is_reported_if_none_is_right(tmp_path):
     found = explain_code(FAR, "return torch.frac(x)", tmp_path)
     assert not found.edit
     assert "edits of the code that were tried" in found.tried

@@ -1,4 +1,4 @@
-"""Where code differs from its formula: the difference, the line, the edit, what each line is."""
+"""Explanations of wrong code: the difference, the line, the edit, annotations of lines."""
 
 import re
 from dataclasses import replace
@@ -18,14 +18,14 @@ WRONG = list(read_wrong())
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_wrong_code_is_given_its_edit_and_its_line(wrong, tmp_path):
-    """And the edited formula gives what the code gives."""
+    """The edited formula computes the values of the code."""
     case = make_case(wrong.formula, wrong.code, tmp_path)
     found = explain(case)
     assert found.difference
     assert wrong.words in found.edit.lower()
     if wrong.part:
         assert found.line == find_line(wrong.code, wrong.part)
-    if found.edited is None:  # what the code alone has too much is mended there
+    if found.edited is None:  # a superfluous operation is corrected in the code
         assert found.corrected
         return
     for seed in (11, 12):
@@ -46,7 +46,7 @@ def test_right_code_is_given_no_edit(name, tmp_path):
     assert found.annotations
 
 
-def test_lines_say_which_node_they_are(tmp_path):
+def test_lines_are_annotated_with_their_nodes(tmp_path):
     found = explain_code(HEADS, HEADS_CODE, tmp_path)
     said = dict(found.annotations)
     assert said[find_line(HEADS_CODE, "scores = ")] == ("sum[d](q[b,h,i,d] * k[b,h,j,d]) / sqrt(D)")
@@ -54,7 +54,7 @@ def test_lines_say_which_node_they_are(tmp_path):
     assert said[find_line(HEADS_CODE, "out = ")] == "merged[b,i,h*D + d]"
 
 
-def test_a_factor_and_an_order_are_told(tmp_path):
+def test_annotations_contain_a_factor_and_a_permutation(tmp_path):
     formula = "x[N, D]; y[M, D]; s[i, j] = sum[d](x[i, d] * y[j, d])"
     code = "half = (y @ x.T) / 2\nreturn half.T * 3"
     found = explain_code(formula, code, tmp_path, dict(N=3, M=5, D=7))
@@ -104,7 +104,7 @@ return torch.einsum('bshij,bshjd->bshid', p, X.unsqueeze(1) + 0 * A)"""
 
 
 @pytest.mark.slow
-def test_two_slips_are_told_together(tmp_path):
+def test_two_mistakes_are_explained_together(tmp_path):
     code = HEADS_CODE.replace("tril()", "tril(1)").replace(" / q.shape[-1] ** 0.5", "")
     found = explain_code(HEADS, code, tmp_path)
     assert re.search("the constant 0, not 1, in tril|shift the mask by one", found.edit.lower())
@@ -113,7 +113,7 @@ def test_two_slips_are_told_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
+def test_unexplained_code_has_a_line_and_no_edit(tmp_path):
     code = "y = torch.sin(x * 3 + 1)\nz = y * 2\nreturn z.cumsum(0)"
     found = explain_code("x[N]; y[i] = exp(x[i])", code, tmp_path)
     assert found.difference
@@ -121,7 +121,7 @@ def test_code_that_nothing_explains_has_a_line_and_no_edit(tmp_path):
     assert found.line == find_line(code, "y = ")
 
 
-def test_the_time_is_kept(tmp_path):
+def test_no_edit_is_searched_without_steps(tmp_path):
     found = explain_code(HEADS, "return x + 1", tmp_path, steps=0)
     assert found.difference
     assert found.edit == ""
@@ -136,7 +136,7 @@ def test_a_difference_at_some_sizes_only_is_explained_there(tmp_path):
     code = "return x.softmax(-1) if N < M else x.softmax(0)"
     found = explain_code(formula, code, tmp_path)
     assert found.difference
-    assert found.edited is None  # no one formula is what it computes at all sizes
+    assert found.edited is None  # no single formula describes the code at all sizes
     assert "softmax over axis 1, not 0" in found.edit.lower()
 
 
@@ -159,7 +159,7 @@ def test_a_wrong_gradient_points_at_no_line():
 
 @pytest.mark.slow
 def test_code_that_is_not_given_a_tensor_has_no_edit():
-    """No edit of its text is tried; one that is given it and leaves it out has one."""
+    """No edit is tried without the argument; an unused argument has an edit."""
     formula = "x, w[N]; y[i] = x[i] * w[i]"
     lacks = check("def f(x):\n    return 2 * x\n", formula)
     assert lacks.same is False
@@ -171,7 +171,7 @@ def test_code_that_is_not_given_a_tensor_has_no_edit():
 
 
 def test_code_that_is_not_given_a_tensor_may_be_another_formula():
-    """What it computes instead is told where that reads no more than the code is given."""
+    """An edit of the formula is shown if it reads only arguments of the code."""
     verdict = check(
         "def f(q, v):\n    return q @ v.T\n", "q[N,D]; k, v[M,D]; s[i,j] = sum[d](q[i,d] * k[j,d])"
     )

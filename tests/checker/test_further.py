@@ -1,4 +1,4 @@
-"""Code is tried at special sizes and inputs: one size or number at which it is wrong is found."""
+"""Code runs at special sizes and inputs, so that a single wrong size or number is found."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ BODIES = [
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("row", BODIES, ids=lambda row: row[2][:50])
-def test_the_verdict_on_a_body_is_the_one_of_the_table(row):
+def test_a_body_gets_the_verdict_of_the_table(row):
     formula, expected, body, *said = row
     verdict = judge(body.replace("\\n", "\n"), formula)
     grade, *findings = expected.split()
@@ -95,7 +95,7 @@ def test_every_size_is_one_and_every_two_are_equal():
     assert any(each["B"] * each["S"] * each["D"] > 4096 for each in sizes)
 
 
-def test_the_other_side_of_a_condition():
+def test_samples_reach_the_other_side_of_a_condition():
     first = make_first(TWICE)
     remainder = Condition(Call("mod", (Size("S"), Number(24))), "!=", Number(0))
     found = [sample for _, sample in find_other_sides(first, [remainder])]
@@ -106,7 +106,7 @@ def test_the_other_side_of_a_condition():
     assert not list(find_other_sides(first, [never]))
 
 
-def test_numbers_of_code():
+def test_literals_and_their_sums_are_numbers_of_the_code():
     code = load("W = 77\ndef f(x):\n    return x[: 1 << 12] * -0.5 + 64 * 3 + W + True\n")
     found = find_literals(code)
     assert {4096, -0.5, 192, 77} <= set(found)
@@ -151,9 +151,9 @@ NESTED = (
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    ("given", "body", "wrong", "right", "least"), ROWS["sizes beyond what no number says are tried"]
+    ("given", "body", "wrong", "right", "least"), ROWS["sizes beyond computed limits are tried"]
 )
-def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, least):
+def test_sizes_beyond_computed_limits_are_tried(given, body, wrong, right, least):
     verdict = judge(body.format(wrong), given)
     assert verdict.same is False
     assert least in verdict.difference
@@ -162,7 +162,7 @@ def test_sizes_beyond_what_no_number_says_are_tried(given, body, wrong, right, l
 
 
 @pytest.mark.slow
-def test_beyond_which_size_long_code_was_not_run_is_said(monkeypatch):
+def test_the_largest_size_of_long_code_is_reported(monkeypatch):
     monkeypatch.setattr("derive.checker.stages.MOST_LINES", 2_000)
     body = "out = 0 * x.sum()\nfor a in x:\n  for b in x:\n    out = out + a * b\nreturn out"
     verdict = judge(body, "x[N]; index j < N; y = sum[i,j](x[i]*x[j])")
@@ -179,9 +179,7 @@ def test_the_gradient_of_a_branch_that_is_not_taken_is_0(code):
 
 @pytest.mark.sampled(2, 1)
 @pytest.mark.parametrize(("wrong", "has_domain"), [("pow(-0.5)", True), ("pow(-0.5).neg()", False)])
-def test_a_difference_that_only_negative_entries_make_is_told_with_the_declaration(
-    wrong, has_domain
-):
+def test_a_difference_at_negative_entries_suggests_a_domain(wrong, has_domain):
     text = "{}; x[N]; d[i] = 9 + sum[j](A[i,j]); y[i] = sum[j](A[i,j] * x[j] / sqrt(d[i] * d[j]))"
     code = f"d = (9 + A.sum(1)).{wrong}\nreturn d.abs() * (A @ (d * x))"
     verdict = judge(code, text.format("A[N,N]"))
@@ -190,7 +188,7 @@ def test_a_difference_that_only_negative_entries_make_is_told_with_the_declarati
     assert judge(code, text.format("A[N,N] >= 0")).same is has_domain
 
 
-def test_what_an_empty_tensor_holds_is_no_number_of_the_code():
+def test_uninitialized_numbers_are_not_recorded():
     def empty_like(x):
         return x * 1e300
 

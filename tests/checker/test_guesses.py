@@ -1,4 +1,4 @@
-"""A guess is never the same: what names, places and torch say is judged, the rest is only named."""
+"""Bindings by name, order and torch's layouts are judged; guesses are named, and never the same."""
 
 import math  # noqa: F401 - the rows name it
 from pathlib import Path
@@ -29,7 +29,7 @@ CONVOLVED = (
 
 
 class Free(nn.Module):
-    """A weight of its own, whose layout nothing says."""
+    """A weight whose layout is unknown."""
 
     def __init__(self, width, out):
         super().__init__()
@@ -51,7 +51,7 @@ class Stated(nn.Module):
 
 
 class Split(nn.Module):
-    """Heads that no parameter tells."""
+    """A number of heads that no parameter determines."""
 
     def __init__(self, n_heads):
         super().__init__()
@@ -63,7 +63,7 @@ class Split(nn.Module):
 
 
 class Exchanged(Split):
-    """The heads inside, so that it is right if the number of heads is the width of one."""
+    """Heads on the inner axis: right only if the number of heads is the width of a head."""
 
     def forward(self, x):
         return x.view(*x.shape[:2], -1, self.n_heads).transpose(1, 2)
@@ -102,12 +102,12 @@ def exchange_by_argument(x, n_heads):
 SCALED = "x[N]; scalar c; y[n] = exp(c)*x[n]"
 
 
-def pick(code, text, bind=None):
+def pick_code(code, text, bind=None):
     return pick_program(load(code), to_system(parse(text)), bind or {}, {})
 
 
 def agrees(choice):
-    """Is the program that is judged certain, and right at its first sample?"""
+    """Whether the program is certain, and right at its first sample."""
     if choice.failure is not None or choice.is_open:
         return False
     from derive.checker.pick import _try_program
@@ -117,27 +117,27 @@ def agrees(choice):
 
 @pytest.mark.parametrize(("code", "text", "bind", "if_"), ROWS["a guess is named and not judged"])
 def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
-    choice = pick(code, text, bind)
+    choice = pick_code(code, text, bind)
     assert not agrees(choice)
     assert if_ in (choice.same_if.says if choice.same_if else "")
 
 
 @pytest.mark.parametrize(("code", "text", "bind"), ROWS["what is stated is judged"])
 def test_what_is_stated_is_judged(code, text, bind):
-    choice = pick(code, text, bind)
+    choice = pick_code(code, text, bind)
     assert agrees(choice), (choice.failure, choice.same_if)
 
 
-def test_sizes_that_the_code_fixes_are_said():
+def test_sizes_that_the_code_fixes_are_reported():
     for code, sizes in ((Split(3), "H = 3"), (split_by_literal, "H = 4"), (Free(3, 5), "O = 5")):
         said = [
             each.says
-            for each in pick(code, LINEAR_IN if code.__class__ is Free else SPLIT).findings
+            for each in pick_code(code, LINEAR_IN if code.__class__ is Free else SPLIT).findings
         ]
         assert any(each.startswith("judged for") and sizes in each for each in said), said
 
 
-def test_the_report_says_what_the_code_raised_and_what_would_make_it_the_same():
+def test_the_report_has_the_error_and_the_binding_that_cures_it():
     verdict = check(lambda x, W: x @ W, parse(LINEAR))
     assert verdict.same is False
     assert "shapes cannot be multiplied" in verdict.difference
@@ -146,7 +146,7 @@ def test_the_report_says_what_the_code_raised_and_what_would_make_it_the_same():
     assert "say --bind W=W.T" in str(verdict)
 
 
-def test_numbers_that_nothing_tells_apart_are_asked_for():
+def test_ambiguous_numbers_are_asked_for():
     def scale(x, a, b):
         return x * a / b
 
@@ -157,16 +157,16 @@ def test_numbers_that_nothing_tells_apart_are_asked_for():
 
 
 def test_a_scalar_that_is_a_tensor_is_judged_as_one():
-    choice = pick(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
+    choice = pick_code(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
     assert not agrees(choice)
     assert choice.program.describe() == ("c = tensor(c)",)
 
 
-# Equal sizes are named where every sample has them and they could not be otherwise.
+# Equal sizes are named if every sample has them and the code does not run without them.
 
 
-def find_said(code, text, sizes=None):
-    """What is said of equal sizes."""
+def find_equal_sizes(code, text, sizes=None):
+    """Return the findings about equal sizes."""
     choice = pick_program(load(code), to_system(parse(text)), {}, sizes or {})
     return [each.says for each in choice.findings if each.code == "equal-sizes"]
 
@@ -178,41 +178,41 @@ def multiply(a, c, x):
     return (a @ c) + x[:, None, None]
 
 
-def test_free_sizes_are_not_spoken_of():
-    assert find_said(multiply, PRODUCT) == []
+def test_free_sizes_are_not_reported():
+    assert find_equal_sizes(multiply, PRODUCT) == []
 
 
-def test_sizes_that_are_told_are_named_in_classes():
-    told = dict(I=2, K=2, J=1)
-    assert find_said(multiply, PRODUCT, told) == ["the code is judged only where I = K"]
-    told = dict(I=2, K=2, J=3, B=3)
-    said = find_said(multiply, PRODUCT, told)
+def test_given_equal_sizes_are_named_in_classes():
+    fixed = dict(I=2, K=2, J=1)
+    assert find_equal_sizes(multiply, PRODUCT, fixed) == ["the code is judged only where I = K"]
+    fixed = dict(I=2, K=2, J=3, B=3)
+    said = find_equal_sizes(multiply, PRODUCT, fixed)
     assert said == ["the code is judged only where I = K and J = B"]
 
 
 def test_a_size_that_meets_another_by_chance_is_not_named():
     system = to_system(parse(PRODUCT))
     fives, ones = (Sample(system, dict(I=3, J=1, K=2, B=b), 0) for b in (5, 1))
-    told = frozenset("J")
-    assert [each.code for each in explain_samples([fives, ones], [], told)] == []
-    assert [each.code for each in explain_samples([ones], [], told)] == []
-    runs_not = [each.code for each in explain_samples([ones], [fives], told)]
-    assert runs_not == ["equal-sizes"]  # it was tried, and the code does not run elsewhere
+    fixed = frozenset("J")
+    assert [each.code for each in explain_samples([fives, ones], [], fixed)] == []
+    assert [each.code for each in explain_samples([ones], [], fixed)] == []
+    runs_not = [each.code for each in explain_samples([ones], [fives], fixed)]
+    assert runs_not == ["equal-sizes"]  # other sizes were tried, and the code does not run there
 
 
 def test_sizes_that_the_code_needs_equal_are_named():
     text = "x[N, M]; w[N]; index m < M\ny[n, m] = x[n, m] * w[n]"
-    assert find_said(lambda x, w: x * w, text) == ["the code is judged only where N = M"]
+    assert find_equal_sizes(lambda x, w: x * w, text) == ["the code is judged only where N = M"]
 
 
 def test_sizes_that_a_module_has_are_named():
     text = "x[N, I]; W[O, I]; c[O]; y[n, o] = sum[i](x[n, i] * W[o, i]) + c[o]"
-    assert find_said(torch.nn.Linear(3, 3), text) == ["the code is judged only where I = O"]
-    assert find_said(torch.nn.Linear(3, 4), text) == []
-    assert find_said(torch.nn.Linear, text) == []
+    assert find_equal_sizes(torch.nn.Linear(3, 3), text) == ["the code is judged only where I = O"]
+    assert find_equal_sizes(torch.nn.Linear(3, 4), text) == []
+    assert find_equal_sizes(torch.nn.Linear, text) == []
 
 
-def test_an_argument_for_which_the_formula_has_no_tensor_is_told():
+def test_an_argument_without_a_tensor_of_the_formula_is_reported():
     text = "x[B, D]; w[D, E]; y[b,e] = sum[d](x[b,d] * w[d,e])"
     verdict = check("def f(x, w, v):\n    return (x @ w) @ v\n", text)
     assert (verdict.same, "left for v" in str(verdict)) == (None, True)

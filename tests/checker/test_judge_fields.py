@@ -1,8 +1,8 @@
-"""The judge over random fields, on gradients written by hand and on what it refuses."""
+"""The judge over random fields: gradients written by hand, and refusals."""
 
 import pytest
 import torch
-from judged import write
+from judged import write_source
 from torch import nn
 
 import derive
@@ -18,14 +18,14 @@ from derive.judge.samples import choose_sizes, draw_inputs
 
 
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
-    """What fields say, and nothing else."""
+    """Judge code by random fields alone."""
     system = to_system(formula)
     choice = pick_program(load(code, system.name), system, dict(bind or {}), dict(sizes or {}))
     return judge_fields(choice.program, choice.samples, backward=backward)
 
 
 def make_step(gradient):
-    """exp(-x * x) as a step of autograd, with a gradient of x, y and the gradient of y."""
+    """Make exp(-x * x) with a backward that is a function of x, y and the gradient of y."""
 
     class Step(torch.autograd.Function):
         @staticmethod
@@ -38,10 +38,10 @@ def make_step(gradient):
         def backward(ctx, grad):
             return gradient(*ctx.saved_tensors, grad)
 
-    def run(x):
+    def apply_step(x):
         return Step.apply(x)
 
-    return run
+    return apply_step
 
 
 RIGHT = make_step(lambda x, y, grad: -2 * x * y * grad)
@@ -92,7 +92,7 @@ CODES = [
 
 @pytest.mark.parametrize(("code", "same"), CODES)
 def test_small_constants_and_refusals(code, same):
-    found = judge_code(write(code, ROWS), parse(ROWS))
+    found = judge_code(write_source(code, ROWS), parse(ROWS))
     assert found.same is same
     assert same is not None or "not modelled" in found.reason
 
@@ -104,7 +104,7 @@ def test_nothing_is_judged_where_nothing_is_finite():
     assert "finite" in found.reason
 
 
-# What inductor makes of code, against the formula.
+# Code compiled by inductor, against the formula.
 
 HEAD = "q[B, H, N, D]; k[B, {key}, D]; v[B, H, M, E]\n"
 TEXT = "z[b,h,n,e] = sum[m](softmax[{over}](sum[d](q[b,h,n,d] * k[b,{at},d]) / 4) * v[b,h,m,e])"
@@ -192,7 +192,7 @@ def test_a_state_in_a_buffer_is_seen(in_place):
     assert "changes the buffer count" in str(verdict)
 
 
-def test_buffers_are_what_they_were():
+def test_buffers_are_restored():
     module = nn.BatchNorm1d(3)
     mean, count = module.running_mean, module.num_batches_tracked
     with convert_buffers(module, torch.float64):

@@ -1,4 +1,4 @@
-"""What of a file is judged: methods, objects, lambdas, dictionaries and dataclasses; gradients."""
+"""Code of a file by its name: methods, objects, lambdas, dictionaries, dataclasses; gradients."""
 
 import ast
 from dataclasses import dataclass
@@ -37,8 +37,10 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(("name", "formula", "named", "same"), ROWS["what a file holds is judged"])
-def test_what_a_file_holds_is_judged(path, name, formula, named, same):
+@pytest.mark.parametrize(
+    ("name", "formula", "named", "same"), ROWS["code of a file is judged by its name"]
+)
+def test_code_of_a_file_is_judged_by_its_name(path, name, formula, named, same):
     assert check(f"{path}:{name}", formula, **named).same is same
 
 
@@ -58,9 +60,9 @@ def test_a_name_that_is_no_code_is_refused(path, name, init, code):
 
 
 @pytest.mark.parametrize(
-    ("names", "exit_code", "listed"), ROWS["several of a file are judged one by one"]
+    ("names", "exit_code", "listed"), ROWS["all code of a file is judged one by one"]
 )
-def test_several_of_a_file_are_judged_one_by_one(tmp_path, names, exit_code, listed):
+def test_all_code_of_a_file_is_judged_one_by_one(tmp_path, names, exit_code, listed):
     path = tmp_path / "two.py"
     path.write_text("right = lambda x, w: x @ w.T\ndef wrong(x, w):\n    return 2 * x @ w.T\n")
     found = CliRunner().invoke(app, ["check", f"{path}{names}", "-f", LINEAR])
@@ -71,7 +73,7 @@ def test_several_of_a_file_are_judged_one_by_one(tmp_path, names, exit_code, lis
 @pytest.mark.parametrize(
     ("wanted", "chosen"), [("formula", "attend"), ("scale", "scale"), ("attend", "attend")]
 )
-def test_a_function_that_another_one_calls_is_not_asked_for(wanted, chosen):
+def test_a_function_that_another_one_calls_is_not_the_code(wanted, chosen):
     text = "def scale(n):\n    return n ** -0.5\n\ndef attend(q, k):\n    return q @ k * scale(2)\n"
     assert load(text, wanted).target.__name__ == chosen
 
@@ -86,7 +88,7 @@ def test_a_file_without_code_is_refused(tmp_path):
 
 @dataclass
 class Batch:
-    """Two tensors, as code is given them."""
+    """Two tensors and a number as one argument."""
 
     x: torch.Tensor
     w: torch.Tensor
@@ -94,26 +96,26 @@ class Batch:
 
 
 def take_dataclass(batch: Batch, y):
-    """Reads a dataclass."""
+    """Read a dataclass."""
     return batch.x + y
 
 
 def take_keys(batch, other):
-    """Reads a dictionary."""
+    """Read a dictionary."""
     return batch["x"] + batch.get("w", 0) + other.shape[0]
 
 
 def take_tensor(x):
-    """Reads a tensor."""
+    """Read a tensor."""
     return x.T @ x.mean(0)
 
 
 def take_method(x):
-    """Calls what no tensor has."""
+    """Call a method that tensors lack."""
     return x.nothing()
 
 
-def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use():
+def test_composite_arguments_are_recognized_by_class_or_use():
     assert [*find_groups(take_dataclass)["batch"].parts] == ["x", "w", "scale"]
     assert [*find_groups(take_keys)["batch"].parts] == ["x", "w"]
     assert set(find_groups(take_keys)) == {"batch"}
@@ -124,7 +126,7 @@ def test_arguments_that_hold_several_things_are_told_by_their_class_or_their_use
     assert gather(take_tensor, {"x": 1}) == {"x": 1}
 
 
-def test_results_go_by_the_formulas_names():
+def test_results_are_matched_by_name():
     y, z = torch.zeros(2), torch.ones(3)
     for found in ({"z": z, "y": y}, SimpleNamespace(z=z, other=y), {"a": y, "Z": z}):
         choice = pick_results(found, ("y", "z"))
@@ -133,8 +135,8 @@ def test_results_go_by_the_formulas_names():
     assert pick_results({"a": y, "b": z}, ("c",)) == {"a": y, "b": z}
 
 
-@pytest.mark.parametrize("body, unused", ROWS["only what is made for nothing is told unused"])
-def test_only_what_is_made_for_nothing_is_told_unused(body, unused):
+@pytest.mark.parametrize("body, unused", ROWS["only values without readers are unused"])
+def test_only_values_without_readers_are_unused(body, unused):
     tree = ast.parse(f"def f(x):\n    {body}\n").body[0]
     assert sorted(name for name, _ in find_unused(tree)) == sorted(unused)
 
@@ -159,8 +161,8 @@ PROJECTED = "x[B, N, T]; weight[D, T]; q[b,n,d] = sum[t](x[b,n,t]*weight[d,t])"
 
 
 @pytest.mark.parametrize(("bias", "same"), [(", bias=False", True), ("", False)])
-def test_a_script_that_makes_a_layer_alone_is_judged_as_it(bias, same):
-    """A bias that the formula has not is of the type of what it has, and is said."""
+def test_a_script_that_only_makes_a_layer_is_judged_as_the_layer(bias, same):
+    """A bias without a tensor of the formula has the dtype of the others, and is reported."""
     verdict = check(LAYER.format(bias), parse(PROJECTED))
     assert verdict.same is same, str(verdict)
     assert ("bias stands for nothing" in str(verdict)) is not same

@@ -12,8 +12,8 @@ from derive.checker.stages import find_proof
 from derive.checker.verdict import Job
 from derive.judge.samples import choose_sizes, draw_inputs
 
-GRADES = ["proved", "identical", "agrees", "unknown"]  # of right code, the best first
-# Wrong beyond what fields look at or a proof says that it holds for.
+GRADES = ["proved", "identical", "agrees", "unknown"]  # grades of right code, the best first
+# Code that is wrong only outside the samples of fields, or the conditions of a proof.
 SHOWN_FAR = {"blocks_without_rescale", "distance_capped", "long_inputs_take_another_path"}
 PROVED_AS_FAR = {
     "blocks_without_rescale": "at M=3; M=7, which the code takes as numbers",
@@ -22,7 +22,7 @@ PROVED_AS_FAR = {
 
 
 def list_pairs(*, slow=True):
-    """Pairs as parameters; the marks of slow ones stay if asked for."""
+    """Return the pairs as parameters; slow pairs have their mark if `slow`."""
     return [
         pytest.param(
             pair,
@@ -40,14 +40,14 @@ def find_pair(name):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("pair", list_pairs(slow=False))
-def test_the_loops_say_what_the_heading_says(pair):
+def test_the_loops_agree_with_the_heading(pair):
     assert is_equal_by_loops(pair) is pair.right
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("pair", list_pairs())
 def test_the_verdict_is_the_one_on_record(pair, tmp_path):
-    verdict = check(pair.write(tmp_path), pair.formula, bind=pair.bind, sizes=pair.sizes)
+    verdict = check(pair.write_file(tmp_path), pair.formula, bind=pair.bind, sizes=pair.sizes)
     report = str(verdict)
     for part in pair.entries.get("says", "").splitlines():
         assert part in report, report
@@ -65,7 +65,7 @@ def test_the_verdict_is_the_one_on_record(pair, tmp_path):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("pair", list_pairs())
 def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path):
-    path, system = pair.write(tmp_path), pair.system
+    path, system = pair.write_file(tmp_path), pair.system
     try:
         choice = pick_program(load(path, system.name), system, pair.bind, pair.sizes)
     except CannotRunError:
@@ -85,7 +85,7 @@ def test_neither_fields_nor_a_proof_take_the_wrong_for_the_right(pair, tmp_path)
     assert (proof.words if proof else "").startswith(PROVED_AS_FAR.get(pair.name, ""))
 
 
-def test_the_corpus_is_told_as_the_reader_says():
+def test_pairs_have_the_entries_of_their_kind():
     pairs = load_pairs()
     assert len({pair.name for pair in pairs}) == len(pairs)
     for pair in pairs:
@@ -95,8 +95,8 @@ def test_the_corpus_is_told_as_the_reader_says():
         assert pair.right or pair.line or not pair.edit, pair
 
 
-def test_the_loops_would_notice():
-    """A right pair whose result is moved by little is far from its formula."""
+def test_the_loops_detect_a_small_error():
+    """A right result times 1.001, or flattened, is far from the result."""
     pair = find_pair("bmm_on_views")
     sizes = choose_sizes(pair.system, 1)[0]
     found = call(pair, {**sizes, **draw_inputs(pair.system, sizes)})
@@ -105,12 +105,12 @@ def test_the_loops_would_notice():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", ["bindings", "the mask", "nothing"])
-def test_what_a_class_is_given_may_be_told_in_part(told, tmp_path):
+@pytest.mark.parametrize("given", ["bindings", "the mask", "nothing"])
+def test_bindings_of_a_class_may_be_partial(given, tmp_path):
     pair = find_pair("attribute_repaired")
-    bind = {"bindings": pair.bind, "the mask": {"mask": pair.bind["mask"]}, "nothing": {}}[told]
-    verdict = check(pair.write(tmp_path), pair.formula, bind=bind)
-    if told == "nothing":
+    bind = {"bindings": pair.bind, "the mask": {"mask": pair.bind["mask"]}, "nothing": {}}[given]
+    verdict = check(pair.write_file(tmp_path), pair.formula, bind=bind)
+    if given == "nothing":
         assert verdict.same is False
         assert "say --bind mask=mask.unsqueeze(1)" in str(verdict)
         return

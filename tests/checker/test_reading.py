@@ -1,4 +1,4 @@
-"""Python text as people paste it: what is mended, what is told, and by which line."""
+"""Pasted Python text: repairs, refusals, and the names of lines."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ MENDED = dict(ROWS["MENDED"])
 
 
 @pytest.mark.parametrize("text", MENDED)
-def test_a_slip_of_pasting_is_mended_and_told(text):
+def test_a_mistake_of_pasting_is_repaired_and_reported(text):
     reading = read_python(text)
     mended, says = MENDED[text]
     assert reading.text == mended
@@ -24,24 +24,24 @@ def test_a_slip_of_pasting_is_mended_and_told(text):
     assert reading.error is not None and reading.error.line == int(says[5])
 
 
-def test_repairs_are_told_in_the_order_of_the_lines():
+def test_repairs_are_reported_in_the_order_of_the_lines():
     reading = read_python("if 1\n    y = 2\nclass A(B)\n    pass\nz]\n")
     assert [repair.says[:6] for repair in reading.repairs] == ["line 1", "line 3", "line 5"]
 
 
-@pytest.mark.parametrize(("text", "line"), ROWS["what is not plain is not mended"])
-def test_what_is_not_plain_is_not_mended(text, line):
+@pytest.mark.parametrize(("text", "line"), ROWS["ambiguous text is not repaired"])
+def test_ambiguous_text_is_not_repaired(text, line):
     with pytest.raises(UnreadableError) as caught:
         read_python(text)
     assert caught.value.line == line
 
 
-def test_text_that_has_lost_its_indentation_says_so():
+def test_lost_indentation_is_reported():
     with pytest.raises(UnreadableError, match=r"line 1 .*expected ':'.*paste it with its ind"):
         read_python("def f(x)\ny = 1\nreturn y\n")
 
 
-def test_right_text_is_left_alone():
+def test_right_text_is_unchanged():
     text = "# “quoted”\ny = (\n    1,\n)\nx = 1,\n"
     reading = read_python(text)
     assert (reading.text, reading.repairs, reading.error) == (text, (), None)
@@ -72,7 +72,7 @@ tensor([1., 1.])
 """
 
 
-def test_a_pasted_notebook_is_its_code():
+def test_a_pasted_notebook_is_read_as_its_code():
     reading = read_python(PASTED)
     code = "import torch\ny = torch.ones(2)\ny\ndef g(t):\n    return t\nz = g(y)\nprint(z)\n"
     assert ast.dump(reading.tree) == ast.dump(ast.parse(code))
@@ -86,7 +86,7 @@ def make_notebook(*cells):
     return json.dumps({"cells": made}).encode()
 
 
-def test_the_lines_of_a_notebook_are_told_by_cell():
+def test_lines_of_a_notebook_are_numbered_by_cell():
     cells = ("code", 3, "%time\nx = 1"), ("markdown", None, "text"), ("code", None, "y = 2\n}\n")
     reading = read_notebook(make_notebook(*cells))
     assert reading.places[:3] == ("In [3] line 1", "In [3] line 2", "cell 3 line 1")
@@ -113,7 +113,7 @@ def test_a_notebook_is_judged(name, form, tmp_path):
         assert verdict.to_data()["place"] == "In [5] line 1", str(verdict)
 
 
-def test_repaired_code_is_called_so_and_never_the_same():
+def test_repaired_code_is_reported_and_never_the_same():
     text = "def d(u, v)\n    return torch.cdist(u, v) ** 2\n"
     verdict = check(text, DISTANCES)
     assert verdict.same is None
@@ -123,10 +123,8 @@ def test_repaired_code_is_called_so_and_never_the_same():
     assert "line 1: a colon is put at the end" in str(verdict)
 
 
-@pytest.mark.parametrize(
-    ("line", "error", "names"), ROWS["a name that is called is meant for a function"]
-)
-def test_a_name_that_is_called_is_meant_for_a_function(line, error, names):
+@pytest.mark.parametrize(("line", "error", "names"), ROWS["a called name is renamed to a function"])
+def test_a_called_name_is_renamed_to_a_function(line, error, names):
     text = f"def attend(a):\n    return a\ndef f(q, k):\n    {line}\n"
     renames = find_renames(text, error, 4)
     assert [each.new for each in renames if each.new != "f"] == names
@@ -189,9 +187,9 @@ MADE = (
 
 
 @pytest.mark.parametrize(
-    ("end", "name", "same", "said"), ROWS["what the result is not made from is left out"]
+    ("end", "name", "same", "said"), ROWS["statements without effect on the result are left out"]
 )
-def test_what_the_result_is_not_made_from_is_left_out(tmp_path, end, name, same, said):
+def test_statements_without_effect_on_the_result_are_left_out(tmp_path, end, name, same, said):
     path = tmp_path / "script.py"
     path.write_text(f"import torch\n{MADE}{end}", encoding="utf-8")
     verdict = check(f"{path}:{name}", "x[N, C]; w[C, F]; y[n,f] = sum[c](x[n,c] * w[c,f])")

@@ -1,4 +1,4 @@
-"""Modules that others wrote compute what our formulas of them say, and not what wrong ones say."""
+"""Modules of torch and transformers compute our formulas of them, and no wrong formula."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ MISTAKES = [
 ]
 FIRST = [pytest.param(real, real.mistakes[0], id=str(real)) for real in REALS[::6]]  # long each
 
-# Every module is called identical at least; these for whatever function stands where erf does.
+# Modules that are identical to their formula for any function in place of erf.
 WITH_ERF = {
     "TransformerEncoderLayer, norm first, gelu, a padding mask",
     "BertLayer",
@@ -30,19 +30,19 @@ WITH_ERF = {
     "SwinLayer with shifted windows",
 }
 
-# These take another way for half precision, so float64 alone does not tell what they compute.
+# Modules with a branch for half precision: float64 alone does not show all they compute.
 WITH_BRANCH = {"T5LayerFF", "T5LayerNorm"}
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.processes,  # libraries of others do as they like with the process that runs them
-    # An attention over masked rows warns of its prototype; that is not about what it computes.
+    pytest.mark.processes,  # libraries change the process that runs them
+    # An attention over masked rows warns of a prototype; the warning is not about its values.
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
 ]
 
 
 def compare(real: Real, text: str) -> float:
-    """The largest relative difference between the module and the loops over a formula, by hand."""
+    """Return the largest relative difference between the module and the loops over a formula."""
     formula = parse(text, "real", empty_row=real.empty_row)
     values = draw_inputs(from_sympy(formula), real.sizes, seed=1)
     expected = evaluate_loops(formula, values)
@@ -59,7 +59,7 @@ def compare(real: Real, text: str) -> float:
 
 
 def judge(real: Real, text: str) -> Verdict:
-    """The answer of the check for the module and a formula."""
+    """Return the verdict of `check` on the module and a formula."""
     formula = parse(text, "real", empty_row=real.empty_row)
     return check(real.make(), formula, bind=real.bind, sizes=real.fixed)
 
@@ -87,14 +87,14 @@ def test_the_module_is_called_identical_to_its_formula_at_least(real):
         assert verdict.grade == "agrees"
         assert "type-branch" in {finding.code for finding in verdict.findings}
         return
-    if real.single and verdict.grade == "agrees":  # which float64 arguments lose digits by
+    if real.single and verdict.grade == "agrees":  # float64 arguments lose digits there
         assert "lower-precision" in {finding.code for finding in verdict.findings}
         return
     assert verdict.grade in {"proved", "identical"}, str(verdict)
     if verdict.grade == "identical":
         rests = ("whatever erf may be",) if real.name in WITH_ERF else ()
         assert verdict.reasons[: len(rests)] == rests
-        rest = verdict.reasons[len(rests) :]  # how far a size could go, where that is not far
+        rest = verdict.reasons[len(rests) :]  # sizes that were too large to try
         assert all(reason.startswith("not tried beyond") for reason in rest)
 
 

@@ -1,4 +1,4 @@
-"""Sizes that code ties together are taken where it says so itself, in a view or an assertion."""
+"""Sizes are tied together only where the code ties them, in a view or an assertion."""
 
 from pathlib import Path
 
@@ -37,11 +37,11 @@ def refuse_remainder(x, h):
         raise ValueError("heads")
 
 
-def make(*shape):
+def make_zeros(*shape):
     return torch.zeros(shape)
 
 
-def find_said(act):
+def find_statements(act):
     failed = []
     with (
         pytest.raises((RuntimeError, ValueError, AssertionError)) as caught,
@@ -52,19 +52,19 @@ def find_said(act):
     return list(error.statements)
 
 
-@pytest.mark.parametrize(("act", "said"), ROWS["what code states is read"])
-def test_what_code_states_is_read(act, said):
-    assert find_said(act) == [said]
+@pytest.mark.parametrize(("act", "said"), ROWS["statements of code about sizes are read"])
+def test_statements_of_code_about_sizes_are_read(act, said):
+    assert find_statements(act) == [said]
 
 
 @pytest.mark.parametrize("act", ROWS["operands that do not fit state nothing"])
 def test_operands_that_do_not_fit_state_nothing(act):
-    assert find_said(act) == []
+    assert find_statements(act) == []
 
 
-@pytest.mark.parametrize(("together", "told", "relations"), ROWS["statements name relations"])
-def test_statements_name_relations(together, told, relations):
-    found = guess_relations([together], SIZES, (), told)
+@pytest.mark.parametrize(("together", "fixed", "relations"), ROWS["statements name relations"])
+def test_statements_name_relations(together, fixed, relations):
+    found = guess_relations([together], SIZES, (), fixed)
     assert [{*each} for each in found] == ([{*relations}] if relations else [])
 
 
@@ -80,22 +80,22 @@ def test_the_fewest_ties_come_first_and_products_are_those_of_the_formula():
     assert guess_relations(multiple, SIZES, (), (), [("D", "H")])[0] == (("E", ("D", "H")),)
 
 
-def test_a_tie_holds_after_another():
+def test_ties_are_applied_in_order():
     relations = (("E", ("H", "D")), ("D", ("S",)))
     assert set_sizes(SIZES, relations) == {"B": 2, "S": 7, "E": 21, "H": 3, "D": 7}
     assert set_sizes(SIZES, (("E", ("H", 2)),))["E"] == 6
 
 
 def count_samples(monkeypatch, code, text, seen):
-    """What is picked; the sizes at which it was tried are added."""
+    """Pick a program, and add the sizes of every try to `seen`."""
     make_samples = pick.make_samples
 
-    def look(*arguments):
+    def record_samples(*arguments):
         samples = make_samples(*arguments)
         seen.append(samples.first.sizes)
         return samples
 
-    monkeypatch.setattr(pick, "make_samples", look)
+    monkeypatch.setattr(pick, "make_samples", record_samples)
     return pick_program(load(code), to_system(parse(text)), {}, {})
 
 
@@ -108,7 +108,7 @@ def test_a_class_with_a_product_takes_few_draws(monkeypatch):
 
 
 class Named(Heads):
-    """Whatever its numbers are called: a width that its weights show, and heads that none does."""
+    """Heads with other argument names: weights show the width, and not the number of heads."""
 
     def __init__(self, width, heads):
         super().__init__(width, heads)
@@ -137,10 +137,10 @@ class Refusing(Named):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("code", "hint", "raises"), ROWS["numbers of a class are told by names and by shapes"]
+    ("code", "hint", "raises"), ROWS["numbers of a class are found by names and shapes"]
 )
-def test_numbers_of_a_class_are_told_by_names_and_by_shapes(monkeypatch, code, hint, raises):
-    """Those that neither tells are asked for, and no size is related for their sake."""
+def test_numbers_of_a_class_are_found_by_names_and_shapes(monkeypatch, code, hint, raises):
+    """Numbers that neither determines are asked for, and no size is tied because of them."""
     made, ran = [], []
     make_all, run = subjects.construct_all, pick._try_program
 
@@ -194,7 +194,7 @@ def multiply_squares(x, w):
     return x * w[:, None]
 
 
-def test_equal_sizes_are_taken_where_the_code_says_so_and_nowhere_else():
+def test_sizes_are_equal_only_where_the_code_asserts_it():
     said = pick_program(load(multiply_squares), to_system(parse(SQUARE)), {}, {})
     assert said.failure is None
     assert "the code is judged only where N = M" in [each.says for each in said.findings]
@@ -203,7 +203,7 @@ def test_equal_sizes_are_taken_where_the_code_says_so_and_nowhere_else():
     assert silent.failed_at["N"] != silent.failed_at["M"]
 
 
-def test_what_never_runs_says_its_first_error():
+def test_code_that_never_runs_raises_its_first_error():
     def broken(x):
         return x.view(3, 7, 11)
 
@@ -211,7 +211,7 @@ def test_what_never_runs_says_its_first_error():
         pick_program(load(broken), to_system(parse("x[N]; y[n] = 2*x[n]")), {}, {})
 
 
-def test_no_sizes_are_tried_for_what_no_sizes_cure(monkeypatch):
+def test_few_sizes_are_tried_for_an_error_at_all_sizes(monkeypatch):
     class Unmade(ScrambledHeads):
         def forward(self, x):
             return self.out(x)

@@ -1,10 +1,10 @@
-"""Modules that others wrote, each with a formula of ours for what it computes.
+"""Modules of torch and transformers, each with our formula of its computation.
 
-A text of this folder says of each module how it is made (`make`; what takes more words stands in
-the Python file beside it), which of its arguments and parameters is which tensor of the formula
-(`bind`), at which small sizes (`sizes`; it is made for all but those that are `free`), and mistakes
-that a reader could make in the formula (`not: what stands there -> what is put there`): the module
-must not be taken for any of them. The rest is as in the corpus of pairs.
+A text of this folder has entries for each module: the expression that makes it (`make`; the Python
+file of the same name defines longer ones), the tensors of the formula for its arguments and
+parameters (`bind`), small sizes (`sizes`; the module is made for all but the `free` ones), and
+mistakes that a reader could make in the formula (`not: right part -> wrong part`): the module must
+differ from each of them. The other entries are those of the corpus of pairs.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Real:
     text: str
     bind: str
     sizes: Mapping[str, int]
-    mistakes: tuple[tuple[str, str], ...]  # a part of the formula's text, and what is put there
+    mistakes: tuple[tuple[str, str], ...]  # a right part of the formula's text, and a wrong one
     empty_row: str
     free: str  # sizes that the module is not made for
-    single: bool  # it computes in float32 along the way
+    single: bool  # whether the module computes in float32
 
     def __str__(self) -> str:
         return self.name
@@ -52,12 +52,12 @@ class Real:
 
 
 def load_reals() -> tuple[Real, ...]:
-    """All of them; a library that is not installed is an ImportError when a module is made."""
+    """Load all modules; making one without its library installed raises an ImportError."""
     paths = sorted(Path(__file__).parent.glob("*.md"))
-    return tuple(real for path in paths for real in _read(path))
+    return tuple(real for path in paths for real in _read_modules(path))
 
 
-def _read(path: Path) -> Iterator[Real]:
+def _read_modules(path: Path) -> Iterator[Real]:
     words = {"torch": torch, "nn": torch.nn, "DOUBLE": torch.float64}
     if path.with_suffix(".py").exists():
         words |= vars(import_module(f"real.{path.stem}"))
@@ -65,17 +65,17 @@ def _read(path: Path) -> Iterator[Real]:
     for section in read_sections(path):
         if section.kind != "formula":
             continue
-        told = section.entries
+        entries = section.entries
         yield Real(
             section.title,
-            partial(eval, told["make"], words),
+            partial(eval, entries["make"], words),
             section.text,
-            told["bind"],
-            {name: int(size) for name, size in read_binds(told["sizes"])},
-            tuple(re.findall("^(.*) ->(?: (.*))?$", told["not"], re.MULTILINE)),
-            told.get("empty row", "nan"),
-            told.get("free", "B S"),
-            "single" in told,
+            entries["bind"],
+            {name: int(size) for name, size in read_binds(entries["sizes"])},
+            tuple(re.findall("^(.*) ->(?: (.*))?$", entries["not"], re.MULTILINE)),
+            entries.get("empty row", "nan"),
+            entries.get("free", "B S"),
+            "single" in entries,
         )
 
 
