@@ -1,8 +1,12 @@
-"""Inversion of reads: the places of an access, solved for its indices."""
+"""Gradients that arrive at reads, and their contributions to the element of the tensor read.
+
+The places of a read are solved for its indices.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import simplify_place, to_affine, unravel
 from derive.analysis.extents import is_always
@@ -10,10 +14,121 @@ from derive.analysis.places import find_reversed, split_merged
 from derive.frontend.torch.exprs import multiply, subtract
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_free, rewrite_bottom_up, walk
+from derive.ir.walk import (
+    find_accesses,
+    find_free,
+    rewrite_bottom_up,
+    split_guards,
+    substitute,
+    walk,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    Rename: TypeAlias = Callable[[ir.Index, set[str]], ir.Index]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The gradient of a node, for each value of the indices in scope.
+
+    `conditions` exclude values of the indices.
+    """
+
+    value: ir.Expr
+    indices: tuple[ir.Index, ...]
+    conditions: tuple[ir.Expr, ...] = ()
+
+    def times(self, *factors: ir.Expr) -> Flow:
+        """The flow times the factors."""
+        return replace(self, value=multiply(self.value, *factors))
+
+    def where(self, *conditions: ir.Expr) -> Flow:
+        """The flow under further conditions."""
+        kept = [each for each in conditions if each is not ir.TRUE and each not in self.conditions]
+        return replace(self, conditions=(*self.conditions, *kept))
+
+
+def narrow_flow(flow: Flow, expr: ir.Expr) -> Flow:
+    """The flow summed over the indices that are not free in the expression."""
+    free = find_free(expr)
+    gone = tuple(index for index in flow.indices if index not in free)
+    if not gone:
+        return flow
+    guards, factors = split_guards(ir.split_product(flow.value))
+    if guards:  # guards stay outside the sum: 0 whatever it is multiplied by
+        flow = replace(flow, value=multiply(*factors)).where(*guards)
+    inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
+    value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
+    kept = tuple(each for each in flow.conditions if each not in inside)
+    return Flow(value, tuple(index for index in flow.indices if index in free), kept)
+
+
+def choose_places(
+    shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]], rename: Rename
+) -> tuple[ir.Expr, ...]:
+    """The places of a left side: each an index or merged indices of a read, or a new index."""
+    found: list[ir.Expr] = []
+    used: set[str] = set()
+    for number, extent in enumerate(shape):
+        for read_at in reads:
+            parts = split_merged(read_at[number], extent)
+            if parts and not used & {index.name for index in parts}:
+                found.append(read_at[number])
+                break
+        else:
+            names = [part.name for part in walk(extent) if isinstance(part, ir.Size)] or ["i"]
+            fresh = rename(ir.Index(names[0][0].lower(), extent), used)
+            found.append(fresh)
+        used |= {index.name for index in find_free(found[-1])}
+    return tuple(found)
+
+
+def place_contribution(
+    read_at: Sequence[ir.Expr],
+    flow: Flow,
+    places: Sequence[ir.Expr],
+    shape: Sequence[ir.Expr],
+    rename: Rename,
+) -> ir.Expr:
+    """The contribution of one read to the gradient's element at these places."""
+    kept = {index.name for place in places for index in find_free(place)}
+    # Rename other indices in scope that have the name of an index of the element.
+    new: dict[ir.Expr, ir.Expr] = {}
+    names = kept | {i.name for i in flow.indices}
+    for index in flow.indices:
+        if index.name in kept:
+            new[index] = fresh = rename(index, names)
+            names.add(fresh.name)
+    indices = [new.get(index, index) for index in flow.indices]
+    open_reads = [substitute(place, new) for place in read_at]
+    value, *conditions = (substitute(each, new) for each in (flow.value, *flow.conditions))
+    rest: list[ir.Expr] = []
+    held = tuple(conditions)
+    order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], ir.Index))
+    for number in order:
+        place, here, extent = open_reads[number], places[number], shape[number]
+        left = [index for index in indices if isinstance(index, ir.Index)]
+        solved, bounds = solve_place(place, here, extent, left)
+        try:
+            tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
+            others = [substitute(e, solved) for e in open_reads]
+        except ValueError:  # a row's index cannot be an expression
+            tried, others = [value, *conditions, *rest], open_reads
+            solved, bounds = {}, [ir.Compare("==", place, here)]
+        value, changed = tried[0], tried[1:]
+        conditions, rest = changed[: len(conditions)], changed[len(conditions) :]
+        open_reads = others
+        rest += [each for each in bounds if not is_always(each)]
+        indices = [index for index in indices if index not in solved]
+    value = simplify_reads(value, set(find_accesses(flow.value)))
+    summed = tuple(index for index in indices if isinstance(index, ir.Index))
+    guards = [*rest, *(each for each in conditions if not is_always(each))]
+    # Guards precede the reads they guard: first conditions without reads, then unchanged ones.
+    guards.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
+    condition = ir.all_of(*guards)
+    return ir.sum_over(summed, value, condition)
 
 
 def solve_place(

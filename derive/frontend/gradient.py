@@ -23,11 +23,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from derive.analysis.extents import is_always
 from derive.analysis.facts import is_finite, is_whole
-from derive.analysis.places import split_merged
 from derive.errors import refuse, refuse_depth
-from derive.frontend.arrivals import simplify_reads, solve_place
+from derive.frontend.arrivals import Flow, choose_places, narrow_flow, place_contribution
 from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
@@ -44,7 +42,6 @@ from derive.ir.walk import (
     find_indices,
     find_sizes,
     rename_apart,
-    split_guards,
     substitute,
     walk,
 )
@@ -110,25 +107,6 @@ def _is_real(entry: object) -> bool:
     return not isinstance(entry, ir.Tensor) or entry.kind == "real"
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """The gradient of a node, for each value of the indices in scope.
-
-    `conditions` exclude values of the indices.
-    """
-
-    value: ir.Expr
-    indices: tuple[ir.Index, ...]
-    conditions: tuple[ir.Expr, ...] = ()
-
-    def times(self, *factors: ir.Expr) -> _Flow:
-        return replace(self, value=multiply(self.value, *factors))
-
-    def where(self, *conditions: ir.Expr) -> _Flow:
-        kept = [each for each in conditions if each is not ir.TRUE and each not in self.conditions]
-        return replace(self, conditions=(*self.conditions, *kept))
-
-
 @dataclass
 class _Reverse:
     """One pass over a system, from its results to its arguments."""
@@ -136,7 +114,7 @@ class _Reverse:
     system: ir.System
     wanted: list[str]
     is_backward: bool = False  # as for autograd: gradients of all results and real arguments
-    arrived: dict[str, list[tuple[tuple[ir.Expr, ...], _Flow]]] = field(default_factory=dict)
+    arrived: dict[str, list[tuple[tuple[ir.Expr, ...], Flow]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of anything but indices
     extents: dict[str, ir.Expr] = field(default_factory=dict)  # extents of indices, by name
     active: set[str] = field(default_factory=set)  # tensors that depend on a wanted argument
@@ -230,7 +208,7 @@ class _Reverse:
         value = self.find_seed(target, given)
         if tensor.name in self.arrived:
             if value is not None:
-                flow = _Flow(value, find_free(target))
+                flow = Flow(value, find_free(target))
                 self.arrived[tensor.name].insert(0, (target.places, flow))
             self.backward.append(self.collect(tensor))
             value = ir.Access(self.backward[-1].target.tensor, target.places)
@@ -260,7 +238,7 @@ class _Reverse:
         for target in (equation.target for equation in passed):
             seed = self.find_seed(target, given)
             if seed is not None:
-                flow = _Flow(seed, find_free(target))
+                flow = Flow(seed, find_free(target))
                 self.arrived.setdefault(target.tensor.name, []).insert(0, (target.places, flow))
         if not any(equation.target.tensor.name in self.arrived for equation in passed):
             return
@@ -300,17 +278,17 @@ class _Reverse:
         It is 0 where the left side is not needed, even if a factor is infinite there.
         """
         self.here = equation
-        flow = _Flow(value, find_free(equation.target))
+        flow = Flow(value, find_free(equation.target))
         if not is_finite(mark_tensors(equation.value, self.nonfinite)):
             flow = flow.where(*ir.split_and(self.needed[equation.target.tensor]))
         self.carry(equation.value, flow)
 
-    def carry(self, expr: ir.Expr, flow: _Flow) -> None:
+    def carry(self, expr: ir.Expr, flow: Flow) -> None:
         """Carry an expression's gradient down to the tensors that it reads."""
         if flow.value is ir.ZERO or not self.is_active(expr):
             return
         if isinstance(expr, (ir.Along, ir.Call, ir.Pow)) or getattr(expr, "kind", "sum") != "sum":
-            flow = _narrow(flow, expr)
+            flow = narrow_flow(flow, expr)
         match expr:
             case ir.Access(tensor, places):
                 self.arrived.setdefault(tensor.name, []).append((places, flow))
@@ -343,7 +321,7 @@ class _Reverse:
             case ir.Along():
                 self.carry_along(expr, flow)
 
-    def carry_call(self, call: ir.Call, flow: _Flow) -> None:
+    def carry_call(self, call: ir.Call, flow: Flow) -> None:
         row = FUNCTIONS.get(call.function)
         arguments = call.arguments
         if row is not None and row.is_variadic:
@@ -366,7 +344,7 @@ class _Reverse:
             raise _refuse(f"{call.function} has no derivative in the notation")
         self.carry(opened, flow)
 
-    def carry_reduction(self, expr: ir.Reduce, flow: _Flow) -> None:
+    def carry_reduction(self, expr: ir.Reduce, flow: Flow) -> None:
         # The bound indices come into scope, under names of their own.
         seen = (*flow.indices, flow.value, *flow.conditions)
         bound, (condition, body) = self.apart(expr.bound, seen, expr.condition, expr.body)
@@ -410,7 +388,7 @@ class _Reverse:
             case kind:
                 raise _refuse(f"{kind} has no derivative in the notation")
 
-    def carry_along(self, expr: ir.Along, flow: _Flow) -> None:
+    def carry_along(self, expr: ir.Along, flow: Flow) -> None:
         index, made = expr.index, self.known(expr)
         if expr.kind == "inverse":
             self.carry_inverse(expr, flow)
@@ -485,7 +463,7 @@ class _Reverse:
                 terms.append(ir.sum_over(bound, shown))
         return add(*terms) if terms else None
 
-    def carry_inverse(self, expr: ir.Along, flow: _Flow) -> None:
+    def carry_inverse(self, expr: ir.Along, flow: Flow) -> None:
         """Carry - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) to A[i, j], for the inverse Y."""
         made = self.known(expr)
         rows, columns = expr.indices
@@ -496,7 +474,7 @@ class _Reverse:
         inner = replace(flow, value=value, conditions=())
         self.carry(expr.body, self.name_flow(inner, expr.body))
 
-    def name_flow(self, flow: _Flow, expr: ir.Expr) -> _Flow:
+    def name_flow(self, flow: Flow, expr: ir.Expr) -> Flow:
         """Give the flow an equation of its own if several reads receive it."""
         reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
         assert self.here is not None
@@ -520,77 +498,13 @@ class _Reverse:
                 help="leave it out of the arguments by which the gradient is taken",
             )
         if target is None:
-            places = self.choose_places(shape, [places for places, _ in arrived])
+            places = choose_places(shape, [places for places, _ in arrived], self.rename)
             target = ir.Access(ir.Tensor(self.name_gradient(name), shape), places)
         terms = [
-            self.place_contribution(read_at, flow, target.places, shape)
+            place_contribution(read_at, flow, target.places, shape, self.rename)
             for read_at, flow in arrived
         ]
         return ir.Equation(target, add(*terms))
-
-    def choose_places(
-        self, shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]]
-    ) -> tuple[ir.Expr, ...]:
-        """The places of a left side: each an index or merged indices of a read, or a new index."""
-        found: list[ir.Expr] = []
-        used: set[str] = set()
-        for number, extent in enumerate(shape):
-            for read_at in reads:
-                parts = split_merged(read_at[number], extent)
-                if parts and not used & {index.name for index in parts}:
-                    found.append(read_at[number])
-                    break
-            else:
-                names = [part.name for part in walk(extent) if isinstance(part, ir.Size)] or ["i"]
-                fresh = self.rename(ir.Index(names[0][0].lower(), extent), used)
-                found.append(fresh)
-            used |= {index.name for index in find_free(found[-1])}
-        return tuple(found)
-
-    def place_contribution(
-        self,
-        read_at: Sequence[ir.Expr],
-        flow: _Flow,
-        places: Sequence[ir.Expr],
-        shape: Sequence[ir.Expr],
-    ) -> ir.Expr:
-        """The contribution of one read to the gradient's element at these places."""
-        kept = {index.name for place in places for index in find_free(place)}
-        # Rename other indices in scope that have the name of an index of the element.
-        new: dict[ir.Expr, ir.Expr] = {}
-        names = kept | {i.name for i in flow.indices}
-        for index in flow.indices:
-            if index.name in kept:
-                new[index] = fresh = self.rename(index, names)
-                names.add(fresh.name)
-        indices = [new.get(index, index) for index in flow.indices]
-        open_reads = [substitute(place, new) for place in read_at]
-        value, *conditions = (substitute(each, new) for each in (flow.value, *flow.conditions))
-        rest: list[ir.Expr] = []
-        held = tuple(conditions)
-        order = sorted(range(len(shape)), key=lambda k: not isinstance(open_reads[k], ir.Index))
-        for number in order:
-            place, here, extent = open_reads[number], places[number], shape[number]
-            left = [index for index in indices if isinstance(index, ir.Index)]
-            solved, bounds = solve_place(place, here, extent, left)
-            try:
-                tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
-                others = [substitute(e, solved) for e in open_reads]
-            except ValueError:  # a row's index cannot be an expression
-                tried, others = [value, *conditions, *rest], open_reads
-                solved, bounds = {}, [ir.Compare("==", place, here)]
-            value, changed = tried[0], tried[1:]
-            conditions, rest = changed[: len(conditions)], changed[len(conditions) :]
-            open_reads = others
-            rest += [each for each in bounds if not is_always(each)]
-            indices = [index for index in indices if index not in solved]
-        value = simplify_reads(value, set(find_accesses(flow.value)))
-        summed = tuple(index for index in indices if isinstance(index, ir.Index))
-        guards = [*rest, *(each for each in conditions if not is_always(each))]
-        # Guards precede the reads they guard: first conditions without reads, then unchanged ones.
-        guards.sort(key=lambda each: bool(find_accesses(each)) * (1 + (each not in held)))
-        condition = ir.all_of(*guards)
-        return ir.sum_over(summed, value, condition)
 
     def tidy(
         self,
@@ -610,21 +524,6 @@ class _Reverse:
         made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
         settled = tuple(rename_equation_indices(e, made) for e in kept)
         return rename_clashes(replace(made, equations=settled), self.system)
-
-
-def _narrow(flow: _Flow, expr: ir.Expr) -> _Flow:
-    """The flow summed over the indices that are not free in the expression."""
-    free = find_free(expr)
-    gone = tuple(index for index in flow.indices if index not in free)
-    if not gone:
-        return flow
-    guards, factors = split_guards(ir.split_product(flow.value))
-    if guards:  # guards stay outside the sum: 0 whatever it is multiplied by
-        flow = replace(flow, value=multiply(*factors)).where(*guards)
-    inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
-    value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
-    kept = tuple(each for each in flow.conditions if each not in inside)
-    return _Flow(value, tuple(index for index in flow.indices if index in free), kept)
 
 
 def _is_linear(expr: ir.Expr, part: ir.Expr) -> bool:
