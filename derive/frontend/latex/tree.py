@@ -1,4 +1,4 @@
-r"""Parser of LaTeX equations: tokens of a line, and the tree of each equation.
+r"""Parser of LaTeX equations: the tree of each equation of a line.
 
     line      = equation (("," | ";") equation)*
     equation  = (sum | name "(" sum ("," sum)* ")") "=" sum | name "=" number "," \ldots "," sum
@@ -21,39 +21,12 @@ from keyword import iskeyword
 from derive.errors import DeriveError
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.nodes import Call, Name, Number, Product, Token, Tree, refuse_at
+from derive.frontend.latex.tokens import END, LOGIC, RELATIONS, STOPS, TIMES, Tokens
 from derive.ir.functions import FUNCTIONS, ROWS
 
-_SPACES = r"\s|\\[ ,;:!>]|~"
-# Commands without meaning: they print nothing, or the next sign in another size.
-_LAYOUT = r"(?:display|text|script)style|(?:no)?limits|nonumber|notag|[bB]igg?[lrm]?|left|right"
-# Gaps and words separate the parts of a row of cases, and an equation from its conditions.
-_WORDS = r"if|for(?: all)?|when|otherwise|else|where|with"
-_GAP = rf"\\qq?uad|\\forall|\\text(?:rm)?\{{[,\s]*(?:{_WORDS})[,\s]*\}}"
-_TOKEN = re.compile(
-    rf"(?P<space>(?:{_SPACES}|\\(?:{_LAYOUT})(?![A-Za-z])\.?)+)|(?P<number>\d+(?:\.\d+)?)"
-    rf"|(?P<gap>(?:{_GAP})(?![A-Za-z]))"
-    r"|(?P<command>\\(?:(?:begin|end)\{cases\}|\\|[A-Za-z]+|[|{}\[\]_%#$&]))"
-    r"|(?P<word>[A-Za-z]+)|(?P<sign>\S)"
-)
-# Signs and words, and the commands that replace them.
-_REWRITTEN = {"≤": "\\leq ", "≥": "\\geq ", "≠": "\\neq ", "∑": "\\sum ", "√": "\\sqrt "}
-_REWRITTEN |= {"·": "\\cdot ", "∞": "\\infty ", "−": "-", "×": "\\times ", "⊤": "\\top "}
-_REWRITTEN |= {"∈": "\\in ", "⊙": "\\odot "}
-_REWRITTEN |= {r"\\text\{\s*and\s*\}": "\\wedge ", r"\\text\{\s*or\s*\}": "\\vee "}
-_REWRITTEN |= {  # \log\det is one function
-    r"\s*".join(map(re.escape, commands)): f"\\{row.name}"
-    for row in ROWS.values()
-    if len(commands := re.findall(r"\\[a-z]+", row.latex)) > 1
-}
 FONTS = {"mathrm", "operatorname", "text", "mathbf", "boldsymbol", "mathit", "textbf", "mathsf"}
 FONTS |= {"mathcal", "mathbb", "bm", "rm", "textrm", "vec", "textit", "mathop"}
 _ACCENTS = {"hat", "bar", "tilde", "widehat", "widetilde", "overline", "dot", "check"}
-_RELATIONS = {"<": "<", ">": ">", "=": "==", "\\le": "<=", "\\leq": "<=", "\\ge": ">="}
-_RELATIONS |= {"\\geq": ">=", "\\ne": "!=", "\\neq": "!=", "\\lt": "<", "\\gt": ">"}
-_RELATIONS |= {"\\leqslant": "<=", "\\geqslant": ">="}
-_LOGIC = {"\\wedge": "and", "\\land": "and", "\\vee": "or", "\\lor": "or"}
-_TIMES = {"\\cdot": "cdot", "\\times": "times", "*": "star", "\\odot": "odot", "\\circ": "odot"}
-_TIMES |= {"/": "/", "\\otimes": "otimes"}
 _CLOSING = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}
 _CLOSING |= {"\\lfloor": "\\rfloor", "\\lvert": "\\rvert"}
 _MARKS = {"*": "star", "\\star": "star", "\\ast": "star", "\\dagger": "dagger"}  # in superscripts
@@ -66,16 +39,13 @@ _MOD = {"\\bmod", "\\mod"}
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
-_STOPS = {",", ";", "."}
-_END = "\\end{cases}"
-_SIGNS = {"+", "-", ",", ";", ".", "&", "\\\\", "\\begin{cases}", *_RELATIONS, *_TIMES, *_LOGIC}
 # Commands that print a letter; other commands are names only if the text declares them.
 _LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma"
 _LETTERS += " tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi"
 _LETTERS += " Omega ell hbar imath jmath top intercal ldots dots cdots"
 
 
-class Reader:
+class Reader(Tokens):
     """A recursive-descent parser over the tokens of one line."""
 
     def __init__(
@@ -84,61 +54,19 @@ class Reader:
         words: frozenset[str] = frozenset(),
         functions: frozenset[str] = frozenset(),
     ) -> None:
-        for pattern, command in _REWRITTEN.items():
-            line = re.sub(pattern, command.replace("\\", r"\\"), line)
-        self.line = line
-        self.words = words  # names of several letters
+        super().__init__(line, words)
         self.functions = functions  # names that an equation defines with arguments
         self.ranges: dict[str, Tree] = {}  # the last values of indices that count from 1
-        self.tokens = list(self._split_tokens())
-        self.place = 0
-        self.indices = {*"".join(map("".join, re.findall(r"_(?:\{([a-z,]+)|(\w))", line)))}
+        self.indices = {*"".join(map("".join, re.findall(r"_(?:\{([a-z,]+)|(\w))", self.line)))}
         # whether the parser is left of an equals sign; whether it is in a bracketed list
         self.is_left = self.is_list = False
         self.bars = 0  # nesting depth of bars: absolute values, norms, and lists that bars separate
 
-    def _split_tokens(self) -> list[Token]:
-        found: list[Token] = []
-        for match in _TOKEN.finditer(self.line):
-            kind, text = str(match.lastgroup), match.group()
-            if kind == "word" and text not in self.words and tex.find_function(text) is None:
-                found += [
-                    Token("word", sign, match.start() + k, match.start() + k + 1, self.line)
-                    for k, sign in enumerate(text)
-                ]
-            elif kind != "space":
-                found.append(Token(kind, text, match.start(), match.end(), self.line))
-        while found and (found[-1].text in _STOPS or found[-1].text.endswith("quad")):
-            found.pop()
-        depth, kept = 0, list[Token]()
-        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0, "")], strict=True):
-            # drop the & of environments outside of cases, and spaces beside operators
-            beside = {"&", behind.text, kept[-1].text if kept else "+"}
-            is_space = token.text.endswith("quad") and beside & _SIGNS - {"&"}
-            depth += (token.text == "\\begin{cases}") - (token.text == _END)
-            kept += [token] if not is_space and (depth or token.text != "&") else []
-        return kept
-
-    def peek(self) -> str:
-        """Return the next token's text, or "" at the end."""
-        return self.tokens[self.place].text if self.place < len(self.tokens) else ""
-
-    def take_token(self, wanted: str = "") -> Token:
-        """Return the next token and advance; DeriveError unless it is the wanted one."""
-        if self.place == len(self.tokens):
-            end = Token("", "", len(self.line), len(self.line) + 1, self.line)
-            raise refuse_at(f"{wanted or 'more'} is missing at the end of the equation", end)
-        token = self.tokens[self.place]
-        if wanted and token.text != wanted:
-            raise refuse_at(f"{wanted} is missing before {token.text}", token)
-        self.place += 1
-        return token
-
     def read_equations(self) -> list[tex.Equation]:
         r"""Return the equations of the line; a range `i = 1, \ldots, n` goes to `ranges`."""
         found: list[tex.Equation] = []
-        while not (found or self.ranges) or self._is_gap():
-            while (found or self.ranges) and self._is_gap():
+        while not (found or self.ranges) or self.is_gap():
+            while (found or self.ranges) and self.is_gap():
                 self.take_token()
             if found and self._is_beside(found[-1].left):
                 break
@@ -160,13 +88,9 @@ class Reader:
                 found.append(tex.Equation(self.line, left, right))
         if self.peek():
             token = self.take_token()
-            advice = "write one equation a line" if token.text in _RELATIONS else ""
+            advice = "write one equation a line" if token.text in RELATIONS else ""
             raise refuse_at(f"{token.text} is not read here", token, advice)
         return found
-
-    def _is_gap(self) -> bool:
-        """Whether the next token separates equations: punctuation, a gap or a word."""
-        return any(t.text in _STOPS or t.kind == "gap" for t in self.tokens[self.place :][:1])
 
     def _is_beside(self, left: Tree) -> bool:
         r"""Whether the rest of the line lists indices of the left side, `\forall i, j`; skip it."""
@@ -192,7 +116,7 @@ class Reader:
     def find_defined(self) -> tuple[set[str], set[str]]:
         """Return the functions that the line defines, and the tensors with a function's name."""
         found: tuple[set[str], set[str]] = set(), set()
-        places = (k + 1 for k, token in enumerate(self.tokens) if token.text in _STOPS)
+        places = (k + 1 for k, token in enumerate(self.tokens) if token.text in STOPS)
         for self.place in (0, *places):
             with suppress(DeriveError):
                 left = self.read_left()
@@ -217,8 +141,8 @@ class Reader:
         """Return a condition, or a sum if there is no relation."""
         parts: list[Tree] = [self._read_comparison()]
         words: set[str] = set()
-        while self.peek() in _LOGIC:
-            words.add(_LOGIC[self.peek()])
+        while self.peek() in LOGIC:
+            words.add(LOGIC[self.peek()])
             if len(words) > 1:
                 raise refuse_at("and stands beside or", self.take_token(), "put parentheses")
             self.take_token()
@@ -230,8 +154,8 @@ class Reader:
             self.take_token()
             return tex.Logic("not", (self._read_comparison(),))
         first, rest = self.read_sum(), []
-        while self.peek() in _RELATIONS:
-            rest.append((_RELATIONS[self.take_token().text], self.read_sum()))
+        while self.peek() in RELATIONS:
+            rest.append((RELATIONS[self.take_token().text], self.read_sum()))
         return tex.Relation(first, tuple(rest)) if rest else first
 
     def read_sum(self) -> Tree:
@@ -255,7 +179,7 @@ class Reader:
         starts = [self.place]
         factors: list[tuple[str, Tree]] = [("", self.read_factor())]
         while True:
-            sign = _TIMES.get(self.peek(), "")
+            sign = TIMES.get(self.peek(), "")
             if sign:
                 self.take_token()
             elif not self._starts_factor():
@@ -283,12 +207,12 @@ class Reader:
 
     def _starts_factor(self) -> bool:
         text = self.peek()
-        if not text or text in _RELATIONS or text in _LOGIC or self._is_gap():
+        if not text or text in RELATIONS or text in LOGIC or self.is_gap():
             return False
         if text == "|":
             return not self.bars
         if text.startswith("\\"):
-            ends = {_END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
+            ends = {END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
             ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
             ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD, *tex.UNREAD}
             return text not in ends
@@ -645,17 +569,17 @@ class Reader:
     def _read_cases(self, token: Token) -> Tree:
         """Return the rows of cases, each `value & condition`; the last may have no condition."""
         rows: list[tuple[Tree, Tree | None]] = []
-        while self.peek() != _END:
+        while self.peek() != END:
             value, condition = self.read_sum(), None
-            while self.peek() not in {"\\\\", _END}:
-                if self.peek() == "&" or self._is_gap():
+            while self.peek() not in {"\\\\", END}:
+                if self.peek() == "&" or self.is_gap():
                     self.take_token()
                 else:
                     condition = self.read_relation()
             rows.append((value, condition))
-            if self.peek() != _END:
+            if self.peek() != END:
                 self.take_token("\\\\")
-        self.take_token(_END)
+        self.take_token(END)
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise refuse_at("a row of cases has no condition", token)
         return tex.Cases(tuple(rows))
