@@ -2,8 +2,7 @@
 
 A tensor with fewer indices than extents is a scalar, a vector or a matrix for each value of the
 other indices. Its last extents are those of the vector or matrix. Each extent before them has one
-index, the same wherever that extent occurs. Juxtaposition is the product of matrices and vectors
-then; `u v` of two vectors of one kind is their inner product.
+index, the same wherever that extent occurs. Sums and products are those of latex.products.
 
 Laws:
 - The written indices of a tensor have the same positions at every occurrence.
@@ -13,7 +12,6 @@ Laws:
   and so are indices compared with it or used as plain places of the same axis, and numbers as
   places there.
 - Powers, quotients and functions of a vector are elementwise; their products need an operator.
-- A concatenation is allowed only in a product: it becomes the sum of the products of its parts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +23,7 @@ from operator import attrgetter
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import TRANSPOSED, Choice, Names, Read, is_series
 from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word
+from derive.frontend.latex.products import CONCATENATED, VECTORS, Products
 from derive.frontend.latex.values import (
     ATOM,
     EVERY,
@@ -47,8 +46,6 @@ from derive.frontend.latex.values import (
 )
 from derive.ir.functions import FUNCTIONS, ROWS
 
-_CONCATENATED = "a concatenation stands where no product takes its parts"
-
 
 class Reading:
     """The translation of the equations for one choice; MisfitError if the choice does not fit."""
@@ -66,6 +63,7 @@ class Reading:
         self.own, self.reads_own = ("", list[str]()), False  # the defined tensor and its places
         self.batch: dict[str, str] = {}  # indices of omitted extents
         self.axes = Axes()
+        self.products = Products(self.axes, self.extents, self.batch, choice.is_strict)
         self.asks: MisfitError | None = None  # a question for the user
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
@@ -90,6 +88,8 @@ class Reading:
         words = tex.to_words(read.places) - self.names.sizes
         scope = frozenset(filter(str.isidentifier, words))
         self.own, self.reads_own = (read.name, places), False
+        is_open = self.names.shapes.find_shape(read.name) is None
+        self.products.open_left = read.name if is_open else None
         value = self.read_right(read.name, places, right, scope)
         alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
         # a size may occur on the left alone, `C_{m P + p}`
@@ -104,7 +104,7 @@ class Reading:
         stated = self.names.shapes.find_shape(read.name) or known or None
         if stated is not None and not value.axes:  # one number for all elements
             if "[" in value.text and len(stated) > len(every):
-                raise MisfitError(f"a number is given to {read.name}, of a shape", help=_VECTORS)
+                raise MisfitError(f"a number is given to {read.name}, of a shape", help=VECTORS)
             value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
             extents += stated[len(every) :]
         if value.axes:
@@ -216,7 +216,7 @@ class Reading:
         """Translate a part, with these indices in scope; only a factor may be a concatenation."""
         value = self.read_any(tree, scope)
         if value.parts and not is_factor:
-            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
+            raise MisfitError(CONCATENATED, help="multiply it by a vector or a matrix")
         return value
 
     def read_any(self, tree: Tree, scope: frozenset[str]) -> Value:
@@ -229,13 +229,17 @@ class Reading:
             case tex.Sum(terms):
                 words = scope & {to_word(term) for _, term in terms}
                 refuse_mixed("sum", words & self.first, words - self.first)
-                return self.read_sum([(sign, self.read_part(term, scope)) for sign, term in terms])
+                return self.products.add_all(
+                    [(sign, self.read_part(term, scope)) for sign, term in terms]
+                )
             case tex.Product(factors):
                 values = [(s, self.read_part(each, scope, is_factor=True)) for s, each in factors]
                 for k, (sign, place) in enumerate(factors):
                     if sign == "(":
                         refuse_entry(factors[k - 1][1], values[k - 1][1], place, scope)
-                return self.multiply_all([(sign.strip("("), value) for sign, value in values])
+                return self.products.multiply_all(
+                    [(sign.strip("("), value) for sign, value in values]
+                )
             case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
                 return transpose(self.read_part(base, scope, is_factor=True))
             case tex.Power(base, exponent):
@@ -311,115 +315,6 @@ class Reading:
         text = f"{base.within(ATOM)}**{value.within(ATOM)}"
         free = (*base.free, *value.free)
         return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
-
-    def read_sum(self, terms: Sequence[tuple[str, Value]]) -> Value:
-        """Return the sum of terms with the same axes; numbers are broadcast."""
-        whole = next((value for _, value in terms if value.axes), terms[0][1])
-        text, free = "", list[str]()
-        for sign, value in terms:
-            if value.axes and len(value.axes) == len(whole.axes):
-                self.axes.unify_axes(whole.axes, value.axes)
-            elif whole.axes and (value.axes or "[" in value.text):
-                raise MisfitError("a vector or matrix and something else are added")
-            if len(value.axes) == 1 and value.is_row != whole.is_row:
-                raise MisfitError("a row and a column are added")
-            term = value.within(TERM if not text else FACTOR if sign == "-" else TERM)
-            lead = term if sign == "+" else f"-{value.within(FACTOR)}"
-            text += f" {sign} {term}" if text else lead
-            free += value.free
-        is_curved = any(value.is_curved or len(value.axes) < len(whole.axes) for _, value in terms)
-        return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
-
-    def multiply(self, one: Value, sign: str, other: Value) -> Value:
-        """Return the product of numbers, vectors and matrices, or of their elements."""
-        if one.parts or other.parts:
-            return self.multiply_parts(one, sign, other)
-        free = tuple(dict.fromkeys((*one.free, *other.free)))
-        if sign == "/":
-            if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
-                raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
-            self.axes.unify_axes(one.axes, other.axes)  # vectors by their elements
-            text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
-            is_row = one.is_row if one.axes else other.is_row
-            return Value(text, FACTOR, one.axes or other.axes, free, is_row)
-        text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
-        a, b = one.axes, other.axes
-        is_entry = "[" in one.text and "[" in other.text
-        if sign == "star" and (a or b or (is_entry and {*one.free} & {*other.free})):
-            says = "* of tensors may mean their elements, or a convolution"
-            raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
-        if not a or not b:
-            along, entry = (one, other) if a else (other, one)
-            ends = {axis.extent for axis in along.axes if not along.free}
-            written = [i for i in entry.free if i not in self.batch.values()]
-            alike = [i for i in written if self.extents.get(i, i.upper()) in ends]
-            if alike and self.names.shapes.find_shape(self.own[0]) is None:
-                says = f"it is open whether a tensor beside {alike[0]} has that index too"
-                advice = f"write all its indices, or a line with the shape of {self.own[0]}"
-                raise MisfitError(says, help=advice)
-            return Value(text, FACTOR, a or b, free, along.is_row, along.is_curved)
-        if sign == "odot":
-            if len(a) != len(b):
-                raise MisfitError("elements of a vector and of a matrix are multiplied")
-            self.axes.unify_axes(a, b)
-            return Value(text, FACTOR, a, free, one.is_row)
-        of_vectors = len(a) == len(b) == 1
-        if of_vectors and sign == "times":
-            raise MisfitError("the cross product of vectors is not read", help="write its sum")
-        outside = ({*each.free} & {*self.batch.values()} for each in (one, other))
-        if sign == "otimes" and len({frozenset(each) for each in outside}) > 1:
-            of_vectors = False
-        if of_vectors and (sign == "otimes" or (not one.is_row and other.is_row)):
-            return Value(text, FACTOR, (a[0], b[0]), free)
-        if sign == "otimes":
-            raise MisfitError("the outer product of matrices is not read", help="write the indices")
-        is_made = "sum[<" in one.text + other.text  # a product of matrices, in `X_i W (X_j V)`
-        is_inner = sign == "cdot" or (is_made and not self.choice.is_strict)
-        is_open = one.is_curved or other.is_curved or not is_inner
-        if of_vectors and one.is_row == other.is_row and is_open:
-            raise MisfitError("two vectors are multiplied", help=_VECTORS)
-        if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
-            raise MisfitError("a column stands before a matrix, or a row after it")
-        self.axes.unify_axes(a[-1:], b[:1])
-        left = (*a[:-1], *b[1:])
-        is_row = len(a) == 1 if len(left) == 1 else None
-        return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
-
-    def multiply_all(self, factors: Sequence[tuple[str, Value]]) -> Value:
-        """Return the product from left to right; a matrix product after `odot` is one factor."""
-        whole = factors[0][1]
-        for k, (sign, value) in enumerate(factors[1:], 1):
-            rest = factors[k + 1 :]
-            is_followed = any(each.axes and after != "odot" for after, each in rest)
-            if sign == "odot" and value.axes and whole.axes and is_followed:
-                if len(whole.axes) == len(value.axes):
-                    says = "it is open whether \\odot or the product behind it goes first"
-                    raise MisfitError(says, help="put parentheses")
-                return self.multiply(whole, sign, self.multiply_all([("", value), *rest]))
-            whole = self.multiply(whole, sign, value)
-        return whole
-
-    def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
-        """Return the product of a concatenation and a vector or matrix: the sum over the parts."""
-        whole, given = (one, other) if one.parts else (other, one)
-        if given.parts or sign not in {"", "cdot", "times"} or not given.axes:
-            raise MisfitError(_CONCATENATED, help="multiply it by a vector or a matrix")
-        place = 0 if whole is one else -1
-        axis = given.axes[place]
-        check_extents([axis.extent], [whole.axes[-1].extent])
-        terms: list[tuple[str, Value]] = []
-        for part, index, start in whole.parts:
-            inside = f"{start} + <{part.axes[-1].mark}>" if start else f"<{part.axes[-1].mark}>"
-            axes = list(given.axes)
-            axes[place] = part.axes[-1]
-            text = given.text.replace(f"<{axis.mark}>", inside)
-            along = replace(given, text=text, axes=tuple(axes))
-            pair = (part, along) if whole is one else (along, part)
-            term = self.multiply(pair[0], sign, pair[1])
-            free = tuple(i for i in term.free if i != index)
-            summed = replace(term, text=f"sum[{index}]({term.text})", holds=ATOM, free=free)
-            terms.append(("+", summed if index else term))
-        return self.read_sum(terms)
 
     def read_concat(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """Translate a concatenation of vectors; with dots there is a part for each index value."""
@@ -691,6 +586,5 @@ class Reading:
         return value.text
 
 
-_VECTORS = "write \\odot for their elements, ^T for the inner product"
 _EXTENT = attrgetter("extent")
 _NOWHERE = Token("word", "", 0, 0, "")

@@ -1,0 +1,134 @@
+"""Sums and products of values: of numbers, vectors, matrices and concatenations.
+
+Juxtaposition is the product of matrices and vectors; `u v` of two vectors of one kind is their
+inner product. Numbers are broadcast in a sum. A concatenation is allowed only in a product: it
+becomes the sum of the products of its parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.frontend.latex.values import ATOM, FACTOR, TERM, Axes, MisfitError, Value, check_extents
+
+CONCATENATED = "a concatenation stands where no product takes its parts"
+VECTORS = "write \\odot for their elements, ^T for the inner product"
+
+
+@dataclass
+class Products:
+    """The sums and products of one interpretation."""
+
+    axes: Axes
+    extents: Mapping[str, str]  # extents of indices
+    batch: Mapping[str, str]  # indices of omitted extents
+    is_strict: bool  # refuse a product of two rows
+    open_left: str | None = ""  # the tensor on the left side; None if its shape is declared
+
+    def add_all(self, terms: Sequence[tuple[str, Value]]) -> Value:
+        """Return the sum of terms with the same axes; numbers are broadcast."""
+        whole = next((value for _, value in terms if value.axes), terms[0][1])
+        text, free = "", list[str]()
+        for sign, value in terms:
+            if value.axes and len(value.axes) == len(whole.axes):
+                self.axes.unify_axes(whole.axes, value.axes)
+            elif whole.axes and (value.axes or "[" in value.text):
+                raise MisfitError("a vector or matrix and something else are added")
+            if len(value.axes) == 1 and value.is_row != whole.is_row:
+                raise MisfitError("a row and a column are added")
+            term = value.within(TERM if not text else FACTOR if sign == "-" else TERM)
+            lead = term if sign == "+" else f"-{value.within(FACTOR)}"
+            text += f" {sign} {term}" if text else lead
+            free += value.free
+        is_curved = any(value.is_curved or len(value.axes) < len(whole.axes) for _, value in terms)
+        return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
+
+    def multiply(self, one: Value, sign: str, other: Value) -> Value:
+        """Return the product of numbers, vectors and matrices, or of their elements."""
+        if one.parts or other.parts:
+            return self.multiply_parts(one, sign, other)
+        free = tuple(dict.fromkeys((*one.free, *other.free)))
+        if sign == "/":
+            if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
+                raise MisfitError("a matrix stands in a quotient with a vector or a matrix")
+            self.axes.unify_axes(one.axes, other.axes)  # vectors by their elements
+            text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
+            is_row = one.is_row if one.axes else other.is_row
+            return Value(text, FACTOR, one.axes or other.axes, free, is_row)
+        text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
+        a, b = one.axes, other.axes
+        is_entry = "[" in one.text and "[" in other.text
+        if sign == "star" and (a or b or (is_entry and {*one.free} & {*other.free})):
+            says = "* of tensors may mean their elements, or a convolution"
+            raise MisfitError(says, help="write \\odot, \\cdot, or the sum")
+        if not a or not b:
+            along, entry = (one, other) if a else (other, one)
+            ends = {axis.extent for axis in along.axes if not along.free}
+            written = [i for i in entry.free if i not in self.batch.values()]
+            alike = [i for i in written if self.extents.get(i, i.upper()) in ends]
+            if alike and self.open_left is not None:
+                says = f"it is open whether a tensor beside {alike[0]} has that index too"
+                advice = f"write all its indices, or a line with the shape of {self.open_left}"
+                raise MisfitError(says, help=advice)
+            return Value(text, FACTOR, a or b, free, along.is_row, along.is_curved)
+        if sign == "odot":
+            if len(a) != len(b):
+                raise MisfitError("elements of a vector and of a matrix are multiplied")
+            self.axes.unify_axes(a, b)
+            return Value(text, FACTOR, a, free, one.is_row)
+        of_vectors = len(a) == len(b) == 1
+        if of_vectors and sign == "times":
+            raise MisfitError("the cross product of vectors is not read", help="write its sum")
+        outside = ({*each.free} & {*self.batch.values()} for each in (one, other))
+        if sign == "otimes" and len({frozenset(each) for each in outside}) > 1:
+            of_vectors = False
+        if of_vectors and (sign == "otimes" or (not one.is_row and other.is_row)):
+            return Value(text, FACTOR, (a[0], b[0]), free)
+        if sign == "otimes":
+            raise MisfitError("the outer product of matrices is not read", help="write the indices")
+        is_made = "sum[<" in one.text + other.text  # a product of matrices, in `X_i W (X_j V)`
+        is_inner = sign == "cdot" or (is_made and not self.is_strict)
+        is_open = one.is_curved or other.is_curved or not is_inner
+        if of_vectors and one.is_row == other.is_row and is_open:
+            raise MisfitError("two vectors are multiplied", help=VECTORS)
+        if (len(a) < len(b) and not one.is_row) or (len(b) < len(a) and other.is_row):
+            raise MisfitError("a column stands before a matrix, or a row after it")
+        self.axes.unify_axes(a[-1:], b[:1])
+        left = (*a[:-1], *b[1:])
+        is_row = len(a) == 1 if len(left) == 1 else None
+        return Value(f"sum[<{b[0].mark}>]({text})", ATOM, left, free, is_row)
+
+    def multiply_all(self, factors: Sequence[tuple[str, Value]]) -> Value:
+        """Return the product from left to right; a matrix product after `odot` is one factor."""
+        whole = factors[0][1]
+        for k, (sign, value) in enumerate(factors[1:], 1):
+            rest = factors[k + 1 :]
+            is_followed = any(each.axes and after != "odot" for after, each in rest)
+            if sign == "odot" and value.axes and whole.axes and is_followed:
+                if len(whole.axes) == len(value.axes):
+                    says = "it is open whether \\odot or the product behind it goes first"
+                    raise MisfitError(says, help="put parentheses")
+                return self.multiply(whole, sign, self.multiply_all([("", value), *rest]))
+            whole = self.multiply(whole, sign, value)
+        return whole
+
+    def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
+        """Return the product of a concatenation and a vector or matrix: the sum over the parts."""
+        whole, given = (one, other) if one.parts else (other, one)
+        if given.parts or sign not in {"", "cdot", "times"} or not given.axes:
+            raise MisfitError(CONCATENATED, help="multiply it by a vector or a matrix")
+        place = 0 if whole is one else -1
+        axis = given.axes[place]
+        check_extents([axis.extent], [whole.axes[-1].extent])
+        terms: list[tuple[str, Value]] = []
+        for part, index, start in whole.parts:
+            inside = f"{start} + <{part.axes[-1].mark}>" if start else f"<{part.axes[-1].mark}>"
+            axes = list(given.axes)
+            axes[place] = part.axes[-1]
+            text = given.text.replace(f"<{axis.mark}>", inside)
+            along = replace(given, text=text, axes=tuple(axes))
+            pair = (part, along) if whole is one else (along, part)
+            term = self.multiply(pair[0], sign, pair[1])
+            free = tuple(i for i in term.free if i != index)
+            summed = replace(term, text=f"sum[{index}]({term.text})", holds=ATOM, free=free)
+            terms.append(("+", summed if index else term))
+        return self.add_all(terms)
