@@ -225,8 +225,8 @@ def test_assert_computes_raises_with_the_report():
         assert_computes("2 * x", DOUBLE, at_least="sure")
 
 
-@pytest.mark.parametrize(("arguments", "code"), ROWS["what cannot be used is refused"])
-def test_what_cannot_be_used_is_refused(arguments, code):
+@pytest.mark.parametrize(("arguments", "code"), ROWS["unusable arguments are refused"])
+def test_unusable_arguments_are_refused(arguments, code):
     given = {"code": attend, "formula": ATTENTION} | arguments
     with pytest.raises(DeriveError) as caught:
         check(**given)

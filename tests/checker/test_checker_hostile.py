@@ -75,8 +75,8 @@ def test_endless_code_is_stopped(code):
     assert "still running after 2 s" in str(verdict)
 
 
-@pytest.mark.parametrize(("code", "said"), ROWS["what stops the code is named"])
-def test_what_stops_the_code_is_named(code, said):
+@pytest.mark.parametrize(("code", "said"), ROWS["the reason of a stop is named"])
+def test_the_reason_of_a_stop_is_named(code, said):
     verdict = check(code, parse(DOUBLE))
     assert verdict.same is None
     assert verdict.grade == "unknown"

@@ -22,7 +22,7 @@ MENDED = read_parts(Path(__file__).with_name("edits.txt"))
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MENDED)
-def test_an_operator_mends_its_example_as_a_person_would(name, tmp_path):
+def test_an_operator_repairs_its_example_as_a_person_would(name, tmp_path):
     formula, code, mended = MENDED[name]
     found = explain_code(formula, code, tmp_path)
     assert found.edit
@@ -60,7 +60,7 @@ class Net(torch.nn.Module):
     assert "softmax(1)" in verdict.corrected[0][1] or "softmax(-1)" in verdict.corrected[0][1]
 
 
-def test_a_line_is_what_its_value_is_or_contains_it(tmp_path):
+def test_a_line_is_annotated_with_a_term_that_it_contains(tmp_path):
     formula = "x[N, D]; y[n, d] = exp(x[n, d]) + 1; z[n] = sum[d](y[n, d])"
     code = "y = (torch.exp(x) + 2) / 3\nreturn y.sum(1)"
     said = dict(explain_code(formula, code, tmp_path).annotations)
@@ -68,7 +68,7 @@ def test_a_line_is_what_its_value_is_or_contains_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_number_is_no_size_that_happens_to_equal_it(tmp_path):
+def test_a_number_is_no_size_of_equal_value(tmp_path):
     formula = "x[N, D]; y[n] = sum[d](x[n, d])"
     found = explain_code(formula, "t = x.sum(1) * 5\nreturn t + 1", tmp_path)
     assert dict(found.annotations)[7] in {"y[n] * 5", "contains y[n]"}
@@ -127,7 +127,7 @@ def test_operators_have_names_of_their_own():
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda each: each.name)
-def test_the_example_of_an_operator_is_mended(operator, tmp_path):
+def test_the_example_of_an_operator_is_repaired(operator, tmp_path):
     found = explain_code(operator.formula, operator.code, tmp_path)
     assert found.difference
     assert operator.words in found.edit.lower()

@@ -61,7 +61,7 @@ def test_annotations_contain_a_factor_and_a_permutation(tmp_path):
     assert dict(found.annotations)[find_line(code, "half = ")] == "s[i,j] * 1/2, as [j, i]"
 
 
-def test_a_weight_turned_where_its_sizes_are_equal(tmp_path):
+def test_a_transposed_square_weight_is_explained(tmp_path):
     code = HEADS_CODE.replace("out @ W_o", "out @ W_o.T")
     found = explain_code(HEADS, code, tmp_path, dict(B=2, S=5, H=3, D=4, E=12))
     assert "transpose w_o" in found.edit.lower()

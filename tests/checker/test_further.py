@@ -106,7 +106,7 @@ def test_samples_reach_the_other_side_of_a_condition():
     assert not list(find_other_sides(first, [never]))
 
 
-def test_literals_and_their_sums_are_numbers_of_the_code():
+def test_literals_and_constant_expressions_are_numbers_of_the_code():
     code = load("W = 77\ndef f(x):\n    return x[: 1 << 12] * -0.5 + 64 * 3 + W + True\n")
     found = find_literals(code)
     assert {4096, -0.5, 192, 77} <= set(found)

@@ -122,8 +122,8 @@ def test_a_guess_is_named_and_not_judged(code, text, bind, if_):
     assert if_ in (choice.same_if.says if choice.same_if else "")
 
 
-@pytest.mark.parametrize(("code", "text", "bind"), ROWS["what is stated is judged"])
-def test_what_is_stated_is_judged(code, text, bind):
+@pytest.mark.parametrize(("code", "text", "bind"), ROWS["a stated binding is judged"])
+def test_a_stated_binding_is_judged(code, text, bind):
     choice = pick_code(code, text, bind)
     assert agrees(choice), (choice.failure, choice.same_if)
 

@@ -91,7 +91,7 @@ CODES = [
 
 
 @pytest.mark.parametrize(("code", "same"), CODES)
-def test_small_constants_and_refusals(code, same):
+def test_fields_see_small_constants_and_refuse_branches_on_data(code, same):
     found = judge_code(write_source(code, ROWS), parse(ROWS))
     assert found.same is same
     assert same is not None or "not modelled" in found.reason

@@ -150,9 +150,9 @@ def _norm(x, eps, dim):
 
 
 @pytest.mark.parametrize(
-    ("last", "name"), ROWS["what is made of a function is judged and a helper is not"]
+    ("last", "name"), ROWS["a name derived from a function is judged and a helper is not"]
 )
-def test_what_is_made_of_a_function_is_judged_and_a_helper_is_not(last, name):
+def test_a_name_derived_from_a_function_is_judged_and_a_helper_is_not(last, name):
     assert load(STEP + last).name.endswith(f":{name}")
 
 

@@ -70,7 +70,7 @@ def test_the_module_computes_the_loops_of_its_formula(real):
 
 
 @pytest.mark.parametrize(("real", "mistake"), MISTAKES)
-def test_the_loops_and_fields_of_a_wrong_formula_give_something_else(real, mistake):
+def test_the_loops_and_fields_of_a_wrong_formula_differ(real, mistake):
     assert compare(real, real.plant(mistake)) > 1e-4
     formula = parse(real.plant(mistake), "real", empty_row=real.empty_row)
     system = from_sympy(formula)
@@ -80,7 +80,7 @@ def test_the_loops_and_fields_of_a_wrong_formula_give_something_else(real, mista
 
 
 @pytest.mark.parametrize("real", REALS, ids=str)
-def test_the_module_is_called_identical_to_its_formula_at_least(real):
+def test_the_module_is_identical_to_its_formula_or_proved(real):
     verdict = judge(real, real.text)
     assert verdict.same is True, str(verdict)
     if real.name in WITH_BRANCH:
@@ -99,7 +99,7 @@ def test_the_module_is_called_identical_to_its_formula_at_least(real):
 
 
 @pytest.mark.parametrize(("real", "mistake"), FIRST)
-def test_the_module_is_called_different_from_a_wrong_formula(real, mistake):
+def test_the_module_is_different_from_a_wrong_formula(real, mistake):
     verdict = judge(real, real.plant(mistake))
     assert verdict.same is False, str(verdict)
     assert verdict.grade == "different"

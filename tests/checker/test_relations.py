@@ -68,7 +68,7 @@ def test_statements_name_relations(together, fixed, relations):
     assert [{*each} for each in found] == ([{*relations}] if relations else [])
 
 
-def test_a_multiple_is_one_of_a_size_or_of_the_number_itself():
+def test_a_multiple_is_a_multiple_of_a_size_or_of_a_number():
     found = guess_relations([[Statement(13, 3, is_multiple=True)]], SIZES, (), ())
     assert found == [(("E", ("H", 2)),), (("E", (3, 2)),)]
 
@@ -169,7 +169,7 @@ def test_numbers_of_a_class_are_found_by_names_and_shapes(monkeypatch, code, hin
     assert len(ran) <= 200
 
 
-def test_a_product_of_the_code_alone_is_found(monkeypatch):
+def test_a_product_that_only_the_code_has_is_found(monkeypatch):
     def merge(x, w):
         split = x.view(x.shape[0], x.shape[1], w.shape[0], w.shape[1])
         return torch.einsum("bsnk,nkl->bsl", split, w)

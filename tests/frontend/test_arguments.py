@@ -104,7 +104,7 @@ class TestScalars:
         return torch.softmax(x / tau, dim=-1) + eps * tau
 
     @pytest.mark.parametrize("tau", [2, 0.5, torch.tensor(0.5, dtype=torch.float64)])
-    def test_values(self, tau):
+    def test_a_scalar_is_a_number_or_a_tensor(self, tau):
         x = torch.randn(3, 4, dtype=torch.float64)
         function = build(parse(self.text)).function
         torch.testing.assert_close(function(x, tau), self.reference(x, tau))
@@ -125,7 +125,7 @@ class TestScalars:
     @pytest.mark.parametrize(
         "line", ["z = tau", "z = tau * eps", "z = exp(tau) / 2", "z = tau + 1"]
     )
-    def test_formulas_of_scalars_alone(self, line):
+    def test_formulas_of_scalars_alone_have_tensors_as_values(self, line):
         function = build(parse(f"scalar tau, eps\n{line}")).function
         tau = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
         expected = {"z = tau": tau, "z = tau * eps": tau * 3}.get(line)
@@ -138,7 +138,7 @@ class TestScalars:
         assert isinstance(function(0.5, 3), torch.Tensor)
 
 
-def test_a_scalar_may_be_a_tensor_of_one_number_and_no_other():
+def test_a_scalar_is_a_tensor_without_axes_or_refused():
     """A tensor with axes would broadcast, and the file would compute another formula."""
     function = build(parse("x[N, M]; scalar c\nz[i,j] = x[i,j] * c")).function
     x = torch.randn(3, 4)

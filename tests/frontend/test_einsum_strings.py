@@ -58,7 +58,7 @@ def test_table_is_large_and_distinct():
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("string", STRINGS)
-def test_fixed(string):
+def test_strings_of_the_table_compute_torch_einsum(string):
     built = build(from_einsum(string))
     contractions = re.findall(r'torch\.einsum\(\s*"([^"]*)"', built.source)
     assert [c for c in contractions if c.count(",") > 1] == [], "more than pairs are contracted"

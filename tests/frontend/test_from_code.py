@@ -129,7 +129,7 @@ def test_a_formula_for_some_sizes_only_raises_a_warning():
         from_torch(lambda x: sum(x[h] for h in range(x.shape[0])), "x[H, D]")
 
 
-def test_functions_taken_out_of_math_keep_sizes():
+def test_functions_imported_from_math_keep_sizes():
     assert "sqrt(N)" in show(from_torch(take_own_root, "x[N]"))
 
 

@@ -45,7 +45,7 @@ def test_latex_is_read_or_refused(case):
         assert to_system(from_latex(latex))
 
 
-def test_matrices_and_unwritten_indices_are_the_formula():
+def test_matrix_products_and_implicit_indices_are_read():
     found = to_system(from_latex(SEED))
     assert [tensor.name for tensor in found.inputs] == ["X", "W_Q", "W_K", "W_V", "A_K", "A_V"]
     assert prove(found, to_system(find_formula("relative_attention"))) is not None

@@ -143,7 +143,7 @@ def test_an_index_range_may_be_a_number_or_an_expression():
         ((Eq(z[n], x[N - 1 - n]),), "! N"),
     ],
 )
-def test_a_plain_symbol_has_the_extent_of_its_places_or_is_proposed_one(equations, extent):
+def test_a_plain_symbol_has_the_extent_of_its_places_or_is_refused_with_one(equations, extent):
     formula = Formula(*equations, outputs=["z"])
     if extent[0] == "!":
         with pytest.raises(DeriveError) as caught:
@@ -232,7 +232,7 @@ MEANT = [
 
 
 @pytest.mark.parametrize("formula", MEANT, ids=range(len(MEANT)))
-def test_the_text_means_what_sympy_meant(formula):
+def test_the_text_has_the_values_of_the_sympy_formula(formula):
     system = from_sympy(formula)
     assert not [*find_mistakes(system)]
     again = parse(show(formula))
@@ -244,7 +244,7 @@ def test_the_text_means_what_sympy_meant(formula):
 
 @pytest.mark.sampled(3, 1)
 @pytest.mark.parametrize("name", find_families())
-def test_the_library_comes_back_as_the_same_system(name):
+def test_library_formulas_survive_the_round_trip_through_text(name):
     formula = find_formula(name)
     again = parse(show(formula), name=formula.name, empty_row=formula.empty_row)
     assert from_sympy(again) is from_sympy(formula)

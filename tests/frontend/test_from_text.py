@@ -39,7 +39,7 @@ def value(text: str):
 
 
 @pytest.mark.parametrize("text", ROUND_TRIPS)
-def test_canonical_text_comes_back(text):
+def test_canonical_text_is_unchanged(text):
     assert show(parse(text)) == text
 
 
@@ -81,7 +81,7 @@ def test_reductions_and_conditions_have_their_classes():
     assert chain.args[1] == (0, True)
 
 
-def test_positions_of_every_kind():
+def test_positions_have_the_sympy_class_of_their_kind():
     kinds = {"x[i//2]": floor, "x[i%N]": Mod, "x[clip(i, 0, 3)]": clip, "x[i + 1]": Add}
     for access, kind in kinds.items():
         place = value(f"x[N]; index i < N; y[i] = {access}").indices[0]
@@ -108,7 +108,7 @@ def test_numbers_are_exact():
     assert value("y = 9**9").args == (9, 9)
 
 
-def test_the_formula_carries_what_the_text_declares():
+def test_the_formula_has_the_declarations_of_the_text():
     formula = parse(
         "scalar tau; x[N, K]; size Z = 2; size W; index z < Z\n"
         "a[z] = tau; y[n] = x[n,0]\nreturn y, a",
@@ -137,7 +137,7 @@ def test_bounds_and_kinds_of_tensors():
 
 
 @pytest.mark.parametrize("name", [*"SNEIOQ", "beta", "gamma", "zeta", "lambda_", "var", "sum", "α"])
-def test_any_name_may_be_a_tensors(name):
+def test_any_name_may_name_a_tensor(name):
     text = f"{name}[K]\ny[k] = {name}[k] + sum[j]({name}[j])"
     assert show(parse(text)) == text
 
@@ -146,7 +146,7 @@ def test_any_name_may_be_a_tensors(name):
 
 
 @pytest.mark.parametrize(("text", "extents"), TABLES["extents"])
-def test_extents(text, extents):
+def test_indices_have_the_extents_of_their_places(text, extents):
     found = {}
     for equation in parse(text).equations:
         for index in equation.atoms(Idx):
@@ -163,7 +163,7 @@ def test_a_parameter_hides_a_tensor():
 
 
 @pytest.mark.parametrize(("text", "function"), TABLES["meanings"])
-def test_the_meaning_is_torchs(text, function):
+def test_the_loops_have_the_values_of_torch(text, function):
     torch.manual_seed(0)
     formula = parse(text)
     lengths = {"N": 7, "K": 3, "B": 2, "H": 3, "D": 4, "C": 5, "T": 6}
@@ -197,8 +197,8 @@ def test_every_code_has_a_mistake_in_the_table():
     assert all("help:" in message for _, message in MISTAKES)
 
 
-@pytest.mark.parametrize(("named", "code"), ROWS["arguments that cannot be"])
-def test_arguments_that_cannot_be(named, code):
+@pytest.mark.parametrize(("named", "code"), ROWS["wrong arguments of parse are refused"])
+def test_wrong_arguments_of_parse_are_refused(named, code):
     with pytest.raises(DeriveError) as caught:
         parse("x[N]; y[i] = x[i]", **named)
     assert caught.value.diagnostic.code == code

@@ -41,7 +41,7 @@ def test_a_scalar_that_is_read_out_is_refused(name):
         from_torch(READ_OUT[name], "x[B, S]; scalar a")
 
 
-def test_functions_of_numbers_keep_what_a_scalar_carries():
+def test_functions_of_math_accept_scalars():
     declared = "x[B, S]; scalar a"
     lifted = lift_at(lambda x, a: x * math.tanh(a) + math.sin(a), declared)
     assert not lifted.fixed

@@ -54,7 +54,7 @@ def compare_with_autograd(formula):
 
 
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
-def test_the_gradients_are_what_autograd_finds(text):
+def test_the_gradients_are_those_of_autograd(text):
     compare_with_autograd(parse(text))
 
 
@@ -124,7 +124,7 @@ def test_a_gradient_is_built_like_any_formula():
     torch.testing.assert_close(backward(s.detach(), v, dz), s.grad)
 
 
-@pytest.mark.parametrize(("text", "wrt", "code"), ROWS["what has no gradient is refused"])
-def test_what_has_no_gradient_is_refused(text, wrt, code):
+@pytest.mark.parametrize(("text", "wrt", "code"), ROWS["a result without a gradient is refused"])
+def test_a_result_without_a_gradient_is_refused(text, wrt, code):
     with pytest.raises(DeriveError, match=code):
         gradient(parse(text), wrt)

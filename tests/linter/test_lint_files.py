@@ -28,7 +28,7 @@ def to_notebook(*cells):
 # Notebooks.
 
 
-def test_cells_know_those_before_them():
+def test_cells_share_the_names_of_earlier_cells():
     text = to_notebook(
         "import torch", ("markdown", "# hello"), 'S = 1\ny = torch.einsum("ij->k", A)'
     )
@@ -37,7 +37,7 @@ def test_cells_know_those_before_them():
     assert finding.mark.line == 'y = torch.einsum("ij->k", A)'
 
 
-def test_the_end_of_a_cell_is_shown():
+def test_the_last_value_of_a_cell_is_used():
     call = 'torch.einsum("bihd,bjhd->bhij", q, k)'
     found = lint_text(to_notebook("import torch", f"{call}\n{call}", f"{call};"), "n.ipynb")
     assert [(f.code, f.place.cell, f.place.line) for f in found] == [("DE106", 2, 1)]
@@ -70,7 +70,7 @@ STRANGE = dict(ROWS["strange"])
 
 
 @pytest.mark.parametrize("case", STRANGE)
-def test_strange_files_survive(case):
+def test_malformed_files_are_findings_or_empty(case):
     data, codes = STRANGE[case]
     found = [finding.code for finding in lint_bytes("example.py", data).findings]
     assert found == codes or (codes is None and found in ([], ["DE901"]))
