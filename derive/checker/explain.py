@@ -138,9 +138,9 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     unread = find_unread(case.system, case.program.find_read())
     said = ""
     if unread:
-        said = f"no edit of the code can make it right: it is not given {', '.join(unread)}"
+        said = f"no edit of the code makes it right: it does not take {', '.join(unread)}"
     elif budget.edits:
-        said = f"none of the {budget.edits} edits of the code that were tried makes it right"
+        said = f"no single edit makes it right ({budget.edits:,} tried)"
     return found if found.edit or not found.difference else replace(found, tried=said)
 
 

@@ -358,7 +358,7 @@ def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
     assert script is not None
     if script.free:
         name, line = next(iter(script.free.items()))
-        says = f"{code.name}, line {line}: {name} is not made, so the script does not run"
+        says = f"{code.name}, line {line}: {name} is undefined, so the script does not run"
         raise refuse("code-missing", says)
     result = script.chosen or next(iter(script.results), "")
     sources = script.sources.get(result, script.made)
@@ -482,7 +482,7 @@ def to_line(error: BaseException) -> str:
     """The error on one line."""
     text = " ".join(str(error).split())
     if isinstance(error, AttributeError) and f"'{NUMPY}" in text:
-        return f"numpy's {error.name} has no counterpart in torch: write it with what has one"
+        return f"numpy's {error.name} has no counterpart in torch: use a function that has one"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

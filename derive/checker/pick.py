@@ -167,11 +167,11 @@ class _Search:
         """The advice on how to give the arguments that are unknown."""
         task = self.task
         if find_kind(task.code.target) != "class" or task.init:
-            return "say --bind ARGUMENT=NAME for each, and --sizes"
+            return "give --bind ARGUMENT=NAME for each, and --sizes"
         slots = find_constructor(task.code, task.system, task.binds)
         names = [slot.name for slot in slots if slot.name not in task.binds]
         made = ", ".join(f"{name}=.." for name in names)
-        return f'it is made with {", ".join(names) or "nothing"}: say them, --init "{made}"'
+        return f'its constructor takes {", ".join(names) or "nothing"}: give --init "{made}"'
 
     def _is_incurable(self) -> bool:
         """Whether the code fails at all sizes and arguments."""
@@ -348,7 +348,7 @@ class _Search:
             said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in relations)
             same_if = Diagnostic(
                 "same-if",
-                f"the same only where {said}, which the code does not say",
+                f"the same only where {said}, which the code does not state",
                 help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
             )
             for trial in self._try_programs(programs, samples, []):
@@ -397,7 +397,7 @@ class _Search:
         if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
             kept.insert(0, trial.own)
         elif trial.own is not None:
-            says = "what is said holds at the script's own sizes too"
+            says = "the verdict holds at the script's own sizes too"
             findings.append(Diagnostic("own-sizes", f"{says}, {write_sizes(trial.own.sizes, ' ')}"))
         return Choice(
             trial.program,
@@ -471,13 +471,13 @@ def _say_bind(binds: Sequence[str]) -> Diagnostic:
     return Diagnostic(
         "same-if",
         f"the same if {said}",
-        help=f"say --bind {','.join(f'{name}={source}' for name, source in parts)}",
+        help=f"give --bind {','.join(f'{name}={source}' for name, source in parts)}",
     )
 
 
 def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
     said = write_sizes(sizes)
-    return Diagnostic("same-if", f"the same for {said}", help=f"say --sizes {said}")
+    return Diagnostic("same-if", f"the same for {said}", help=f"give --sizes {said}")
 
 
 def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
@@ -488,7 +488,7 @@ def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
         yield Diagnostic("fixed-sizes", f"judged for {said}, which the code fixes")
     made = [f"{name} = {'*'.join(map(str, p))}" for name, p in sample.relations if len(p) > 1]
     if made:
-        yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code says itself")
+        yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code states")
 
 
 def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic]:
@@ -527,7 +527,7 @@ def _find_left(program: Program, system: ir.System) -> Iterator[Diagnostic]:
         source = program.sources.get(slot.name)
         if slot.required and not slot.is_number and source in numbers and source != slot.name:
             says = f"no tensor of the formula is left for {slot.name}, which got the size {source}"
-            mend = f"declare what {slot.name} is, or say --bind {slot.name}=.."
+            mend = f"declare what {slot.name} is, or give --bind {slot.name}=.."
             yield Diagnostic("argument-left", says, help=mend)
 
 

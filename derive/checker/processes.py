@@ -442,7 +442,7 @@ class Link:
         except TimeoutError:
             self._end(f"the code was still running after {self.seconds:g} s")
         except ValueError as error:
-            self._end(f"the process that ran the code answered what cannot be read: {error}")
+            self._end(f"the process that ran the code sent an unreadable answer: {error}")
         except OSError:
             self._end(self.find_end())
         finally:

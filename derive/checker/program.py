@@ -358,7 +358,7 @@ def check_answer(found: Any) -> None:
     is_answer = isinstance(found, runs.Answer)
     told = (*found.results, *found.gradients.values()) if is_answer else (found,)
     if not is_answer or not all(each is None or isinstance(each, torch.Tensor) for each in told):
-        raise processes.EndedError("the process that ran the code answered what is no result")
+        raise processes.EndedError("the process that ran the code sent a malformed result")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Rename:
         """The reading with the name replaced."""
         text = re.sub(rf"(?<![\w.]){re.escape(self.old)}\b", self.new, reading.text)
         where = say_line(self.line, reading.places)
-        says = f"{where}: {self.old} is set nowhere: {self.new} is read instead"
+        says = f"{where}: {self.old} is defined nowhere: {self.new} is read instead"
         repairs = (*reading.repairs, Diagnostic("renamed", says))
         return replace(reading, tree=_parse(text), text=text, repairs=repairs)
 

@@ -44,7 +44,7 @@ _AT_ONCE = 16  # runs per request
 _EQUAL = 4  # value of all sizes but at most one in the check of inductor's code
 _NOTHING = (
     "every element of {} is nan by the formula, so that nothing can be compared: "
-    "declare what the tensors may hold, x[N] > 0"
+    "declare the range of the tensors, x[N] > 0"
 )
 
 
@@ -179,7 +179,7 @@ class Stages:
             says = f"the code stops where the formula has a value: {choice.failure}"
             yield Found("different", difference=says, line=choice.failure.line)
         if choice.is_open:
-            yield Found("unknown", ("nobody has said which sizes are meant",))
+            yield Found("unknown", ("the sizes are ambiguous: give --sizes or --bind",))
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, formula, choice.samples)
         if calls.is_random or calls.chance:
@@ -254,7 +254,7 @@ class Stages:
         # A different value over fields is a difference, unless chance or a hash may cause it.
         if opaque or exactness.is_chancy or once:
             what = opaque or "the order or the sign of values"
-            reason = f"not told over random fields, where {what} is left to chance"
+            reason = f"undecided over random fields, where {what} is random"
             return Found(reasons=(reason,), once=once)
         if any(each.code == FINITE_MASK.code for each in self.verdict.findings):
             return Found()  # the finding explains it
@@ -409,14 +409,14 @@ class Stages:
         A pattern that confuses two indices matches where their extents are equal, and often where
         one is 1: such sizes are tried beside distinct ones.
         """
-        self.send.begin("what inductor makes of the code")
+        self.send.begin("inductor's output")
         program = replace(self.program, is_compiled=True)
         equal = dict.fromkeys(find_sizes(self.job.system), _EQUAL)
         alike = [equal, *({**equal, name: 1} for name in equal)]
         made = (draws.make_samples(self.job.system, {**each, **self.job.sizes}) for each in alike)
         samples = [*self.choice.samples, *(each.first for each in made if each is not None)]
-        says = "as inductor makes it"
-        other = f"the code is the formula, {says} it is not"
+        says = "as inductor compiles it"
+        other = f"the code is the same, {says} it is not"
         stops: list[str] = []
         for sample in samples:
             try:
@@ -546,7 +546,7 @@ class Stages:
                     if judge(job, self.program.code, job.start(), silent).verdict.same:
                         shape = ",".join(map(to_text, entry.shape))
                         says = f"with {entry.name}[{shape}] {sign} 0 it is the same"
-                        found = Diagnostic("domain", says, help="declare it, if it is so")
+                        found = Diagnostic("domain", says, help="declare it if that holds")
                         told = replace(told, findings=(*told.findings, found))
                         break
         if told.findings != self.send.verdict.findings:

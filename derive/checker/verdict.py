@@ -231,8 +231,8 @@ class Job:
             where = say_line(error.line, verdict.places)
             says = says.replace(f"line {error.line}:", f"{where}:", 1)
             if refusal := error.refusal:
-                reason = f"drawn inputs do not pass {where}, {refusal}: the check got no further"
-                help = "declare what tensors hold, as in x[N] > 0, or say --sizes, or leave it out"
+                reason = f"the drawn inputs fail {where}, {refusal}: the check got no further"
+                help = "declare the range of the tensors, x[N] > 0, or give --sizes, or remove it"
         row = [each.strip() for each in verdict.source.splitlines()][(error.line or 0) - 1 :][:1]
         marks = tuple(Mark(each, 0, len(each)) for each in row if error.line)
         said = Diagnostic("cannot-run", says, marks, help=help)

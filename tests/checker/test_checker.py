@@ -103,7 +103,7 @@ def test_a_binding_permutes_a_tensor():
         assert check(keys_first, parse(ATTENTION), bind={"k": source}).same is True, source
     unbound = check(keys_first, parse(ATTENTION))
     assert unbound.same is False
-    assert "say --bind k=K.permute(0, 1, 3, 2)" in str(unbound)
+    assert "give --bind k=K.permute(0, 1, 3, 2)" in str(unbound)
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_code_that_only_runs_at_equal_sizes_is_different():
     verdict = check(along_the_wrong_index, formula)
     assert verdict.same is False
     assert "must match the size" in verdict.difference
-    assert "M = N, which the code does not say, and is still not the same" in str(verdict)
+    assert "M = N, which the code does not state, and is still not the same" in str(verdict)
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_code_that_is_not_given_a_tensor_has_no_edit():
     formula = "x, w[N]; y[i] = x[i] * w[i]"
     lacks = check("def f(x):\n    return 2 * x\n", formula)
     assert lacks.same is False
-    assert lacks.reasons == ("no edit of the code can make it right: it is not given w",)
+    assert lacks.reasons == ("no edit of the code makes it right: it does not take w",)
     assert not lacks.edit
     given = check("def f(x, w):\n    return x\n", formula)
     assert "w" in given.edit

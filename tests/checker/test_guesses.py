@@ -143,7 +143,7 @@ def test_the_report_has_the_error_and_the_binding_that_cures_it():
     assert "shapes cannot be multiplied" in verdict.difference
     assert verdict.line is not None
     assert "the same if W is given as W.T" in str(verdict)
-    assert "say --bind W=W.T" in str(verdict)
+    assert "give --bind W=W.T" in str(verdict)
 
 
 def test_ambiguous_numbers_are_asked_for():
@@ -152,7 +152,7 @@ def test_ambiguous_numbers_are_asked_for():
 
     verdict = check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"))
     assert verdict.same is None
-    assert "say --bind a=N,b=M" in str(verdict)
+    assert "give --bind a=N,b=M" in str(verdict)
     assert check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"), bind="a=N,b=M").same is True
 
 

@@ -165,4 +165,4 @@ def test_a_script_that_only_makes_a_layer_is_judged_as_the_layer(bias, same):
     """A bias without a tensor of the formula has the dtype of the others, and is reported."""
     verdict = check(LAYER.format(bias), parse(PROJECTED))
     assert verdict.same is same, str(verdict)
-    assert ("bias stands for nothing" in str(verdict)) is not same
+    assert ("bias has no counterpart" in str(verdict)) is not same

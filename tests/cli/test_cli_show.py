@@ -261,4 +261,4 @@ def test_a_script_that_lacks_a_tensor_has_no_formula(run, tmp_path):
     (tmp_path / "page.py").write_text("import torch\ny = x @ torch.randn(3, 3)\n")
     found = run("show", "page.py")
     assert found.code
-    assert "x is not made" in found.err
+    assert "x is undefined" in found.err

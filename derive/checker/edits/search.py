@@ -335,7 +335,7 @@ class CorrectionSearch:
         try:
             return observe(self.program, batch, self.trials[0])
         except EndedError as error:
-            says = f"with one of the edits of the code that were tried, {error}"
+            says = f"with one of the tried edits of the code, {error}"
             raise EndedError(says) from error
 
     def _take_batches(

@@ -337,5 +337,5 @@ def _judge_tower(
     except fields.NotModelledError as error:
         reason = f"{error} is not modelled over fields"
     except CannotRunError as error:
-        reason = f"over fields the code stops: {error}"
+        reason = f"over random fields the code stops: {error}"
     total.same, total.reason = None if reason else not total.difference, reason

@@ -331,7 +331,7 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
     code = program.code
     outcomes = call_all(code.target, tuple(calls), code.path, once) if calls else ()
     if not isinstance(outcomes, tuple) or len(outcomes) != len(calls):
-        raise EndedError("the process that ran the code answered what is no result")
+        raise EndedError("the process that ran the code sent a malformed result")
     for each in outcomes:
         if not isinstance(found_answer := getattr(each, "answer", None), CannotRunError):
             check_answer(found_answer)
@@ -396,8 +396,7 @@ def judge_circumstances(
     findings = [
         Diagnostic(
             "asks-chance",
-            f"the code asks for {what}; at the values that were tried its results do not depend "
-            "on it",
+            f"the code uses {what}; at the tried values its results do not depend on it",
         )
         for what in calls[-1].asked
     ]
@@ -410,7 +409,7 @@ def judge_circumstances(
             continue
         failed = call.answer if isinstance(call.answer, CannotRunError) else None
         if failed and at in _CALLED and failed.refusal:
-            says = f"the code stops at other inputs, {failed}: nothing behind it was checked there"
+            says = f"the code stops at other inputs, {failed}: later lines were not checked there"
             return Circumstances(chance=says, line=failed.line)
         where = _find_difference(judge, planned, usual, call)
         if where:
@@ -442,7 +441,7 @@ def _name_write(program: Program, sample: Sample, is_random: bool) -> str:
     (call,) = run_all(program, [(sample, RunOptions(), "written")], once=True)
     for says in call.asked:
         if is_random or "the parameter" in says:
-            return f"{says}: what the module gives is no function of its arguments"
+            return f"{says}: the results depend on more than its arguments"
     return ""
 
 
@@ -477,7 +476,7 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
             usual, found = calls[0].get_answer(), call.get_answer()
             if _compare(program, usual.results, found.results):
                 what = "at another time" if at == "later" else "with other random numbers"
-                return f"the code gives something else {what}"
+                return f"the code gives other results {what}"
     return ""
 
 
@@ -488,7 +487,7 @@ def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iter
         where = _compare(program, usual, call.get_answer().results)
     if where:
         here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
-        says = f"judged in {here} mode; in {there} mode the module gives something else"
+        says = f"judged in {here} mode; in {there} mode the module gives other results"
         yield Diagnostic("mode", says, facts=(where,))
 
 
@@ -515,6 +514,6 @@ def _judge_drift(
         where = _find_difference(judge, last, usual, call)
         if where:
             return Circumstances(difference=where)
-    says = f"each call changes what the code keeps: {', '.join(moved)}"
+    says = f"each call changes the state of the code: {', '.join(moved)}"
     help = f"the results were the same over {MOST_AGAIN} calls"
     return replace(found, findings=(*found.findings, Diagnostic("keeps-state", says, help=help)))

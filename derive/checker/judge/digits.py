@@ -114,7 +114,7 @@ def say_ties(program: Program, formula: Formula, sample: Sample, difference: str
     tensors = filter(torch.is_tensor, sample.make_inputs().values())
     is_tried = not sample.is_ordinary and all(value.numel() <= _FEW for value in tensors)
     if is_tried and judge_further(program, formula, break_ties(sample)).same:
-        return f"{difference}; at ties alone: where no two inputs are equal it is the same"
+        return f"{difference}; only at ties: where no two inputs are equal it is the same"
     return difference
 
 
@@ -131,8 +131,8 @@ _POLE = 1e200  # ratio of the exact value to float64's that shows a division by 
 _FEW = 1000  # elements of an input up to which ties are examined
 FINITE_MASK = Diagnostic(
     "finite-mask",
-    "a finite number stands for -inf in the mask",
-    facts=("a row with nothing left gives an average of what is masked, not nan or zeros",),
+    "the mask has a finite number instead of -inf",
+    facts=("a fully masked row averages the masked entries, instead of nan or zeros",),
     help='use float("-inf"), or be sure that every row keeps an entry',
 )
 
@@ -149,7 +149,7 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
         return None
     if answer.masked is None or not judge_at(program, sample, answer=answer).same:
         return None
-    fact = f"{answer.masked:.0e} or less: it counts where scores come near it, {sample.describe()}"
+    fact = f"{answer.masked:.0e} or less: it matters where scores come near it, {sample.describe()}"
     return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
 
 
@@ -235,7 +235,7 @@ class _Element:
                 return str(self.apart)
             if not is_told:
                 return None
-            says = "code and formula differ in float64 far out, where no digits tell which is right"
+            says = "code and formula differ at extreme inputs, and more digits do not decide"
             return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
         if not isfinite(truth) or abs(truth) > _POLE * abs(wanted):
             says = f"the formula has no value at some inputs where the code has one: {truth}"

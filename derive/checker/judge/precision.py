@@ -76,7 +76,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
         if where and (takes_other_path or (name == "float32" and worst > _LOST)):
             return Further(False, where)
         if takes_other_path:
-            says = f"the code takes another way in {name} than in float64"
+            says = f"the code takes another path in {name} than in float64"
             findings.setdefault("type-branch", Diagnostic("type-branch", says))
         if name != "float32":
             continue
@@ -150,7 +150,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
         ):
             single = [each for each in answer.lowered if each.dtype == "float32"]
             fact = f"with float64 arguments the results are off by {off:.1e}{told}"
-            harmless = "arguments in float32 lose nothing by it"
+            harmless = "float32 arguments lose no digits there"
             named = _name_lowerings(single, off)
             findings += [replace(each, facts=(fact, harmless)) for each in named]
     if not sample.reason:
@@ -234,7 +234,7 @@ def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
         if bool(off.any()):
             place = tuple(int(k) for k in off.nonzero()[0])
             what = answer.full[0]
-            full = f"line {what.line}: {what.call} makes {what.dtype}, which is full there"
+            full = f"line {what.line}: {what.call} makes {what.dtype}, which overflows there"
             shown = Apart(name, place, float(one[place]), float(other[place]))
             return f"{shown}, {far.describe()}; {full}"
     return ""
@@ -359,7 +359,7 @@ def _name_lowerings(
         else:
             yield Diagnostic(
                 "narrow-integer",
-                f"{at}{each.call} makes {each.dtype}, which begins again where it is full",
+                f"{at}{each.call} makes {each.dtype}, which overflows",
                 help="use torch.int64" if each.dtype != "int64" else "use real numbers",
             )
 
@@ -448,7 +448,7 @@ def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> D
         if bool(lost.any()):
             place = tuple(lost.nonzero()[0].tolist())
             shown = f"{name}[{', '.join(map(str, place))}] is {float(result[place])}"
-            help = "keep what is multiplied over and over near 1, or add up its logarithms"
+            help = "keep repeated factors near 1, or sum their logarithms"
             if "logits" in at:
                 help = "subtract the maximum before exp, or use torch.softmax or torch.logsumexp"
             return Diagnostic(

@@ -26,15 +26,15 @@ def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
         if tensor.name not in taken and tensor in read:
             yield Diagnostic(
                 "not-taken",
-                f"{tensor.name} of the formula is given to nothing in the code",
-                help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument stands for it",
+                f"{tensor.name} of the formula is unused: no argument of the code takes it",
+                help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument holds it",
             )
     for slot in find_unbound(choice.program, choice.samples[0]):
         if slot.shape is not None:
-            says = f"the code's parameter {slot.name} stands for nothing in the formula"
+            says = f"the code's parameter {slot.name} has no counterpart in the formula"
             advice = f"bind it, --bind {slot.name}=NAME, if it does"
             if slot.name.endswith("bias"):
-                advice = f"make its layer with bias=False, or add it to the formula and {advice}"
+                advice = f"create its layer with bias=False, or add it to the formula and {advice}"
             yield Diagnostic("not-given", says, help=advice)
     yield from find_undefined(choice.program)
 
@@ -62,7 +62,7 @@ def find_undefined(program: Program) -> Iterator[Diagnostic]:
         if script and source is not None and not (program.assumed and name in script.filled):
             where = say_line(line, program.code.places)
             meant = f"the formula's {source}" if source == name else source
-            yield Diagnostic("undefined", f"{where}: {name} is not made: it is read as {meant}")
+            yield Diagnostic("undefined", f"{where}: {name} is undefined: it is taken as {meant}")
 
 
 def find_lacking(system: ir.System, choice: Choice) -> str:
@@ -89,8 +89,8 @@ def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     if not tensors or not slots:
         return ""
     return (
-        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are bound to "
-        f"nothing; say what goes with what, --bind {slots[0]}={tensors[0]}"
+        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are unbound: "
+        f"bind them, as in --bind {slots[0]}={tensors[0]}"
     )
 
 
@@ -98,7 +98,7 @@ def find_surroundings(system: ir.System, program: Program, first: Sample) -> Ite
     """Yield findings on outside modules and on defaults that differ from the formula's."""
     target = program.code.target
     if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
-        says = f"the code reads {read}: what it gives may be another at another time"
+        says = f"the code reads {read}: its results may vary"
         yield Diagnostic("outside", says)
     slots = [] if target is None else find_slots(target)[0]
     slots += find_constructor_slots(target) if find_kind(target) == "class" else ()
@@ -129,7 +129,7 @@ def explain_chance(program: Program) -> str:
         strange = [n for n in code.script.made if n in needed and n not in program.arguments]
         if strange:
             made = f"the result is made from {', '.join(strange)}, which the script draws at random"
-            return f"{made} and which stands for nothing in the formula"
+            return f"{made} and which has no counterpart in the formula"
     if "dropout" in code.source.lower() or has_dropout(code.target):
         return "the code draws random numbers: dropout in training mode; call .eval()"
-    return "the code gives something else at each call: random numbers, or a state that it keeps"
+    return "the code gives other results at each call: random numbers, or a kept state"
