@@ -18,12 +18,12 @@ from derive.analysis.affine import Relation, to_affine
 from derive.analysis.facts import (
     Facts,
     find_facts,
-    find_guarded,
     find_range,
     is_integer,
     is_never_negative,
     is_whole,
 )
+from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent

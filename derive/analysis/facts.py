@@ -1,23 +1,14 @@
-"""Signs, ranges and finiteness of values, with sizes as symbols >= 1.
+"""Signs and ranges of values, with sizes as symbols >= 1.
 
     is_never_negative(expression or polynomial, facts)    >= 0, or nan
     is_positive(expression or polynomial, facts)          > 0; of an integer polynomial, >= 1
     find_range(expression over indices)                   the least and the largest value
-    is_finite(expression)                                 for all finite inputs
-    is_finite_where_defined(expression)                   no infinity and no reduction over nothing;
-                                                          a quotient may still divide by 0
-    is_readable(expression)                               every read is in range by its own guards
-    is_safe(expression)                                   readable and finite
 
     range = [low, high], each a polynomial over sizes, or None where nothing is known
     facts = polynomials over indices and sizes that the guards in force keep >= 0
 
 A remainder, `l % n` or `l - n*(l // n)`, is one atom with a range of its own. The sign rules for
 sums, products, powers, functions and rows are shared by expressions and normal forms.
-
-Inputs are finite. A tensor that an equation defines may not be: `find_nonfinite` finds those.
-During a rewriting `mark_tensors` replaces them by tensors with an upper bound of oo, and with a
-lower bound of -oo if they are not even finite where they are defined.
 
 Laws:
 - A result holds for all sizes >= 1, all values of the indices, and wherever the facts hold.
@@ -27,7 +18,7 @@ Laws:
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from itertools import chain, combinations
 from math import comb, lcm
 from typing import NamedTuple, TypeAlias
@@ -44,9 +35,8 @@ from derive.ir.polynomial import (
     divide_sizes,
     divide_wholly,
     find_divisors,
-    is_same_extent,
 )
-from derive.ir.walk import find_brackets, find_children, find_free
+from derive.ir.walk import find_free
 
 Facts = tuple[Polynomial, ...]
 
@@ -493,55 +483,6 @@ def _unite_ranges(one: Range, other: Range) -> Range:
     return Range(low, _find_extreme([one.high, other.high], least=False))
 
 
-Guards = tuple[ir.Expr, ...]
-
-
-def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
-    """Every access with the facts that hold there: those given, and those of its guards."""
-    for access, guards in find_reads(expr):
-        yield access, (*facts, *chain.from_iterable(map(find_facts, guards)))
-
-
-def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, Guards]]:
-    """Every access with the guards around it."""
-    match expr:
-        case ir.Access(_, places):
-            yield expr, guards
-            for place in places:
-                yield from find_reads(place, guards)
-        case ir.Where(condition, then, other):
-            yield from find_reads(condition, guards)
-            yield from find_reads(then, (*guards, condition))
-            yield from find_reads(other, (*guards, ir.negate(condition)))
-        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            # The body is evaluated for all values of the index, so that outer guards on it fall.
-            bound = {*(expr.indices)}
-            around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
-            yield from find_reads(condition, around)
-            yield from find_reads(body, around if condition is ir.TRUE else (*around, condition))
-        case ir.And(parts) | ir.Or(parts):
-            before = parts if isinstance(expr, ir.And) else tuple(map(ir.negate, parts))
-            for number, part in enumerate(parts):
-                yield from find_reads(part, (*guards, *before[:number]))
-        case ir.Mul(factors):
-            brackets = [bracket for factor in factors for bracket in find_brackets(factor)]
-            for factor in factors:
-                own = find_brackets(factor)
-                around = tuple(each.condition for each in brackets if each not in own)
-                yield from find_reads(factor, (*guards, *around))
-        case _:
-            for child in find_children(expr):
-                yield from find_reads(child, guards)
-
-
-_EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
-
-
-def is_readable(expr: ir.Expr) -> bool:
-    """Whether every read is in range without guards around the expression."""
-    return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
-
-
 class Sign(IntEnum):
     """The known sign of a value, where it is not nan; a larger member is a stronger statement."""
 
@@ -625,74 +566,3 @@ def _find_sign(expr: ir.Expr) -> Sign:
             known, opened = apply_sign(name, map(find_sign, arguments)), unfold(expr)
             return known if opened is None else max(known, find_sign(opened))
     return Sign.UNKNOWN
-
-
-def _is_inside(access: ir.Access, facts: Facts) -> bool:
-    for place, extent in zip(access.places, access.tensor.shape, strict=True):
-        if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
-            continue
-        value, length = Polynomial.of(place), Polynomial.of(extent)
-        if not (is_never_negative(value, facts) and is_positive(length - value, facts)):
-            return False
-    return True
-
-
-def _has_exp_within_one(power: ir.Expr) -> bool:
-    """Whether the absolute value of exp(power) is <= 1."""
-    return is_never_negative(ir.change_sign(power)) or _is_imaginary(power)
-
-
-def _is_imaginary(value: ir.Expr) -> bool:
-    """Whether the value is a real number times the imaginary unit."""
-    found = Polynomial.of(value).split_linear(ir.Call("I", ())) if is_complex(value) else None
-    return found is not None and not found[1].terms and not is_complex(found[0].to_expr())
-
-
-def is_finite_where_defined(expr: ir.Expr) -> bool:
-    """Whether the value is finite wherever its quotients, roots and logarithms are."""
-    return is_finite(expr, strict=False)
-
-
-def is_safe(expr: ir.Expr) -> bool:
-    """Whether all reads are in range, and the value is finite for all finite inputs."""
-    return is_finite(expr) and is_readable(expr)
-
-
-def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> bool:
-    """Whether the value is finite for all finite inputs.
-
-    `strict`: quotients, roots and logarithms may fail, so that they need a proof. `zeros`: the
-    normalized weights of an empty row are 0, else nan.
-    """
-    ask = partial(is_finite, strict=strict, zeros=zeros)
-    match expr:
-        case ir.Infinity():
-            return False
-        case ir.Access(tensor, _):
-            return not isinstance(tensor.upper if strict else tensor.lower, ir.Infinity)
-        case ir.Pow(base, exponent):
-            is_defined = not strict or is_positive(base)
-            if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
-                is_defined = is_defined or exponent.value >= 0
-            return is_defined and ask(base) and ask(exponent)
-        case ir.Call("exp", (power,)) if _has_exp_within_one(power):
-            return ask(power)
-        case ir.Call("log", (value,)) if is_positive(value):
-            return ask(value)
-        case ir.Call(function, arguments):
-            row = FUNCTIONS.get(function)
-            known = row is not None and not (strict and row.is_partial)
-            return (known and all(map(ask, arguments))) or set(arguments) == {ir.ONE}
-        case ir.Reduce(kind, _, condition, body):
-            is_full = condition is ir.TRUE or kind not in _EMPTY
-            counted = kind not in {"sample_var", "logdet"} or not strict
-            return is_full and counted and ask(condition) and ask(body)
-        case ir.Along(kind, _, condition, body):
-            along = ROWS[kind]
-            if None not in along.range and not strict:
-                return True  # within its range, or nan
-            if along.is_matrix and strict:
-                return False  # infinite for a singular matrix
-            is_full = condition is ir.TRUE or kind not in _EMPTY or (along.normalizes and zeros)
-            return is_full and ask(condition) and ask(body)
-    return all(map(ask, find_children(expr)))

@@ -17,7 +17,8 @@ from fractions import Fraction
 from math import lcm
 
 from derive.analysis.extents import find_sides
-from derive.analysis.facts import find_range, find_reads, is_integer, is_readable, is_whole
+from derive.analysis.facts import find_range, is_integer, is_whole
+from derive.analysis.safety import find_reads, is_readable
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial
 from derive.ir.walk import (

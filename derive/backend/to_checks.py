@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
-from derive.analysis.facts import Guards, find_reads
+from derive.analysis.safety import Guards, find_reads
 from derive.backend.lines import (
     INDENT,
     WIDTH,

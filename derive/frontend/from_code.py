@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.analysis.facts import Facts, find_guarded, find_range, is_never_negative
+from derive.analysis.facts import Facts, find_range, is_never_negative
+from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse

@@ -23,7 +23,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_finite, is_whole
+from derive.analysis.facts import is_whole
+from derive.analysis.safety import is_finite
 from derive.errors import refuse, refuse_depth
 from derive.frontend.arrivals import Flow, choose_places, narrow_flow, place_contribution
 from derive.frontend.from_sympy import check_real, to_system

@@ -15,7 +15,7 @@ normalized row without any entry left, which should be zeros, is computed unmask
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.analysis.facts import is_finite
+from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.walk import rewrite_bottom_up

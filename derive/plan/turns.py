@@ -12,7 +12,7 @@ from functools import partial
 from math import exp, inf
 
 from derive.analysis.extents import is_always
-from derive.analysis.facts import is_safe
+from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, product
 from typing import TypeAlias
 
-from derive.analysis import facts
+from derive.analysis import facts, safety
 from derive.analysis.extents import to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
@@ -53,7 +53,7 @@ def protect(
     is 0. Values in `needed` are computed unguarded in any case, and stay.
     """
     asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is ir.TRUE or (facts.is_finite(asked, zeros=zeros) and not _may_overflow(expr)):
+    if condition is ir.TRUE or (safety.is_finite(asked, zeros=zeros) and not _may_overflow(expr)):
         return expr
     condition = find_need(condition, expr)
     if condition is ir.TRUE or is_guarded(expr, condition) or not _depends_on(asked, condition):
@@ -118,7 +118,7 @@ def is_harmless(
     expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
 ) -> bool:
     """Whether a protected expression is finite where the condition is false."""
-    return facts.is_finite(_simplify_outside(expr, condition, needed=needed), zeros=zeros)
+    return safety.is_finite(_simplify_outside(expr, condition, needed=needed), zeros=zeros)
 
 
 def _simplify_outside(
@@ -241,7 +241,7 @@ def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
     compared = scalars & set(walk(condition))
     if compared or (scalars and set(find_free(expr)) & set(find_free(condition))):
         return True
-    return not scalars and not facts.is_finite(expr)
+    return not scalars and not safety.is_finite(expr)
 
 
 def is_natural(exponent: ir.Expr) -> bool:
@@ -277,7 +277,7 @@ def is_guarded(expr: ir.Expr, condition: ir.Expr) -> bool:
 # the gradient of the root is infinite, and 0 * inf is nan.
 
 
-Read: TypeAlias = tuple[ir.Access, facts.Guards]
+Read: TypeAlias = tuple[ir.Access, safety.Guards]
 
 
 def carry_guards(system: ir.System) -> ir.System:
@@ -290,7 +290,7 @@ def carry_guards(system: ir.System) -> ir.System:
         value, tensor = equation.value, equation.target.tensor
         if tensor.name not in system.finite and tensor in valued:
             value = mark_tensors(value, nonfinite)
-            is_defined = facts.is_finite_where_defined(value)
+            is_defined = safety.is_finite_where_defined(value)
             value = protect(value, conditions[tensor], zeros=zeros, needed=needed)
             is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
             value = unmark_tensors(value, nonfinite)
@@ -345,7 +345,7 @@ def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
         needed = found.setdefault(target.tensor, _unite_conditions(dict.fromkeys(where)))
         own: dict[ir.Tensor, list[Read]] = {}
         outer = () if needed is ir.TRUE else (needed,)
-        for access, around in facts.find_reads(equation.value, outer):
+        for access, around in safety.find_reads(equation.value, outer):
             own.setdefault(access.tensor, []).append((access, around))
         for tensor in own.keys() & defined.keys():
             reads[tensor] = own[tensor] + reads[tensor]
@@ -387,7 +387,7 @@ def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
 
 
 def _transfer_guards(
-    guards: facts.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
+    guards: safety.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
     """The guards of one access over the target's indices, without parts undefined there."""
     new: dict[ir.Expr, ir.Expr] = {}
@@ -428,7 +428,7 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
         for equation in system.equations:
             value, tensor = mark_tensors(equation.value, found), equation.target.tensor
             value = rewrite_bottom_up(value, bound)
-            is_bounded, is_known = facts.is_finite(value), facts.is_finite_where_defined(value)
+            is_bounded, is_known = safety.is_finite(value), safety.is_finite_where_defined(value)
             if tensor.name in system.infinite:
                 is_bounded, is_known = False, False
             sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
@@ -504,7 +504,7 @@ def find_singular(system: ir.System, nonfinite: Collection[ir.Tensor]) -> set[st
                 return name == "log" and facts.is_never_negative(argument)
             case ir.Reduce(kind, _, condition) | ir.Along(kind, _, condition):
                 return condition is ir.TRUE or functions.ROWS[kind].nothing in {"0", "1"}
-        return facts.is_finite(part) or bool(find_children(part))
+        return safety.is_finite(part) or bool(find_children(part))
 
     for each in system.equations:
         if all(map(is_defined, walk(each.value))):

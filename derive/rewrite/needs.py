@@ -5,7 +5,7 @@ needed(f_i) = some j: c_ij   where f_i is used under c_ij
 
 from functools import lru_cache
 
-from derive.analysis import facts
+from derive.analysis import facts, safety
 from derive.analysis.extents import is_always, is_filled, is_never_empty
 from derive.ir import nodes as ir
 from derive.ir import polynomial
@@ -48,7 +48,7 @@ def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
         if isinstance(scalar, ir.Scalar) and is_above and facts.is_never_negative(low):
             positive = ir.Access(ir.Tensor("#", (), lower=ir.ZERO, strict=(True, False)), ())
             there = substitute(expr, {scalar: positive})
-            if facts.is_finite(there) and facts.is_finite(ir.Pow(there, ir.MINUS_ONE)):
+            if safety.is_finite(there) and safety.is_finite(ir.Pow(there, ir.MINUS_ONE)):
                 return ir.Compare("<", ir.ZERO, scalar)
     return None
 

@@ -28,7 +28,8 @@ from fractions import Fraction
 from functools import partial
 
 from derive.analysis.extents import is_filled
-from derive.analysis.facts import is_finite_where_defined, is_positive
+from derive.analysis.facts import is_positive
+from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.functions import is_flat
 from derive.ir.norms import is_norm

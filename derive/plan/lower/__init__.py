@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from derive.analysis.facts import is_finite, is_positive
+from derive.analysis.facts import is_positive
 from derive.analysis.places import find_reversed, split_merged
+from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.functions import (
     FUNCTIONS,

@@ -19,7 +19,8 @@ from functools import cached_property, lru_cache, partial
 from math import prod
 
 from derive.analysis.extents import to_key
-from derive.analysis.facts import Facts, is_finite, is_finite_where_defined, is_never_negative
+from derive.analysis.facts import Facts, is_never_negative
+from derive.analysis.safety import is_finite, is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.walk import (

@@ -13,7 +13,8 @@ from itertools import permutations, product
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import find_guard
-from derive.analysis.facts import find_facts, is_finite, is_never_negative, is_positive
+from derive.analysis.facts import find_facts, is_never_negative, is_positive
+from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_safe
+from derive.analysis.facts import is_never_negative
+from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.walk import find_brackets, find_free, is_reading, map_children, substitute, walk

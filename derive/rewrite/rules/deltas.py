@@ -9,13 +9,8 @@ from fractions import Fraction
 from functools import reduce
 from itertools import combinations, product
 
-from derive.analysis.facts import (
-    is_finite,
-    is_finite_where_defined,
-    is_never_negative,
-    is_safe,
-    is_whole,
-)
+from derive.analysis.facts import is_never_negative, is_whole
+from derive.analysis.safety import is_finite, is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent

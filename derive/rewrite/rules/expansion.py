@@ -21,7 +21,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
 
-from derive.analysis.facts import is_finite_where_defined, is_safe
+from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import permutations
 
 from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
-from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
+from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_accesses, find_free, map_children, substitute

@@ -10,7 +10,8 @@ from functools import partial, reduce
 from itertools import combinations
 
 from derive.analysis.extents import is_alike, match_index
-from derive.analysis.facts import is_positive, is_safe
+from derive.analysis.facts import is_positive
+from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.walk import Names, find_free, is_reading, rewrite_bottom_up

@@ -15,16 +15,8 @@ from math import factorial
 
 from derive.analysis.affine import simplify_place, simplify_places
 from derive.analysis.extents import is_implied_by_facts
-from derive.analysis.facts import (
-    Facts,
-    find_facts,
-    is_finite,
-    is_finite_where_defined,
-    is_never_negative,
-    is_readable,
-    is_safe,
-    read_bound,
-)
+from derive.analysis.facts import Facts, find_facts, is_never_negative, read_bound
+from derive.analysis.safety import is_finite, is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS

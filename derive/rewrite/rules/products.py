@@ -8,7 +8,8 @@ from itertools import chain, combinations
 from typing import TypeAlias, TypeGuard
 
 from derive.analysis.extents import is_implied_by_facts, is_never_empty
-from derive.analysis.facts import find_facts, is_never_negative, is_safe, read_bound
+from derive.analysis.facts import find_facts, is_never_negative, read_bound
+from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.polynomial import NOTHING, ONE, Polynomial

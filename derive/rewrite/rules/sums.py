@@ -10,7 +10,8 @@ from math import comb, prod
 from typing import TypeAlias
 
 from derive.analysis.extents import is_filled, is_never_empty
-from derive.analysis.facts import is_finite_where_defined, is_never_negative, is_positive, is_safe
+from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
 from derive.ir.polynomial import is_same_extent

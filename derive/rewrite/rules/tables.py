@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TypeAlias
 
-from derive.analysis.facts import Facts, find_facts, is_finite, is_never_negative, is_positive
+from derive.analysis.facts import Facts, find_facts, is_never_negative, is_positive
+from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import Names, find_accesses, find_free, map_children, substitute, walk
