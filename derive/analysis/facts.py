@@ -24,7 +24,8 @@ from math import comb, lcm
 from typing import NamedTuple, TypeAlias
 
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, ROWS, is_complex, unfold
+from derive.ir.definitions import unfold
+from derive.ir.functions import FUNCTIONS, ROWS, is_complex
 from derive.ir.norms import is_square
 from derive.ir.polynomial import (
     NOTHING,

@@ -31,7 +31,8 @@ from derive.frontend.from_sympy import check_real, to_system
 from derive.frontend.from_text import parse
 from derive.frontend.torch.exprs import add, divide, multiply, negate_truth, power, subtract
 from derive.ir import nodes as ir
-from derive.ir.functions import EXPONENTIALS, FUNCTIONS, PLAIN, ROWS, bind, read_definition, unfold
+from derive.ir.definitions import PLAIN, bind, read_definition, unfold
+from derive.ir.functions import EXPONENTIALS, FUNCTIONS, ROWS
 from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups

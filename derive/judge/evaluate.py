@@ -27,7 +27,8 @@ from typing import Any
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir import polynomial, recurrences
-from derive.ir.functions import FUNCTIONS, ROWS, find_call, unfold_call
+from derive.ir.definitions import unfold_call
+from derive.ir.functions import FUNCTIONS, ROWS, find_call
 from derive.ir.walk import find_accesses, find_children, split_guards, substitute
 from derive.libraries import torch
 

@@ -42,8 +42,9 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from derive.errors import refuse
+from derive.ir.definitions import Maker, bind, open_call, read_definition
 from derive.ir.functions import FUNCTIONS as TABLE
-from derive.ir.functions import ROWS, Maker, bind, open_call, read_definition
+from derive.ir.functions import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

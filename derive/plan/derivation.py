@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.functions import ROWS, multiply
+from derive.ir.definitions import multiply
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import NOTHING, Polynomial, add_all, evaluate_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text

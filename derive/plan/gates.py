@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, permutations, product
 
 from derive.ir import nodes as ir
-from derive.ir.functions import PLAIN, multiply, read_definition
+from derive.ir.definitions import PLAIN, multiply, read_definition
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (

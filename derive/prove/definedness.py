@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from derive.analysis.affine import Affine, to_affine
-from derive.ir import functions, walk
+from derive.ir import definitions, functions, walk
 from derive.ir import nodes as ir
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
@@ -187,7 +187,7 @@ class Definedness:
             return _map_values(
                 found, lambda value: f"{name}({value})" if value.endswith(lost) else value
             )
-        meaning = functions.unfold(expr)
+        meaning = definitions.unfold(expr)
         if meaning is not None:
             return self.find_needs(meaning, env)
         found = _unite_needs([self.find_needs(each, env) for each in arguments])

@@ -14,7 +14,8 @@ from derive.analysis.facts import is_integer
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir import polynomial
-from derive.ir.functions import FUNCTIONS, PLAIN, ROWS, is_complex, read_definition, unfold
+from derive.ir.definitions import PLAIN, read_definition, unfold
+from derive.ir.functions import FUNCTIONS, ROWS, is_complex
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf

@@ -15,17 +15,8 @@ import derive
 from derive.backend.to_latex import to_latex
 from derive.frontend.from_sympy import from_sympy as to_system
 from derive.ir import nodes as ir
-from derive.ir.functions import (
-    COMPOSITES,
-    FUNCTIONS,
-    REDUCTIONS,
-    Maker,
-    find_call,
-    find_confused,
-    open_call,
-    read_definition,
-    unfold,
-)
+from derive.ir.definitions import Maker, open_call, read_definition, unfold
+from derive.ir.functions import COMPOSITES, FUNCTIONS, REDUCTIONS, find_call, find_confused
 from derive.ir.text import to_lines
 from derive.ir.walk import walk
 from derive.judge.compare import evaluate_over, use_tower

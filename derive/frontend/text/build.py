@@ -24,7 +24,8 @@ from sympy.logic.boolalg import BooleanAtom
 
 from derive.errors import DeriveError
 from derive.frontend.text import lines, tokens
-from derive.ir.functions import FUNCTIONS, ROWS, Maker, open_call
+from derive.ir.definitions import Maker, open_call
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.notation import words
 
 RELATIONS: dict[str, Any] = {

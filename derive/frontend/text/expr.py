@@ -33,7 +33,8 @@ from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents, write_extent
 from derive.frontend.text import build, lines, tokens
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
-from derive.ir.functions import FUNCTIONS, RELATIONS, ROWS
+from derive.ir.definitions import RELATIONS
+from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.text import to_count
 from derive.notation.words import BooleanElement
 

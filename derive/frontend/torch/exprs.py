@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from derive.analysis import affine, facts
-from derive.ir import functions
+from derive.ir import definitions
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Monomial, Polynomial
 from derive.ir.walk import is_whole, map_children, substitute, walk
@@ -96,7 +96,7 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
     mask = _map_mask(flat, multiply)
     if mask is not None:
         return mask
-    match functions.multiply(*flat):
+    match definitions.multiply(*flat):
         case ir.Mul((ir.Number(number), ir.Infinity(negative))) if number:
             return ir.Infinity(negative == (number > 0))
         case found:

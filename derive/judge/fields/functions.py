@@ -19,15 +19,8 @@ from typing import Any
 
 import torch
 
-from derive.ir.functions import (
-    FUNCTIONS,
-    Maker,
-    bind,
-    find_call,
-    find_spelt,
-    open_call,
-    read_definition,
-)
+from derive.ir.definitions import Maker, bind, open_call, read_definition
+from derive.ir.functions import FUNCTIONS, find_call, find_spelt
 from derive.judge.fields import algebra
 from derive.judge.fields import tower as modular
 from derive.judge.fields.tensor import Handler, Run

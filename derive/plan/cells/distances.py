@@ -31,7 +31,7 @@ from derive.analysis.extents import is_filled
 from derive.analysis.facts import is_positive
 from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
-from derive.ir.functions import is_flat
+from derive.ir.definitions import is_flat
 from derive.ir.norms import is_norm
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import find_accesses, find_free

@@ -15,16 +15,8 @@ from derive.analysis.facts import is_positive
 from derive.analysis.places import find_reversed, split_merged
 from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
-from derive.ir.functions import (
-    FUNCTIONS,
-    PLAIN,
-    ROWS,
-    Maker,
-    bind,
-    find_call,
-    holds_complex,
-    read_definition,
-)
+from derive.ir.definitions import PLAIN, Maker, bind, read_definition
+from derive.ir.functions import FUNCTIONS, ROWS, find_call, holds_complex
 from derive.ir.walk import find_free, is_whole, walk
 from derive.plan import ops
 from derive.plan.calls import CellArgument, DtypeLimit, LocalName, Operand, Subscript, TorchCall

@@ -16,7 +16,8 @@ from functools import lru_cache
 
 from derive.analysis.facts import is_positive
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, find_call, unfold
+from derive.ir.definitions import unfold
+from derive.ir.functions import FUNCTIONS, find_call
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import exchange, find_children, map_children, rewrite_bottom_up, walk
 from derive.plan import ops

@@ -16,7 +16,8 @@ from derive.frontend.torch.numbers import is_symbolic, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import functions
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS, Maker, find_spelt, open_call, read_definition
+from derive.ir.definitions import Maker, open_call, read_definition
+from derive.ir.functions import FUNCTIONS, find_spelt
 from derive.ir.polynomial import Polynomial
 
 _MOST_PARTS = 8  # elements of a list with sizes that becomes a choice
