@@ -20,13 +20,12 @@ from sympy import Indexed, S, expand
 from derive.errors import DeriveError, refuse, suggest
 from derive.judge.loops import entries, runtime
 from derive.judge.loops.entries import bind_values, to_result
+from derive.judge.loops.lines import INDENT, fold_line
 from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
 from derive.judge.loops.text import (
-    INDENT,
     Scope,
     find_row_indices,
     find_rows,
-    fold_line,
     read_whole_names,
     write_operand,
     write_reduction,
