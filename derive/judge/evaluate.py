@@ -30,6 +30,7 @@ from derive.ir import polynomial, recurrences
 from derive.ir.definitions import unfold_call
 from derive.ir.functions import FUNCTIONS, ROWS, find_call
 from derive.ir.walk import find_accesses, find_children, split_guards, substitute
+from derive.judge.constants import fold_number
 from derive.libraries import torch
 
 
@@ -285,7 +286,7 @@ class Evaluator:
             case ir.Add() | ir.Mul() | ir.Pow() | ir.Call():
                 numbers = [self.number(part) for part in find_children(expr)]
                 known = [number for number in numbers if number is not None]
-                return _fold_number(expr, known) if len(known) == len(numbers) else None
+                return fold_number(expr, known) if len(known) == len(numbers) else None
         return None
 
 
@@ -390,11 +391,6 @@ def _fit(found: Any, target: ir.Access) -> Any:
     return found.bool() if target.tensor.kind == "bool" else found
 
 
-_NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} | {
-    name: getattr(math, name) for name, row in FUNCTIONS.items() if row.value == name
-}
-
-
 def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
     """A power; for whole and half exponents by multiplication, division and square root.
 
@@ -432,51 +428,6 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
     if row.is_variadic:
         return Grid(reduce(act, parts), indices)
     return Grid(act(*parts, *values, **known.keywords), indices)
-
-
-def _fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | float | None:
-    """The value of a sum, product, power or function of numbers; None where floats are needed."""
-    match expr:
-        case ir.Add():
-            return sum(numbers)
-        case ir.Mul():
-            return prod(numbers)
-        case ir.Pow():
-            return _raise(*numbers)
-        case ir.Call("pi"):
-            return math.pi
-        case ir.Call("I"):
-            return None
-        case ir.Call("max" | "min" as which):
-            return max(numbers) if which == "max" else min(numbers)
-        case ir.Call("abs"):
-            return -numbers[0] if numbers[0] < 0 else numbers[0]
-        case ir.Call("floordiv"):
-            return Fraction(numbers[0] // numbers[1]) if numbers[1] else math.nan
-        case ir.Call("mod"):
-            return numbers[0] % numbers[1] if numbers[1] else math.nan
-        case ir.Call("floor"):
-            return Fraction(math.floor(numbers[0])) if math.isfinite(numbers[0]) else numbers[0]
-        case ir.Call(function) if function in _NUMBERS:
-            try:
-                return _NUMBERS[function](*map(float, numbers))
-            except (OverflowError, ValueError):
-                return None
-    return None
-
-
-def _raise(base: Fraction | float, exponent: Fraction | float) -> Fraction | float | None:
-    if base == 0 and exponent < 0:
-        return math.inf
-    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
-        return base ** int(exponent) if abs(exponent) < 1000 else None
-    if base < 0 and exponent != int(exponent):
-        return math.nan
-    if isinstance(base, Fraction) and exponent in (Fraction(1, 2), Fraction(-1, 2)):
-        root = Fraction(math.isqrt(base.numerator), math.isqrt(base.denominator))
-        if root * root == base:
-            return root if exponent > 0 else 1 / root
-    return float(math.pow(base, exponent))
 
 
 _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
