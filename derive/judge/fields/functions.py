@@ -21,7 +21,7 @@ import torch
 
 from derive.ir.definitions import Maker, bind, open_call, read_definition
 from derive.ir.functions import FUNCTIONS, find_call, find_spelt
-from derive.judge.fields import algebra
+from derive.judge.fields import algebra, elements
 from derive.judge.fields import tower as modular
 from derive.judge.fields.tensor import Handler, Run
 from derive.judge.fields.tower import UNKNOWN, hash_residues
@@ -386,12 +386,12 @@ def _row(spelling: str, *, is_slope: bool = False) -> Handler:
 
 
 def _to_number(value: Any) -> Value:
-    return algebra.to_fraction(value) or float(value)
+    return elements.to_fraction(value) or float(value)
 
 
 def raise_number(run: Run, base: Fraction, parts: algebra.Parts) -> algebra.Parts:
     """A positive rational to the powers of elements, exact for small integers."""
-    logarithm = algebra.fill(run.tower, (), algebra.embed_logarithm(run.tower, base))
+    logarithm = algebra.fill(run.tower, (), elements.embed_logarithm(run.tower, base))
     found = exp(run, parts * logarithm)
     value, small = algebra.find_small(parts)
     count = torch.where(small, value, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from derive.judge.fields import algebra, functions, layers
-from derive.judge.fields.algebra import to_fraction
+from derive.judge.fields.elements import to_fraction
 from derive.judge.fields.tensor import (
     FACTORIES,
     FieldTensor,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from derive.judge.fields import algebra
+from derive.judge.fields import algebra, elements
 from derive.judge.fields.tower import Tower
 from derive.libraries import internals, make_mode
 
@@ -83,7 +83,7 @@ class Exact:
         if name in FACTORIES and isinstance(made, torch.Tensor) and made.is_floating_point():
             if "empty" in name:
                 made.fill_(float("nan"))
-            return FieldTensor(algebra.embed_tensor(self.tower, self.usage, made))
+            return FieldTensor(elements.embed_tensor(self.tower, self.usage, made))
         return made
 
 
@@ -142,11 +142,11 @@ def to_parts(tower: Tower, value: Any) -> algebra.Parts:
         return value.parts
     usage = find_usage()
     if isinstance(value, torch.Tensor):
-        return algebra.embed_tensor(tower, usage, value)
+        return elements.embed_tensor(tower, usage, value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
         value = float(value)
-    found = algebra.find_element(tower, value)
-    algebra.record_hashed(usage, [found.hashed] if found.hashed else [])
+    found = elements.find_element(tower, value)
+    elements.record_hashed(usage, [found.hashed] if found.hashed else [])
     return algebra.fill(tower, (), found.residues, found.state, found.companions)
 
 
@@ -207,7 +207,7 @@ class Run:
 
 def _read_quotient(value: Any) -> Fraction | None:
     is_number = isinstance(value, (int, float, Fraction)) and not isinstance(value, bool)
-    return algebra.to_fraction(value) if is_number else None
+    return elements.to_fraction(value) if is_number else None
 
 
 def _find_number_signs(value: Any) -> torch.Tensor:
