@@ -8,7 +8,21 @@ from math import prod
 from derive.ir import nodes as ir
 
 EXTENT = 3  # extent of every bound index
-BY_NAME = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+def clip(value, low, high):
+    """The value, at least `low`, and at most `high`."""
+    return min(max(value, low), high)
+
+
+BY_NAME = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "max": max,
+    "min": min,
+    "clip": clip,
+    "abs": abs,
+}
 COMPARING = {
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt},
     **{">=": operator.ge, "==": operator.eq, "!=": operator.ne},
