@@ -31,7 +31,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import Storage, find_true_axes
-from derive.plan.lower.places import find_left_over, to_stride
+from derive.plan.lower.forms import find_left_over, to_stride
 from derive.plan.lower.spread import FUNCTIONAL, MOST, write_arguments
 
 SUMS = "_sum_windows"  # a function of the file

@@ -18,7 +18,7 @@ exclude these values.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -33,6 +33,7 @@ from derive.plan import ops
 from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
+from derive.plan.lower.forms import Form, find_form
 from derive.plan.steps import free_name
 
 Remaining = tuple[tuple[ir.Index, ir.Expr], ...]  # pairs (temporary index, place to be gathered)
@@ -76,7 +77,7 @@ def read_tensor(
     for k, start, end in reversed(merge):
         op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
     left: dict[ir.Index, ir.Expr] = {}
-    forms: dict[ir.Index, _Form] = {}
+    forms: dict[ir.Index, Form] = {}
     for k, place in reversed(list(enumerate(places))):
         axis = next((axis for axis in ops.axes_of(op) if axis.name == f"#{k}"), None)
         if axis is None:
@@ -84,12 +85,12 @@ def read_tensor(
         at = ops.axes_of(op).index(axis)
         if not find_free(place) and not find_accesses(place):
             op = ops.Select(op, at, place)
-        elif (form := _find_form(place, axis.extent)) is None:
+        elif (form := find_form(place, axis.extent)) is None:
             left = {axis: place, **left}
         else:
             forms[axis] = form
     for is_windowed in (False, True):  # a skewed place needs the axis of its rows first
-        cut: dict[ir.Index, _Form] = {}
+        cut: dict[ir.Index, Form] = {}
         for axis, form in forms.items():
             if form.is_windowed is is_windowed:
                 at = ops.axes_of(op).index(axis)
@@ -146,113 +147,14 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
         op = ops.Diagonal(op, axes.index(axes[twice]), twice)
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """An affine place: the steps of its indices, the largest first, and the range it reads."""
-
-    steps: tuple[tuple[ir.Index, Polynomial], ...]
-    down: tuple[ir.Index, ...]  # indices with negative steps
-    low: Polynomial
-    length: Polynomial  # positions from the least to the largest, or the whole extent
-    spare: int = 0  # an extra position, first (-1) or last (1), that ensures a window
-
-    @property
-    def is_windowed(self) -> bool:
-        """Whether windows overlap or have gaps, so that they need unfold."""
-        return len(self.steps) > 1 and any(
-            step != _find_length(self.steps[k + 1 :]) for k, (_, step) in enumerate(self.steps[:-1])
-        )
-
-    @property
-    def is_square(self) -> bool:
-        """Whether the number of windows equals their extent and may be 0."""
-        extents = {Polynomial.of(index.extent) for index, _ in self.steps}
-        is_one = len(extents) == 1 and all(step == ONE for _, step in self.steps)
-        return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)
-
-
-def _find_form(place: ir.Expr, extent: ir.Expr) -> _Form | None:
-    """Return a place as an affine form whose steps have known signs, or None."""
-    position, whole = to_affine(place), to_stride(find_free(place))
-    signs = (is_positive(step) or is_positive(-step) for step in position.terms.values())
-    is_part = not all(signs) and is_never_negative(Polynomial.of(extent) - whole)
-    length = whole if is_part else Polynomial.of(extent)
-    parts = split_merged(place, length.to_expr())
-    if parts:
-        strides = [to_stride(parts[k + 1 :]) for k in range(len(parts))]
-        steps = tuple(zip(parts, strides, strict=True))
-        return _Form(steps, (), Polynomial.of(0), length)
-    known = {atom: step for atom, step in position.terms.items() if isinstance(atom, ir.Index)}
-    if find_accesses(place) or not known or len(known) < len(position.terms):
-        return None
-    down = tuple(index for index, step in known.items() if is_positive(-step))
-    if not all(index in down or is_positive(step) for index, step in known.items()):
-        return None
-    sizes = {index: -step if index in down else step for index, step in known.items()}
-    low = position.constant
-    for index in down:
-        low = low - sizes[index] * (Polynomial.of(index.extent) - ONE)
-    steps = _sort_steps(sizes, place)
-    return _Form(steps, down, low, _find_length(steps))
-
-
-def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
-    """Return the product of the extents."""
-    return Polynomial.of(ir.product_of([index.extent for index in parts]))
-
-
-def _sort_steps(
-    sizes: Mapping[ir.Index, Polynomial], written: ir.Expr
-) -> tuple[tuple[ir.Index, Polynomial], ...]:
-    """Return the steps in descending order, equal ones as written."""
-    left, found = [i for i in find_free(written) if i in sizes], []
-    while left:
-        largest = (i for i in left if all(is_never_negative(sizes[i] - sizes[j]) for j in left))
-        first = next(largest, left[0])
-        left.remove(first)
-        found.append((first, sizes[first]))
-    return tuple(found)
-
-
-def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
-    """Return the number of positions that a form covers.
-
-    It includes the remainder behind the last window if an extent, such as (L - K)//z + 1, has one.
-    """
-    length = ONE
-    for index, step in steps:
-        length = length + step * (Polynomial.of(index.extent) - ONE)
-    largest = steps[0][1]
-    for index, step in steps if len(steps) > 1 else ():
-        over = find_left_over(index, step)
-        if over != Polynomial.of(0) and is_never_negative(largest - step):
-            return length + over
-    return length
-
-
-def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
-    """Return the remainder behind the last window, by the extent of the index: (L - K)//z + 1.
-
-    That is the number of windows of K in L positions with step z.
-    """
-    extent = Polynomial.of(index.extent)
-    for atom in extent.atoms:
-        match atom:
-            case ir.Call("floordiv", (over, under)) if Polynomial.of(under) == step:
-                count = Polynomial.of(atom)
-                if atom not in (extent - count).atoms:
-                    return Polynomial.of(over) - step * count
-    return Polynomial.of(0)
-
-
-def _is_skewed(op: ops.Op, form: _Form) -> bool:
+def _is_skewed(op: ops.Op, form: Form) -> bool:
     """Whether a form is k - i or k + i in a tensor that has an axis i as well."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     known = [index for index, _ in form.steps if index in ops.axes_of(op)]
     return plain and len(known) == 1
 
 
-def _flip_skewed(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
+def _flip_skewed(op: ops.Op, at: int, form: Form) -> tuple[ops.Op, Form]:
     """Flip the axis of a skewed form i - k; return (the tensor, the form in the new axis)."""
     if not _is_skewed(op, form) or all(index in ops.axes_of(op) for index in form.down):
         return op, form
@@ -263,7 +165,7 @@ def _flip_skewed(op: ops.Op, at: int, form: _Form) -> tuple[ops.Op, _Form]:
     return op, replace(form, down=down, low=low)
 
 
-def _cut_axis(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tuple[ops.Op, _Form]:
+def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tuple[ops.Op, Form]:
     """Cut or pad an axis to the range of a form, and return (the tensor, the form in that range).
 
     Torch needs at least one window, so a square form gets a spare position if the tensor is padded
@@ -281,7 +183,7 @@ def _cut_axis(op: ops.Op, at: int, form: _Form, *, is_made: bool = False) -> tup
     return _pad_axis(op, at, form), form
 
 
-def _pad_axis(op: ops.Op, at: int, form: _Form) -> ops.Op:
+def _pad_axis(op: ops.Op, at: int, form: Form) -> ops.Op:
     axis = ops.axes_of(op)[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
@@ -309,7 +211,7 @@ def _pad_axis(op: ops.Op, at: int, form: _Form) -> ops.Op:
     return ops.Slice(op, at, index, start.to_expr())
 
 
-def _is_in_bounds(axis: ir.Index, form: _Form) -> bool:
+def _is_in_bounds(axis: ir.Index, form: Form) -> bool:
     """Whether all positions of a form are in bounds; an extent max(n, 0) is taken as n."""
     rest = Polynomial.of(axis.extent) - form.low - form.length
     for atom in rest.atoms:
@@ -324,7 +226,7 @@ def _has_positions(rest: Polynomial) -> bool:
     return is_above_zero((rest + ONE).to_expr())
 
 
-def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
+def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     """Replace an axis, cut to the range of a form, by the indices of the form."""
     down = form.down
     if _is_skewed(op, form):
@@ -349,11 +251,11 @@ def _read_form(op: ops.Op, at: int, form: _Form) -> ops.Op:
 
 def cut_run(op: ops.Op, at: int, start: Polynomial, index: ir.Index) -> ops.Op:
     """Return the positions of an axis from `start` on under an index, padded with zeros."""
-    form = _Form(((index, ONE),), (), start, Polynomial.of(index.extent))
+    form = Form(((index, ONE),), (), start, Polynomial.of(index.extent))
     return _rename_axis(_pad_axis(op, at, form), at, index)
 
 
-def _skew(op: ops.Op, at: int, form: _Form) -> ops.Op:
+def _skew(op: ops.Op, at: int, form: Form) -> ops.Op:
     """Shift each row of a matrix by one more position, x[i,k - i], by flattening and reshaping.
 
     For x[i,k + i] rows become longer by one position, and zeros are appended.
@@ -443,7 +345,7 @@ def take_places(
                 op, {axis: _lower_position(along, axis.extent, context, (run,))}, order
             )
             rest = ir.Add((form, (-low).to_expr()))
-            found = _find_form(rest, run.extent)
+            found = find_form(rest, run.extent)
             assert found is not None
             op = _read_form(_pad_axis(op, at, found), at, found)
     if not by:
@@ -569,7 +471,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
             form = to_affine(over)
         case _:
             return None
-    found = _find_form(Affine(form.terms).to_expr(), axis.extent) if form.terms else None
+    found = find_form(Affine(form.terms).to_expr(), axis.extent) if form.terms else None
     length = Polynomial.of(axis.extent)
     if found is None or found.low.terms or found.length != length or found.is_windowed:
         return None
