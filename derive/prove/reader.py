@@ -20,10 +20,8 @@ from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
-    IMAGINARY,
     apply,
     collect,
-    conjugate,
     count,
     exponential,
     fold,
@@ -33,6 +31,7 @@ from derive.prove.algebra import (
     scale,
     to_number,
 )
+from derive.prove.conjugates import IMAGINARY, conjugate
 from derive.prove.sums import decide
 
 
