@@ -27,7 +27,7 @@ from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
-from derive.ir.recurrences import find_lowest
+from derive.ir.starts import find_lowest
 from derive.ir.text import find_marks, find_undeduced, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,

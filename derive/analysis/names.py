@@ -14,7 +14,8 @@ from derive.errors import DeriveError, Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.recurrences import find_reach, find_start_mistakes, is_dependent
+from derive.ir.recurrences import find_reach, is_dependent
+from derive.ir.starts import find_start_mistakes
 from derive.ir.text import find_free_marks, find_marks, to_count, to_text, write_extent
 from derive.ir.walk import (
     find_accesses,

@@ -51,7 +51,7 @@ from derive.frontend.sympy.nodes import (
     walk_sympy,
 )
 from derive.frontend.text.build import to_size
-from derive.ir import functions, pieces, polynomial, recurrences, text
+from derive.ir import functions, pieces, polynomial, recurrences, starts, text
 from derive.ir import nodes as ir
 from derive.notation import words
 from derive.notation.formula import Formula, check_formula, check_name
@@ -397,7 +397,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         system = mark_integers(from_sympy(formula))
         for mistake in names.find_mistakes(system):
             raise _refuse(mistake, system)
-        system = places.join_parts(recurrences.inline_starts(recurrences.lift_alongs(system)))
+        system = places.join_parts(starts.inline_starts(recurrences.lift_alongs(system)))
         system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)

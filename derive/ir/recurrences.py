@@ -3,10 +3,6 @@
     h[-1,i] = h0[i]                                the initial value, at place -1
     h[t,i] = a[t] * h[t - 1,i] + x[t,i]            one equation, or several that read one another
 
-`inline_starts` inlines the initial values into the reads:
-
-    h[t,i] = a[t] * where(t - 1 < 0, h0[i], h[t - 1,i]) + x[t,i]
-
 `find_recurrence` finds the index of the loop that evaluates mutually recursive equations: a turn is
 one value of the index, ascending or descending, and evaluates all equations in their order.
 """
@@ -15,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
-from itertools import product
 from operator import mul
 
 from derive.errors import Diagnostic
@@ -36,7 +30,6 @@ from derive.ir.walk import (
     walk,
 )
 
-MOST_BACK = 16  # initial places assumed to be read where the distance of a read is not fixed
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # the nodes of polynomial places
 
 
@@ -82,16 +75,6 @@ class Recurrence:
         return -int(lag) if self.is_downward else int(lag)
 
 
-def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
-    """The lowest initial place by (tensor, axis), for axes that have one."""
-    lowest: dict[tuple[ir.Tensor, int], int] = {}
-    for equation in system.equations:
-        for number, at in find_start(equation.target).items():
-            key = (equation.target.tensor, number)
-            lowest[key] = min(lowest.get(key, 0), at)
-    return lowest
-
-
 @lru_cache(maxsize=64)
 def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
     """The tensors that each tensor depends on, transitively; initial values are not counted."""
@@ -110,64 +93,6 @@ def is_dependent(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) ->
     """Whether a tensor depends on the tensor that the equation defines, initial values aside."""
     reached = {tensor, *find_reach(system).get(tensor, ())}
     return equation.target.tensor in reached and not find_start(equation.target)
-
-
-def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors in initial values: places that are no plain indices, repeated or missing."""
-    met: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
-    for equation in system.equations:
-        start = find_start(equation.target)
-        if not start:
-            continue
-        tensor = equation.target.tensor
-        others = [p for k, p in enumerate(equation.target.places) if k not in start]
-        before = met.setdefault(tensor, {})
-        plain = all(isinstance(place, ir.Index) for place in others)
-        if tuple(start.items()) in before or not plain or len({*others}) < len(others):
-            yield Diagnostic(
-                "start-form",
-                f"what stands before the first place of {tensor.name} is written over plain "
-                "indices, each place once",
-                find_marks(equation, equation.target),
-                help=f"write {tensor.name}[-1,i] = .. for one place, -2 for another before it",
-            )
-        before[tuple(start.items())] = equation
-    lowest = find_lowest(system)
-    for tensor, starts in met.items():
-        depths = {k: -at for (each, k), at in lowest.items() if each is tensor}
-        wanted: list[tuple[tuple[int, int], ...]] = [
-            ((k, -back),) for k, depth in depths.items() for back in range(1, depth + 1)
-        ]
-        for equation in system.equations:
-            own = (a for a in find_accesses(equation.value) if a.tensor is tensor)
-            for access in own if len(depths) > 1 else ():
-                backs = {k: _find_back(equation, access, k) for k in depths}
-                sides = (
-                    [None, *((k, -n) for n in range(1, 1 + min(depths[k], backs[k])))]
-                    for k in depths
-                )
-                wanted += [tuple(filter(None, side)) for side in product(*sides)]
-        lacking = next((each for each in wanted if each and each not in starts), None)
-        if lacking is not None:
-            first = starts[min(starts)]
-            where = ",".join(str(dict(lacking).get(k, ":")) for k in range(len(tensor.shape)))
-            yield Diagnostic(
-                "place-not-filled",
-                f"no equation gives {tensor.name} a value at {where}",
-                find_marks(first, first.target),
-                help="places before the first one are counted back from -1"
-                + (", the corner too" if len(lacking) > 1 else ""),
-            )
-
-
-def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
-    """The largest number of initial places along an axis that an access may reach back to."""
-    place, target = access.places[number], equation.target
-    here = target.places[number] if target.tensor is access.tensor else ir.ZERO
-    if isinstance(place, ir.Index):
-        return 0
-    lag = (Polynomial.of(here) - Polynomial.of(place)).constant
-    return MOST_BACK if lag is None else max(0, int(lag))
 
 
 def lift_alongs(system: ir.System) -> ir.System:
@@ -200,84 +125,6 @@ def lift_alongs(system: ir.System) -> ir.System:
     if len(made) == len(system.equations):
         return system
     return replace(system, equations=tuple(made), written=system.written or system.equations)
-
-
-def inline_starts(system: ir.System) -> ir.System:
-    """The system with initial values inlined into the reads, or read from tensors of their own."""
-    starts: dict[ir.Tensor, dict[tuple[tuple[int, int], ...], ir.Equation]] = {}
-    for equation in system.equations:
-        if found := find_start(equation.target):
-            starts.setdefault(equation.target.tensor, {})[tuple(found.items())] = equation
-    if not starts:
-        return system
-    names, lowest = Names.of(system), find_lowest(system)
-    alone: dict[ir.Equation, ir.Equation] = {}
-    for tensor, each in starts.items():
-        for fixed, start in each.items():
-            left = [k for k in range(len(tensor.shape)) if k not in dict(fixed)]
-            shape = tuple(tensor.shape[k] for k in left)
-            made = ir.Tensor(names.take(f"{tensor.name}_start"), shape, tensor.kind, tensor.below)
-            target = ir.Access(made, tuple(start.target.places[k] for k in left))
-            alone[start] = ir.Equation(target, start.value)
-
-    def choose(
-        access: ir.Access, numbers: Sequence[int], fixed: tuple[tuple[int, int], ...]
-    ) -> ir.Expr | None:
-        """The value of an access, with a choice per axis in `numbers` that may be negative.
-
-        `fixed` holds the negative places that earlier choices decided on. None: never read.
-        """
-        if not numbers and not fixed:
-            return access
-        if not numbers:
-            start = starts[access.tensor].get(fixed)
-            if start is None:
-                return None
-            first = alone[start]
-            others = tuple(p for k, p in enumerate(access.places) if k not in dict(fixed))
-            new: dict[ir.Expr, ir.Expr] = dict(zip(first.target.places, others, strict=True))
-            is_atom = isinstance(first.value, (ir.Number, ir.Infinity, ir.Scalar, ir.Access))
-            inner = getattr(first.value, "places", ())
-            if is_atom and all(isinstance(place, ir.Index) for place in inner):
-                return substitute(first.value, new)
-            return ir.Access(first.target.tensor, others)
-        number, *rest = numbers
-        place, value = access.places[number], None
-        if isinstance(place, ir.Number):
-            return choose(access, rest, (*fixed, (number, int(place.value))))
-        for at in range(lowest[access.tensor, number], 0):
-            read = choose(access, rest, (*fixed, (number, at)))
-            below = ir.Compare("<", place, ir.Number(Fraction(at)))
-            value = ir.Where(below, value, read) if value and read else value or read
-        inside = choose(access, rest, fixed)
-        if value is None or inside is None:
-            return value or inside
-        return ir.Where(ir.Compare("<", place, ir.ZERO), value, inside)
-
-    def inline_start(expr: ir.Expr) -> ir.Expr:
-        if not isinstance(expr, ir.Access) or expr.tensor not in starts:
-            return expr
-        before = [
-            k
-            for k, place in enumerate(expr.places)
-            if (expr.tensor, k) in lowest
-            and not isinstance(place, ir.Index)
-            and not (isinstance(place, ir.Number) and place.value >= 0)
-        ]
-        return choose(expr, before, ()) or expr
-
-    equations = []
-    for written in system.equations:
-        new_one = alone.get(written, written)
-        value = rewrite_bottom_up(new_one.value, inline_start)
-        equations.append(ir.Equation(new_one.target, value))
-    read = {a.tensor for e in equations for a in find_accesses(e.value)}
-    kept = tuple(
-        new
-        for old, new in zip(system.equations, equations, strict=True)
-        if old not in alone or new.target.tensor in read
-    )
-    return replace(system, equations=kept, written=system.written or system.equations)
 
 
 def find_recurrences(system: ir.System) -> list[Recurrence]:

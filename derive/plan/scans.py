@@ -25,7 +25,8 @@ from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import MOST_BACK, Recurrence, find_recurrences
+from derive.ir.recurrences import Recurrence, find_recurrences
+from derive.ir.starts import MOST_BACK
 from derive.ir.walk import (
     Names,
     find_accesses,
