@@ -35,15 +35,16 @@ from derive.ir.walk import (
 _ROUNDING = {"floor", "sign"}  # functions with integer values for all arguments
 
 
-def is_counted(expr: ir.Expr, *, brackets: bool = True) -> bool:
-    """Whether a value is an integer made of indices, int tensors, argmax or counts of `brackets`.
+def is_counted(expr: ir.Expr) -> bool:
+    """Whether a value is an integer made of indices, int tensors or argmax.
 
-    Brackets and numbers alone do not make an integer tensor.
+    Such values are computed in integers, as bfloat16 cannot hold all integers above 256.
     """
-    return any(_is_declared(part, brackets) for part in _find_values(expr)) and _is_exact(expr)
+    return any(map(_is_declared, _find_values(expr))) and _is_exact(expr)
 
 
-def _is_declared(part: ir.Expr, brackets: bool) -> bool:
+def _is_declared(part: ir.Expr, *, brackets: bool = False) -> bool:
+    """Whether a part is an integer by its kind; counts only with `brackets`."""
     match part:
         case ir.Index() | ir.Reduce("argmax"):
             return True
@@ -114,7 +115,9 @@ def mark_integers(system: ir.System) -> ir.System:
     found = dict(positions)
     for tensor, own in (*parts.items(), *parts.items()):  # twice, for mutual recurrences
         reads = (part.tensor for part in own if isinstance(part, ir.Access))
-        if any(_is_declared(part, True) for part in own) or any(map(found.__contains__, reads)):
+        if any(_is_declared(part, brackets=True) for part in own) or any(
+            map(found.__contains__, reads)
+        ):
             found[tensor] = None
     while found:
         marked = _exchange_tensors(system, {t: replace(t, kind="int") for t in found})

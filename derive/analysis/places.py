@@ -81,6 +81,15 @@ def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
     return tuple(ordered) if is_same_extent(*pair) else ()
 
 
+def merge_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
+    """The position on the merged axis of these indices, slowest first."""
+    terms: list[ir.Expr] = []
+    for k, index in enumerate(parts):
+        strides = tuple(p.extent for p in parts[k + 1 :])
+        terms.append(ir.Mul((index, *strides)) if strides else index)
+    return ir.sum_of(terms)
+
+
 @dataclass(frozen=True)
 class Run:
     """The positions of one place: `low + apart * core`, where core covers 0, 1, .. once each."""

@@ -133,6 +133,16 @@ def is_whole(expr: ir.Expr) -> bool:
     return False
 
 
+def is_number(expr: ir.Expr) -> bool:
+    """Whether an expression consists of arithmetic on sizes, scalars and constants."""
+    kinds = (ir.Number, ir.Infinity, ir.Size, ir.Scalar, ir.Add, ir.Mul, ir.Pow)
+    calls = {"pi", "I", "floordiv", "mod"}
+    return all(
+        part.function in calls if isinstance(part, ir.Call) else isinstance(part, kinds)
+        for part in walk(expr)
+    )
+
+
 @lru_cache(maxsize=1 << 14)
 def find_free(expr: ir.Expr) -> tuple[ir.Index, ...]:
     """The free indices, in order of first appearance."""

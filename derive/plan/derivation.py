@@ -19,7 +19,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import NOTHING, Polynomial, add_all, evaluate_extent
 from derive.ir.recurrences import find_groups
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, find_sizes, substitute
+from derive.ir.walk import find_free, find_sizes, is_number, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import count_elements
@@ -133,7 +133,7 @@ def count_written(system: ir.System) -> tuple[Written, ...]:
 def _count_expr(expr: ir.Expr) -> Polynomial:
     """The operations for one value of the free indices."""
     match expr:
-        case _ if ops.is_number(expr):
+        case _ if is_number(expr):
             return NOTHING
         case ir.Add(parts):
             return Polynomial.of(len(parts) - 1) + add_all(map(_count_expr, parts))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.walk import rewrite_bottom_up
+from derive.ir.walk import is_number, rewrite_bottom_up
 from derive.plan import ops
 from derive.plan.cells.matching import strip
 from derive.plan.cost import find_true_axes
@@ -82,7 +82,7 @@ class Known:
 
         def invert_power(here: ir.Expr) -> ir.Expr:
             match here:
-                case ir.Pow(base, ir.Number(power)) if power < 0 and ops.is_number(base):
+                case ir.Pow(base, ir.Number(power)) if power < 0 and is_number(base):
                     return ir.Pow(base, ir.Number(-power))
             return here
 

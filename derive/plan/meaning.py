@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from derive.analysis.affine import simplify_place, to_affine
 from derive.analysis.extents import find_guard
+from derive.analysis.places import merge_place
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, map_children, substitute
 from derive.plan import ops
@@ -109,7 +110,7 @@ def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
             new: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
             return substitute(to_expr(arg), new)
         case ops.Unflatten(arg, place, parts):
-            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: ops.to_place(parts)})
+            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: merge_place(parts)})
         case ops.Flatten(arg, start, end, index):
             parts = ops.axes_of(arg)[start : end + 1]
             if not _is_named(index, parts):

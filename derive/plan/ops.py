@@ -27,11 +27,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
-from derive.analysis.integers import is_counted
+from derive.analysis.places import merge_place
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.ir.walk import is_whole, walk
+from derive.ir.walk import is_whole
 from derive.plan.calls import Condition, Operand
 
 
@@ -367,7 +367,7 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
 
 def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
     """The index of a merged axis, named after its position: `h*D + d`."""
-    name = to_text(to_place(parts)).replace(" * ", "*")
+    name = to_text(merge_place(parts)).replace(" * ", "*")
     return ir.Index(name, ir.Mul(tuple(p.extent for p in parts)))
 
 
@@ -395,15 +395,6 @@ def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
             start = sum(map(len, groups[:k]))
             op = flatten(op, start, start + len(group) - 1)
     return op
-
-
-def to_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
-    """The position on the merged axis of these indices, slowest first."""
-    terms: list[ir.Expr] = []
-    for k, index in enumerate(parts):
-        strides = tuple(p.extent for p in parts[k + 1 :])
-        terms.append(ir.Mul((index, *strides)) if strides else index)
-    return ir.sum_of(terms)
 
 
 def args_of(op: Op) -> tuple[Op, ...]:
@@ -516,24 +507,6 @@ def combine(function: str, ops: Sequence[Op], order: tuple[ir.Index, ...]) -> Ap
 
 
 BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
-
-
-def is_number(expr: ir.Expr) -> bool:
-    """Whether an expression consists of arithmetic on sizes, scalars and constants."""
-    kinds = (ir.Number, ir.Infinity, ir.Size, ir.Scalar, ir.Add, ir.Mul, ir.Pow)
-    calls = {"pi", "I", "floordiv", "mod"}
-    return all(
-        part.function in calls if isinstance(part, ir.Call) else isinstance(part, kinds)
-        for part in walk(expr)
-    )
-
-
-def is_integer(expr: ir.Expr) -> bool:
-    """Whether an expression is arithmetic on indices and integers.
-
-    Such values are computed in integers, as bfloat16 cannot hold all integers above 256.
-    """
-    return is_counted(expr, brackets=False)
 
 
 def strip_casts(op: Op, divides: bool = True) -> Op:

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from derive.analysis.facts import is_positive
+from derive.analysis.integers import is_counted
 from derive.analysis.places import find_reversed, split_merged
 from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.definitions import PLAIN, Maker, bind, read_definition
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, holds_complex
-from derive.ir.walk import find_free, is_whole, walk
+from derive.ir.walk import find_free, is_number, is_whole, walk
 from derive.plan import ops
 from derive.plan.calls import CellArgument, DtypeLimit, LocalName, Operand, Subscript, TorchCall
 from derive.plan.lower.calls import fold_call, fold_shifted
@@ -62,8 +63,8 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     layout = layout_of(target.tensor, context)
     order = tuple(i for k in layout for i in places[k])
     is_place = isinstance(equation.value, ir.Reduce) and equation.value.kind == "argmax"
-    is_counted = target.tensor.kind == "int" and not is_place
-    op = (lower_integers if is_counted else lower_inside)(equation.value, context, order)
+    has_integers = target.tensor.kind == "int" and not is_place
+    op = (lower_integers if has_integers else lower_inside)(equation.value, context, order)
     op = _to_number_tensor(op)
     is_kept = isinstance(op, ops.Cast) and (ops.is_boolean(op.arg) or is_wide(op.arg))
     if isinstance(op, ops.Cast) and op.kind == "real" and not is_kept:
@@ -105,10 +106,10 @@ def lower(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.O
 
 def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Lower an expression to one operation, after steps for its expensive parts."""
-    if ops.is_number(expr):
+    if is_number(expr):
         return lower_number(expr)
     is_simple = isinstance(expr, (ir.Index, ir.Access)) or getattr(expr, "kind", "") == "argmax"
-    if not is_simple and ops.is_integer(expr):
+    if not is_simple and is_counted(expr):
         if is_whole(expr):
             return ops.Cast(ops.strip_casts(lower_node(expr, context, order), False))
         return ops.Cast(lower_integers(expr, context, order))
@@ -172,7 +173,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
 def _negate_extreme(product: ir.Mul) -> ir.Expr | None:
     """Return -max(a - b, 1) as min(b - a, -1), which saves a pass for the sign."""
     match split_sign(product):
-        case True, ir.Call("max" | "min" as function, (ir.Add(terms), bound)) if ops.is_number(
+        case True, ir.Call("max" | "min" as function, (ir.Add(terms), bound)) if is_number(
             bound
         ) and any(split_sign(term)[0] for term in terms):
             each, last = [_negate(term) for term in terms], _negate(bound)
@@ -387,7 +388,7 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     A variance is written as sums: torch's is an online algorithm, 10 to 30 times slower.
     """
     is_spread = reduce.kind in {"var", "sample_var"}
-    is_spread |= reduce.kind == "mean" and ops.is_integer(reduce.body)
+    is_spread |= reduce.kind == "mean" and is_counted(reduce.body)
     if is_spread or (reduce.condition is not ir.TRUE and reduce.kind not in NEUTRAL):
         return lower_node(write_as_sums(reduce, context.names), context, order)
     parted = eliminate(reduce, context, order)
@@ -436,11 +437,11 @@ def _fill_excluded(
     Where the condition only excludes padding, the padding gets that value and the mask is None.
     """
     arg = context.lower(context.protect(row.body, row.condition), order)
-    is_counted = row.kind == "argmax" and ops.is_integer(row.body)
-    arg = ops.strip_casts(arg) if is_counted else arg
+    has_integers = row.kind == "argmax" and is_counted(row.body)
+    arg = ops.strip_casts(arg) if has_integers else arg
     if row.condition is ir.TRUE:
         return arg, None
-    neutral = LEAST if is_counted else NEUTRAL[row.kind]
+    neutral = LEAST if has_integers else NEUTRAL[row.kind]
     condition = drop_padded(row.condition, row.body, context)
     if condition is not row.condition:
         arg = _set_padding(arg, neutral.value)
@@ -473,7 +474,7 @@ def write_as_sums(reduce: ir.Reduce, names: Collection[str]) -> ir.Expr:
         count = ir.Mul(tuple(index.extent for index in reduce.bound))
     total = ir.Reduce("sum", reduce.bound, reduce.condition, reduce.body)
     average: ir.Expr = ir.Mul((total, ir.Pow(count, ir.MINUS_ONE)))
-    if reduce.condition is ir.TRUE and not ops.is_integer(reduce.body):
+    if reduce.condition is ir.TRUE and not is_counted(reduce.body):
         average = ir.Reduce("mean", reduce.bound, ir.TRUE, reduce.body)
     if reduce.kind == "mean":
         return average

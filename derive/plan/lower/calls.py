@@ -15,12 +15,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 from derive.analysis.facts import is_positive
+from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS, find_call
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import exchange, find_children, map_children, rewrite_bottom_up, walk
-from derive.plan import ops
+from derive.ir.walk import exchange, find_children, is_number, map_children, rewrite_bottom_up, walk
 from derive.prove import prove
 
 _SIZE = ir.Size("@n")
@@ -62,14 +62,14 @@ def fold_shifted(expr: ir.Expr, system: ir.System) -> ir.Expr:
     exponential has other readers, for which it is computed anyway.
     """
     match expr:
-        case ir.Call(function, (ir.Add(terms) as shared,)) if not ops.is_number(expr):
+        case ir.Call(function, (ir.Add(terms) as shared,)) if not is_number(expr):
             for n, number in enumerate(terms):
                 if (name := _SHIFTED.get((function, True, number))) and _has_one_reader(
                     shared, system
                 ):
                     return ir.Call(name, (ir.sum_of(terms[:n] + terms[n + 1 :]),))
-        case ir.Add(terms) if not ops.is_number(expr):
-            for call in (t for t in terms if isinstance(t, ir.Call) and not ops.is_number(t)):
+        case ir.Add(terms) if not is_number(expr):
+            for call in (t for t in terms if isinstance(t, ir.Call) and not is_number(t)):
                 for number in terms:
                     name = _SHIFTED.get((call.function, False, number))
                     if name and _has_one_reader(call, system):
@@ -123,7 +123,7 @@ def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ..
         put = {part: exchange(part, argument, _ARGUMENT) for part in parts}
         for others in ((), *((scalar,) for scalar in _find_scalars(parts))):
             own = [part for part in parts if _is_made_of(put[part], others)]
-            if not own or all(map(ops.is_number, own)) or ops.is_integer(argument):
+            if not own or all(map(is_number, own)) or is_counted(argument):
                 continue
             kind = ir.Add if is_sum else ir.Mul
             whole = put[own[0]] if len(own) == 1 else kind(tuple(put[part] for part in own))
@@ -214,7 +214,7 @@ def _count_operations(expr: ir.Expr) -> int:
     """Count the operations of an expression on tensors."""
     own = isinstance(
         expr, (ir.Add, ir.Mul, ir.Pow, ir.Call, ir.Where, ir.Compare)
-    ) and not ops.is_number(expr)
+    ) and not is_number(expr)
     return own + sum(map(_count_operations, find_children(expr))) if expr is not _ARGUMENT else 0
 
 

@@ -9,12 +9,14 @@ from math import lcm
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import is_always, is_implied_by_facts
 from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative, read_bound
+from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors, is_same_extent
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_free,
+    is_number,
     is_whole,
     rename_apart,
     rewrite_bottom_up,
@@ -125,7 +127,7 @@ def separate_scalars(left: ir.Expr, right: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         }
     )
     positions = (difference - scalars).to_expr()
-    is_apart = ops.is_integer(positions) and not find_free(scalars.to_expr())
+    is_apart = is_counted(positions) and not find_free(scalars.to_expr())
     return (positions, (-scalars).to_expr()) if scalars.terms and is_apart else (left, right)
 
 
@@ -140,7 +142,7 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
     is_whole = all(p > 0 for p in powers) and all(
         term.denominator == 1 for term in difference.terms.values()
     )
-    is_plain = all(ops.is_integer(side) or not find_free(side) for side in (left, right))
+    is_plain = all(is_counted(side) or not find_free(side) for side in (left, right))
     if not all(isinstance(atom, (ir.Index, ir.Size)) for atom in difference.atoms):
         return relation, left, right
     if is_plain and is_whole:
@@ -155,7 +157,7 @@ def clear_fractions(relation: str, left: ir.Expr, right: ir.Expr) -> tuple[str, 
 def _lower_side(side: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Lower one side of a relation; integers remain integers, their fractions are float64."""
     op = context.lower(side, order)
-    if ops.is_integer(side) or (isinstance(op, ops.Cast) and ops.is_integral(op.arg)):
+    if is_counted(side) or (isinstance(op, ops.Cast) and ops.is_integral(op.arg)):
         return ops.strip_casts(op)
     return widen_casts(op, "wide") if is_integer(Polynomial.of(side)) else op
 
@@ -215,7 +217,7 @@ def lower_choice(
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
     common, terms = ir.split_sum(other), ir.split_sum(then)
-    if is_implied_by_facts(condition) and {*common} < {*terms} and not ops.is_number(other):
+    if is_implied_by_facts(condition) and {*common} < {*terms} and not is_number(other):
         rest = ir.sum_of([term for term in terms if term not in common])
         return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
     joined = _lower_padded_read(condition, then, other, context, order)
@@ -320,14 +322,14 @@ def _lower_piecewise(
     """
     for index in (i for i in order if i in find_free(choice.condition)):
         ends = (NOTHING, Polynomial.of(index.extent))
-        is_filled = ops.is_number(choice.then) or ops.is_number(choice.other)
+        is_filled = is_number(choice.then) or is_number(choice.other)
         slack = ONE if is_filled and _is_elementwise_over(choice, index) else NOTHING
         pieces = _cut_pieces(
             _hoist_index_condition(choice, index), index, ends, (context.facts, slack)
         )
         if pieces is None or len(pieces) < 2:
             continue
-        numbers = {value for _, _, value in pieces if ops.is_number(value)}
+        numbers = {value for _, _, value in pieces if is_number(value)}
         if numbers:
             pieces = [piece for piece in pieces if piece[-1] not in numbers]
             is_plain = all(isinstance(number, ir.Number | ir.Infinity) for number in numbers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from derive.analysis import facts
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import INTEGRAL, is_whole
+from derive.ir.walk import INTEGRAL, is_number, is_whole
 from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.guarded import Wanted
@@ -41,7 +41,7 @@ def lower_guarded(
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Lower an expression with integer values to an int64 operation."""
-    if ops.is_number(expr):
+    if is_number(expr):
         return ops.Num(expr)
     match expr:
         case ir.Index() | ir.Access():

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce as fold
 
+from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_children, find_free, is_whole, walk
+from derive.ir.walk import find_children, find_free, is_number, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
@@ -31,8 +32,8 @@ from derive.rewrite.rules.products import is_bracket, is_negative
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Lower a sum of terms from left to right, starting with one that is not negative."""
     terms = fold_parts(_join_integers(terms), is_sum=True)
-    numbers = [t for t in terms if ops.is_number(t)]
-    signed = [split_sign(t) for t in terms if not ops.is_number(t)]
+    numbers = [t for t in terms if is_number(t)]
+    signed = [split_sign(t) for t in terms if not is_number(t)]
     signed.sort(key=lambda pair: pair[0])
     lowered = [(negative, context.lower(term, order)) for negative, term in signed]
     lowered, numbers = add_small(lowered, numbers, context, order)
@@ -55,7 +56,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
 
 def _join_integers(terms: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
     """Join the integer terms into one, which is computed exactly."""
-    counted = [t for t in terms if ops.is_integer(t) or (ops.is_number(t) and is_whole(t))]
+    counted = [t for t in terms if is_counted(t) or (is_number(t) and is_whole(t))]
     rest = tuple(t for t in terms if t not in counted)
     is_read = any(isinstance(part, ir.Access) for term in counted for part in walk(term))
     return (*rest, ir.sum_of(counted)) if rest and is_read else tuple(terms)
@@ -115,7 +116,7 @@ def split_sign(term: ir.Expr) -> tuple[bool, ir.Expr]:
         case ir.Reduce("sum", bound, condition, ir.Mul() as body):
             negative, inside = split_sign(body)
             return negative, ir.Reduce("sum", bound, condition, inside) if negative else term
-        case ir.Where(condition, then, other) if other is ir.ZERO and ops.is_number(then):
+        case ir.Where(condition, then, other) if other is ir.ZERO and is_number(then):
             negative, number = split_sign(then)
             return negative, ir.Where(condition, number, other) if negative else term
     return False, term
@@ -249,7 +250,7 @@ def _choose_order(
 def sort_factor(factor: ir.Expr, product: Product) -> None:
     """Add a factor to the numbers, operands, divisors or condition of a product."""
     match factor:
-        case _ if ops.is_number(factor) and is_steady(factor):
+        case _ if is_number(factor) and is_steady(factor):
             product.numbers.append(factor)
         case ir.Mul(inner):
             for part in inner:
@@ -314,9 +315,9 @@ def _scale_inside(
 ) -> ir.Expr | None:
     """Apply numbers to fewer than `size` elements inside of a term, or return None."""
     match term:
-        case ir.Mul(factors) if sum(not ops.is_number(f) for f in factors) == 1:
-            (inner,) = (f for f in factors if not ops.is_number(f))
-            others = (*numbers, *(f for f in factors if ops.is_number(f)))
+        case ir.Mul(factors) if sum(not is_number(f) for f in factors) == 1:
+            (inner,) = (f for f in factors if not is_number(f))
+            others = (*numbers, *(f for f in factors if is_number(f)))
             return _scale_inside(inner, others, size, context)
         case ir.Reduce("sum", bound, condition, body):
             inside = ir.split_product(body)

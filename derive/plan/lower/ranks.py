@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, substitute, walk
+from derive.ir.walk import find_free, is_number, substitute, walk
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.lower.condition import expand
@@ -54,8 +54,8 @@ class Rank:
 
 def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
     """Return the rank that an expression computes, in rows of at least `least` entries, or None."""
-    terms = [term for term in ir.split_sum(expr) if not ops.is_number(term)]
-    numbers = [term for term in ir.split_sum(expr) if ops.is_number(term)]
+    terms = [term for term in ir.split_sum(expr) if not is_number(term)]
+    numbers = [term for term in ir.split_sum(expr) if is_number(term)]
     form = None
     match terms:
         case [ir.Access(tensor) as access] if tensor not in context.system.results:
@@ -80,7 +80,7 @@ def read_rank(expr: ir.Expr, context: Context, least: int) -> Rank | None:
 
 def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:
     """Lower a comparison of a rank with a number by an order relation, or return None."""
-    if ops.is_number(left):
+    if is_number(left):
         left, right, relation = right, left, ir.MIRRORED[relation]
     is_size = not any(isinstance(part, (ir.Scalar, ir.Index, ir.Access)) for part in walk(right))
     is_known = isinstance(left, ir.Reduce) and context.recall(left) is not None

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_free, is_whole, rename_apart, substitute
+from derive.ir.walk import find_free, is_number, is_whole, rename_apart, substitute
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides, push_into_exponential
@@ -131,9 +132,9 @@ def _is_integer_valued(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bo
             at = names.index(tensor.name) if tensor.name in names else -1
             return at >= 0 and _is_integer_valued(equations[at].value, equations[:at])
         case ir.Add(parts) | ir.Mul(parts):
-            rest = [part for part in parts if not (ops.is_number(part) and is_whole(part))]
-            return all(_is_integer_valued(part, equations) or ops.is_integer(part) for part in rest)
-    return ops.is_integer(numbers)
+            rest = [part for part in parts if not (is_number(part) and is_whole(part))]
+            return all(_is_integer_valued(part, equations) or is_counted(part) for part in rest)
+    return is_counted(numbers)
 
 
 def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
