@@ -258,30 +258,21 @@ def _write_convolution(
     windows, groups, channels = product.windows, product.groups, product.channels
     if len(product.batch) > 1:
         return None
-    weight, padding, inner = split_padding(product.base, windows)
+    roles = _assign_roles(product)
+    batch, made = roles.batch, roles.made
     unit_axes = [ir.Index(f"#{k}", ir.ONE) for k in range(2)]  # axes that torch requires
     first = channels or ([] if groups else unit_axes[:1])
-    transposed = _find_transposed_input(product.kernel, windows, padding)
-    strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
-    if transposed is None:
-        name, batch, made = "conv", product.batch, product.made
-        given, places = weight, inner
-        weight, inner = product.kernel, [w.inner for w in windows]
-    else:
-        name, batch, made = "conv_transpose", product.made, product.batch
-        given, places, padding = transposed.op, transposed.places, transposed.cut
-        strides, dilations = dilations, []
     parts = (*groups, *(made or ([] if groups else unit_axes[1:])))
     if bias is not None and {*parts} != {*find_true_axes(bias)}:
         return None
-    inputs = (*batch, *groups, *first, *places)
-    weights = (*parts, *(channels or unit_axes[:1]), *inner)
-    if transposed is not None:
-        weights = (*groups, *first, *(made or unit_axes[1:]), *inner)
-    given, weight = ops.arrange(given, inputs), ops.arrange(weight, weights)
+    inputs = (*batch, *groups, *first, *roles.places)
+    weights = (*parts, *(channels or unit_axes[:1]), *roles.inner)
+    if roles.is_transposed:
+        weights = (*groups, *first, *(made or unit_axes[1:]), *roles.inner)
+    given, weight = ops.arrange(roles.given, inputs), ops.arrange(roles.weight, weights)
     if groups and channels:
         given = ops.flatten(given, len(batch), len(batch) + 1)
-    if groups and (made if transposed is None else channels):
+    if groups and (channels if roles.is_transposed else made):
         weight = ops.flatten(weight, 0, 1)
     args: list[ops.Op] = [given, weight]
     if bias is not None:
@@ -295,18 +286,19 @@ def _write_convolution(
     )
     keywords = write_arguments(
         args,
-        stride=strides,
-        padding=padding,
-        dilation=dilations,
+        stride=roles.strides,
+        padding=roles.padding,
+        dilation=roles.dilations,
         groups=[groups[0].extent] if groups else [],
     )
+    name = "conv_transpose" if roles.is_transposed else "conv"
     call = TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *merged, *(w.outer for w in windows))
     whole = _write_reference(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
     if bias is not None:
         whole = ops.Apply("+", ops.align((whole, args[2]), order), order)
-    volume = () if transposed is None else (*inputs, *made, *inner)
+    volume = (*inputs, *made, *roles.inner) if roles.is_transposed else ()
     filled = (*groups, *channels, *made, *(w.inner for w in windows))
     result: ops.Op = ops.Cell(call, tuple(args), whole, order, filled=filled, volume=volume)
     if len(parts) > 1:
@@ -341,6 +333,33 @@ def _write_reference(
         start = axes.index(parts[0])
         whole = ops.flatten(whole, start, start + len(parts) - 1)
     return ops.arrange(whole, order)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The operands of a convolution, or of a transposed one, as torch's input and weight."""
+
+    given: ops.Op
+    places: list[ir.Index]  # the axes of the input that the kernel moves along
+    weight: ops.Op
+    inner: list[ir.Index]  # the axes of the weight within the kernel
+    batch: list[ir.Index]
+    made: list[ir.Index]
+    strides: list[ir.Expr]
+    dilations: list[ir.Expr]
+    padding: list[ir.Expr]
+    is_transposed: bool = False
+
+
+def _assign_roles(product: Product) -> Roles:
+    windows, batch, made = product.windows, product.batch, product.made
+    base, padding, inner = split_padding(product.base, windows)
+    strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
+    found = _find_transposed_input(product.kernel, windows, padding)
+    if found is None:
+        kernel, own = product.kernel, [w.inner for w in windows]
+        return Roles(base, inner, kernel, own, batch, made, strides, dilations, padding)
+    return Roles(found.op, found.places, base, inner, made, batch, dilations, [], found.cut, True)
 
 
 @dataclass(frozen=True, slots=True)
