@@ -67,6 +67,28 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             return reduce(lambda one, other: ops.combine(sign, [one, other], order), found)
         case ir.Pow(base, exponent):
             return ops.combine("pow", _lower_each((base, exponent), context, order), order)
+        case ir.Call() if (called := _lower_call(expr, context, order)) is not None:
+            return called
+        case ir.Along("cumsum" as kind, index, condition, body):
+            inner = (*(i for i in order if i is not index), index)
+            row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
+            return ops.Along(kind, ops.Cast(row, "int") if ops.is_boolean(row) else row, index)
+        case ir.Reduce("sum", bound, condition, body):
+            guarded = lower_guarded(expr, context, order, counted=True)
+            if guarded is not None:
+                return guarded
+            inner = (*(i for i in order if i not in bound), *bound)
+            body = ir.Where(condition, body, ir.ZERO)
+            return ops.Reduction("sum", _lower_row(body, bound, context, inner), bound)
+        case ir.Reduce("prod" | "max" | "min" as kind, bound, ir.TRUE, body):
+            inner = (*(i for i in order if i not in bound), *bound)
+            return ops.Reduction(kind, _lower_row(body, bound, context, inner), bound)
+    return _to_integers(ops.strip_casts(context.lower(expr, order)))
+
+
+def _lower_call(expr: ir.Call, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
+    """Lower a function of integers, or one that rounds to integers; None for other functions."""
+    match expr:
         case ir.Call("clip", (ir.Call("floor") as inside, *ends)):  # clip before int64 overflows
             wide = ops.Cast(context.lower(inside, order), "wide")
             parts = [
@@ -83,7 +105,7 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             )
             return lower_integers(ir.Call(name, tuple(rounded)), context, order)
         case ir.Call("sign", (arg,)) if not facts.is_whole(Polynomial.of(arg)):
-            pass
+            return None
         case ir.Call(function, parts) if function in INTEGRAL:
             args = _lower_each(parts, context, order)
             if all(isinstance(op, ops.Num) for op in args):
@@ -91,21 +113,7 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             if function in {"max", "min"}:  # tensors first: numbers become bounds
                 args.sort(key=lambda op: isinstance(op, ops.Num))
             return ops.combine(function, [_to_integers(args[0]), *args[1:]], order)
-        case ir.Along("cumsum" as kind, index, condition, body):
-            inner = (*(i for i in order if i is not index), index)
-            row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
-            return ops.Along(kind, ops.Cast(row, "int") if ops.is_boolean(row) else row, index)
-        case ir.Reduce("sum", bound, condition, body):
-            guarded = lower_guarded(expr, context, order, counted=True)
-            if guarded is not None:
-                return guarded
-            inner = (*(i for i in order if i not in bound), *bound)
-            body = ir.Where(condition, body, ir.ZERO)
-            return ops.Reduction("sum", _lower_row(body, bound, context, inner), bound)
-        case ir.Reduce("prod" | "max" | "min" as kind, bound, ir.TRUE, body):
-            inner = (*(i for i in order if i not in bound), *bound)
-            return ops.Reduction(kind, _lower_row(body, bound, context, inner), bound)
-    return _to_integers(ops.strip_casts(context.lower(expr, order)))
+    return None
 
 
 def _lower_each(

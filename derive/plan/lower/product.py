@@ -166,6 +166,25 @@ def _guard_numbers(product: Product, context: Context) -> None:
             product.over.append(number)
 
 
+def _protect_operands(product: Product, context: Context, *, is_summed: bool) -> list[ir.Expr]:
+    """Protect factors and divisors where the condition is false; return each factor's condition."""
+    conditions = [drop_padded(product.condition, factor, context) for factor in product.over]
+    needed = [
+        find_need(each, f) if is_summed and context.is_singular(f) else each
+        for each, f in zip(conditions, product.over, strict=True)
+    ]
+    product.over = context.protect_factors(product.over, needed)
+    product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
+    return conditions
+
+
+def _flip_axis(op: ops.Op, index: ir.Index) -> ops.Op:
+    """Return an operation with the axis of an index reversed."""
+    counted = ir.Index(f"{index.name}-", index.extent)
+    at = ops.axes_of(op).index(index)
+    return ops.Flip(ops.rename_indices(op, {index: counted}), at, index)
+
+
 def lower_product(
     bound: tuple[ir.Index, ...],
     condition: ir.Expr,
@@ -182,13 +201,7 @@ def lower_product(
         scaled = push_number(product, context)
         if scaled:
             return lower_sum(scaled, context, order)
-    conditions = [drop_padded(product.condition, factor, context) for factor in product.over]
-    needed = [
-        find_need(each, f) if bound and context.is_singular(f) else each
-        for each, f in zip(conditions, product.over, strict=True)
-    ]
-    product.over = context.protect_factors(product.over, needed)
-    product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
+    conditions = _protect_operands(product, context, is_summed=bool(bound))
     inner = (*(i for i in order if i not in bound), *bound)
     late = [f for f in product.under if not set(find_free(f)) & set(bound)]
     operands = [
@@ -218,9 +231,7 @@ def lower_product(
     number, share = divide_number(product.number, operands, left, context.count(made), context)
     result = contract(operands, bound, number, context, order)
     for index in back:
-        counted = ir.Index(f"{index.name}-", index.extent)
-        at = ops.axes_of(result).index(index)
-        result = ops.Flip(ops.rename_indices(context.add_step(result), {index: counted}), at, index)
+        result = _flip_axis(context.add_step(result), index)
     if share is not None:
         result = ops.combine("*", (result, share), order)
     for quotient in left:
