@@ -195,16 +195,8 @@ class Printer:
                 side = "triu" if upper else "tril"
                 by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
                 return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
-            case ops.Einsum() if self.is_matmul:
-                return self._write_op(to_matmul(op))
-            case ops.Einsum(args, axes):
-                matrices = find_matrices(args, axes)
-                if matrices:
-                    return " @ ".join(self.text(each, SIGN) for each in matrices), MUL
-                parts = ", ".join(self.text(a) for a in args)
-                if is_batched(args, axes):
-                    return f"torch.bmm({parts})", ATOM
-                return f'torch.einsum("{plan.to_equation(op, self.subscripts)}", {parts})', ATOM
+            case ops.Einsum():
+                return self._write_op(to_matmul(op)) if self.is_matmul else self._contract(op)
             case ops.Apply(function, args, _):
                 return self._apply(function, args)
             case ops.Reduction():
@@ -228,27 +220,44 @@ class Printer:
                 single = f"torch.promote_types({self.dtype}, torch.float32)"
                 dtype = {"complex": self._complex, "single": single}.get(kind, self.dtype)
                 return f"{self.text(arg, ATOM)}.to({dtype})", ATOM
-            case ops.Recur(decay, added, first, axes, index, chunk):
-                others = tuple(i for i in axes if i is not index)
-                assert ops.axes_of(first) == others
-                once = {i: index for i in ops.axes_of(decay) if i not in axes}
-                decay = ops.rename_indices(decay, once)
-                aligned = (ops.arrange(decay, axes), ops.arrange(added, axes), first)
-                parts = ", ".join(map(self.text, aligned))
-                return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={chunk})", ATOM
+            case ops.Recur():
+                return self._recur(op), ATOM
             case ops.Fourier():
                 return self._transform(op), ATOM
-            case ops.Cell(call, args, whole, _, when):
-
-                def given(place: int, precedence: int) -> str:
-                    return self.text(args[place], precedence)
-
-                text, precedence = write_call(call, given, self.like, self.dtype)
-                if not when:
-                    return text, precedence
-                test = write_conditions(when, given, self.dtype)
-                return f"{text} if {test} else {self.text(whole)}", OR
+            case ops.Cell():
+                return self._call_cell(op)
         return self._view(op), ATOM
+
+    def _contract(self, op: ops.Einsum) -> tuple[str, int]:
+        """A contraction as products of matrices, bmm or einsum."""
+        matrices = find_matrices(op.args, op.axes)
+        if matrices:
+            return " @ ".join(self.text(each, SIGN) for each in matrices), MUL
+        parts = ", ".join(self.text(a) for a in op.args)
+        if is_batched(op.args, op.axes):
+            return f"torch.bmm({parts})", ATOM
+        return f'torch.einsum("{plan.to_equation(op, self.subscripts)}", {parts})', ATOM
+
+    def _recur(self, op: ops.Recur) -> str:
+        """A linear recurrence, as a call of the file's own function."""
+        axes, index = op.axes, op.index
+        assert ops.axes_of(op.first) == tuple(i for i in axes if i is not index)
+        once = {i: index for i in ops.axes_of(op.decay) if i not in axes}
+        decay = ops.arrange(ops.rename_indices(op.decay, once), axes)
+        parts = ", ".join(map(self.text, (decay, ops.arrange(op.added, axes), op.first)))
+        return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={op.chunk})"
+
+    def _call_cell(self, op: ops.Cell) -> tuple[str, int]:
+        """The call of a cell; under conditions, or else its operations one by one."""
+
+        def write_argument(place: int, precedence: int) -> str:
+            return self.text(op.args[place], precedence)
+
+        text, precedence = write_call(op.call, write_argument, self.like, self.dtype)
+        if not op.when:
+            return text, precedence
+        test = write_conditions(op.when, write_argument, self.dtype)
+        return f"{text} if {test} else {self.text(op.whole)}", OR
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
         """The blocks of an operation along the index of a loop."""
