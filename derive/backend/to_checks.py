@@ -180,7 +180,26 @@ def _write_body(
     needed |= {
         s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
     }
-    lines = [line for size in system.sizes for line in _write_keyword(size.name, positive)]
+    made = [size for size in positive if all(size != own.name for own in system.sizes)]
+    return [
+        *(line for size in system.sizes for line in _write_keyword(size.name, positive)),
+        *_unpack_shapes(system, known_sizes, whole, needed),
+        *_compare_shapes(system, compared),
+        *_compare_kinds(system),
+        *_compare_scalars(system),
+        *_compare_fixed(fixed),
+        *_compare_least(made, counted),
+    ]
+
+
+def _unpack_shapes(
+    system: ir.System,
+    known_sizes: Sequence[SizeSource],
+    whole: Sequence[ir.Tensor],
+    needed: set[str],
+) -> list[str]:
+    """The lines that compare ranks and read sizes; tensors in `whole` have one new size a place."""
+    lines: list[str] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
         if not any(line.startswith(f"if {tensor.name}.ndim ") for line in lines):
@@ -193,39 +212,62 @@ def _write_body(
         else:
             wanted = [source for source in sources if source.name in needed]
             lines += [line for source in wanted for line in _write_size(source, system)]
+    return lines
+
+
+def _compare_shapes(system: ir.System, compared: Sequence[ir.Tensor]) -> Iterator[str]:
     for tensor in compared:
         shape = [to_python(extent) for extent in tensor.shape]
         must = f"{show_access(tensor, system)} must be [{', '.join(map(_show_extent, shape))}], "
         got = f"got {{list({tensor.name}.shape)}}"
-        lines += [f"if {tensor.name}.shape != {to_tuple(shape)}:", *_write_raise(must, got)]
-    for tensor in system.tensors:  # torch itself refuses dtypes of real tensors
+        yield f"if {tensor.name}.shape != {to_tuple(shape)}:"
+        yield from _write_raise(must, got)
+
+
+def _compare_kinds(system: ir.System) -> Iterator[str]:
+    """The lines that compare dtypes; torch itself refuses those of real tensors."""
+    for tensor in system.tensors:
         if tensor.kind in KINDS:
             test, words = KINDS[tensor.kind]
             must = f"{show_access(tensor, system)} must hold {words}, "
             got = f"got {{{tensor.name}.dtype}}"
-            lines += [f"if {test.format(tensor.name)}:", *_write_raise(must, got)]
+            yield f"if {test.format(tensor.name)}:"
+            yield from _write_raise(must, got)
+
+
+def _compare_scalars(system: ir.System) -> Iterator[str]:
     finite = find_finite(system)
     for name in (scalar.name for scalar in system.scalars):
         # only a tensor of one number may replace it: others would broadcast
-        lines.append(f"if torch.is_tensor({name}) and {name}.ndim != 0:")
-        lines += _write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")
+        yield f"if torch.is_tensor({name}) and {name}.ndim != 0:"
+        yield from _write_raise(f"{name} is a scalar, ", f"got {{list({name}.shape)}}")
         if name in finite:
-            lines.append(f"if isinstance({name}, float) and not abs({name}) < torch.inf:")
-            lines += _write_raise(f"{name} must be finite, ", f"got {{{name}}}")
+            yield f"if isinstance({name}, float) and not abs({name}) < torch.inf:"
+            yield from _write_raise(f"{name} must be finite, ", f"got {{{name}}}")
+
+
+def _compare_fixed(fixed: Sequence[tuple[ir.Access, int]]) -> Iterator[str]:
+    """The lines that compare fixed places, such as x[0], with their extents."""
     for access, k in fixed:
         last, length = Polynomial.of(access.places[k]).constant, to_python(access.tensor.shape[k])
         test = f"not 0 <= {to_python(access.places[k], ADD)} < {length}"
-        lines.append(f"if {test if last is None else f'{length} < {last + 1}'}:")
-        lines += _write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")
-    for size in (each for each in positive if all(each != own.name for own in system.sizes)):
-        must = f"{size} must be at least 1, "
-        lines += [f"if {size} < 1:", *_write_raise(must, f"got {{{size}}}")]
+        yield f"if {test if last is None else f'{length} < {last + 1}'}:"
+        yield from _write_raise(f"{to_text(access)} is not there, ", f"as {_show_extent(length)}")
+
+
+def _compare_least(
+    positive: Sequence[str], counted: Sequence[tuple[ir.Index, int]]
+) -> Iterator[str]:
+    """The lines that compare sizes with 1, and extents of indices with their least numbers."""
+    for size in positive:
+        yield f"if {size} < 1:"
+        yield from _write_raise(f"{size} must be at least 1, ", f"got {{{size}}}")
     for index, least in counted:
         extent = to_python(index.extent)
         must = f"index {index.name} must have an extent of {least} at least, "
         got = f"got {to_text(index.extent).replace(' * ', '*')}={{{extent}}}"
-        lines += [f"if {extent} < {least}:", *_write_raise(must, got)]
-    return lines
+        yield f"if {extent} < {least}:"
+        yield from _write_raise(must, got)
 
 
 def find_finite(system: ir.System) -> set[str]:
