@@ -7,7 +7,7 @@ that it is summed over, as that of nn.Linear does; one that is read by integers 
 other one starts with zeros where it is added, and with ones elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
@@ -71,70 +71,106 @@ def to_class(
 ) -> str:
     """The text of the class around the function `name`, whose `blocks` are keywords."""
     system = plan.system
-    entries = {entry.name: entry for entry in system.inputs}
-    numbers = find_numbers(system, held)
-    starts = {each.dotted: _find_start(each, entries.get(each.name), system) for each in held}
-    rows, build, reset = [], [f"self.{number} = {number}" for number in numbers], []
-    places: dict[str, str] = {}  # where each argument is that is held
-    known: set[str] = set()  # modules for the parts of dotted names
-    for each in held:
-        entry, place = entries.get(each.name), _find_place(each.dotted)
-        build += _write_owners(each.dotted, known)
-        if each.name in places:
-            build.append(f"{place} = {places[each.name]}")
-        else:
-            build += _write_new(each, entry, place)
-            reset.append(starts[each.dotted].call.format(place))
-        if each.name:
-            places.setdefault(each.name, place)
-        indices = to_checks.show_access(entry, system).removeprefix(each.name) if _is(entry) else ""
-        shape = to_module.write_shape(entry) if _is(entry) else f"{list(each.shape or ())}"
-        kind = "buffer" if each.is_buffer else "parameter"
-        rows.append((each.dotted, indices, shape, f"{kind}, {starts[each.dotted].words}"))
-    given = [
-        e for e in to_module.order_inputs(system) if e.name not in places and e.name not in numbers
-    ]
-    passed = [
-        places.get(e.name, f"self.{e.name}" if e.name in numbers else e.name)
-        for e in to_module.order_inputs(system)
-    ]
+    numbers, own = find_numbers(system, held), _write_held(held, system)
     validate = to_checks.name_validate(plan)
-    keywords = [f"{block}: int | None = None" for block in blocks]
-    keywords += [f"{validate}: bool = False"] if validate else []
     if name in {*blocks, validate}:
         raise refuse(
             "module-name",
             f"{name} is the name of a keyword of its own function",
             help="give the function another one, --name",
         )
-    passed += [f"{size.name}=self.{size.name}" for size in system.sizes]
-    passed += [f"{word}={word}" for word in (*blocks, *([validate] if validate else []))]
-    made = ["self", *(_declare(n, "int", numbers[n]) for n in numbers if n not in entries), "*"]
-    made += [_declare(n, "float", numbers[n]) for n in numbers if n in entries]
-    made += ["device: torch.device | str | None = None", "dtype: torch.dtype | None = None"]
-    returns = write_returns(len(plan.results))
     shown = ", ".join(f"{number}={{self.{number}}}" for number in numbers)
+    build = [*(f"self.{number} = {number}" for number in numbers), *own.build]
     starting = ["super().__init__()", *build, "self.reset_parameters()"]
-    call = fit_call(f"return {name}", "", passed, ROOM)
+    given = [
+        each
+        for each in to_module.order_inputs(system)
+        if each.name not in own.places and each.name not in numbers
+    ]
+    keywords = [f"{block}: int | None = None" for block in blocks]
+    keywords += [f"{validate}: bool = False"] if validate else []
     arguments = [
         "self",
         *map(to_module.write_argument, given),
         *(["*", *keywords] if keywords else []),
     ]
+    words = [*blocks, *([validate] if validate else [])]
+    passed = _list_passed(system, numbers, own.places, words)
+    call = [f'"""{name} with what is held here."""', *fit_call(f"return {name}", "", passed, ROOM)]
+    reset = ['"""Give them their first values."""', *own.reset]
     methods = [
-        ("__init__", made, "None", starting),
-        ("reset_parameters", ["self"], "None", ['"""Give them their first values."""', *reset]),
-        ("forward", arguments, returns, [f'"""{name} with what is held here."""', *call]),
+        ("__init__", _list_parameters(system, numbers), "None", starting),
+        ("reset_parameters", ["self"], "None", reset),
+        ("forward", arguments, write_returns(len(plan.results)), call),
         ("extra_repr", ["self"], "str", [f'return {"f" * bool(shown)}"{shown}"']),
     ]
     title = to_module.to_sentence(header.title or name.replace("_", " ").capitalize())
-    lines = [title, "", *to_module.pad_rows(rows), ""]
+    lines = [title, "", *to_module.pad_rows(own.rows), ""]
     lines.append(f"The other arguments of {name} are given to forward.")
     texts = [write_function(f"class {name_class(name)}(nn.Module):", quote(lines))]
     for method, parameters, result, body in methods:
         head = fit_signature(method, parameters, result, WIDTH - len(INDENT))
         texts.append(write_function(head, body, depth=1))
     return "\n".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldLines:
+    """The lines of a class for the tensors that it holds."""
+
+    rows: list[tuple[str, str, str, str]]  # of the docstring
+    build: list[str]
+    reset: list[str]
+    places: dict[str, str]  # the attribute of each argument that is held
+
+
+def _write_held(held: Sequence[Held], system: ir.System) -> _HeldLines:
+    entries = {entry.name: entry for entry in system.inputs}
+    own = _HeldLines([], [], [], {})
+    known: set[str] = set()  # modules for the parts of dotted names
+    for each in held:
+        entry, place = entries.get(each.name), _find_place(each.dotted)
+        start = _find_start(each, entry, system)
+        own.build.extend(_write_owners(each.dotted, known))
+        if each.name in own.places:
+            own.build.append(f"{place} = {own.places[each.name]}")
+        else:
+            own.build.extend(_write_new(each, entry, place))
+            own.reset.append(start.call.format(place))
+        if each.name:
+            own.places.setdefault(each.name, place)
+        indices = to_checks.show_access(entry, system).removeprefix(each.name) if _is(entry) else ""
+        shape = to_module.write_shape(entry) if _is(entry) else f"{list(each.shape or ())}"
+        kind = "buffer" if each.is_buffer else "parameter"
+        own.rows.append((each.dotted, indices, shape, f"{kind}, {start.words}"))
+    return own
+
+
+def _list_passed(
+    system: ir.System, numbers: Mapping[str, str], places: Mapping[str, str], words: Sequence[str]
+) -> list[str]:
+    """The arguments of the function's call in `forward`."""
+    return [
+        *(
+            places.get(each.name, f"self.{each.name}" if each.name in numbers else each.name)
+            for each in to_module.order_inputs(system)
+        ),
+        *(f"{size.name}=self.{size.name}" for size in system.sizes),
+        *(f"{word}={word}" for word in words),
+    ]
+
+
+def _list_parameters(system: ir.System, numbers: Mapping[str, str]) -> list[str]:
+    """The parameters of `__init__`: sizes, and numbers as keywords."""
+    entries = {entry.name for entry in system.inputs}
+    return [
+        "self",
+        *(_declare(n, "int", numbers[n]) for n in numbers if n not in entries),
+        "*",
+        *(_declare(n, "float", numbers[n]) for n in numbers if n in entries),
+        "device: torch.device | str | None = None",
+        "dtype: torch.dtype | None = None",
+    ]
 
 
 def _is(entry: ir.Tensor | ir.ScalarInput | None) -> TypeGuard[ir.Tensor]:
