@@ -89,7 +89,7 @@ def to_function(
             to_module.write_docstring(shown, header, rows, remarks),
             [*told, *ranges, *call],
         ),
-        _write_class(passes, system, given),
+        _ClassWriter(passes, system, given).write(system.sizes),
         write_function(to_module.sign(forward, "_forward"), [f'"""{words}"""'], body),
         _write_backward(passes, given),
     ]
@@ -98,91 +98,124 @@ def to_function(
     return "\n\n".join([*functions, *more.texts, *checks])
 
 
-def _write_class(passes: Passes, system: ir.System, given: Sequence[str]) -> str:
-    """The Function: what it saves, and the calls of the two plans."""
-    forward, backward = passes.forward, passes.backward
-    entries = {entry.name: entry for entry in to_module.order_inputs(system)}
-    names = [tensor.name for tensor in forward.system.results]
-    more = names[len(system.results) :]
-    read = {entry.name for entry in backward.system.inputs}
-    saved = [name for name in entries if more or name in read] + list(passes.kept)
-    ahead = [f"{tile.block}={tile.block}" for tile in forward.tiles]
-    ahead += [f"{size.name}={size.name}" for size in system.sizes]
-    behind = [f"{s.name}={s.name}" for s in backward.system.sizes]
-    behind += [f"{own}={public}" for own, public in passes.blocks.items()]
-    numbers = [word.split("=")[1] for word in (*(ahead if more else ()), *behind)]
-    numbers = [name for name in given if name in numbers]
-    bound = [name if name in saved or name in numbers else "_" for name in given]
-    taken = {*forward.names, *backward.names, *given}
-    ctx, inputs, output = (steps.free_name(word, taken) for word in ("ctx", "inputs", "output"))
-    first = names[0]
-    made = [n if n in {first, *passes.kept} else "_" for n in names]
-    setup = [
-        *_unpack(bound, inputs),
-        *(_unpack(made, output) if len(names) > 1 else [f"{first} = {output}"]),
-        f"{ctx}.dtype = {first}.dtype",
-        *([f"{ctx}.numbers = {_tuple(numbers)}"] if numbers else []),
-        *([f"{ctx}.mark_non_differentiable({', '.join(more)})"] if more else []),
-        f"{ctx}.set_materialize_grads(False)",
-    ]
-    like = to_module.make_printer(forward).like
-    scalars = [n for n in saved if isinstance(entries.get(n), ir.ScalarInput)]
-    setup += [
-        *(f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})" for n in scalars),
-        *fit_call(f"{ctx}.save_for_backward", "", saved, ROOM),
-    ]
-    body = [
-        *(_unpack(saved, f"{ctx}.saved_tensors") if saved else []),
-        *(_unpack(numbers, f"{ctx}.numbers") if numbers else []),
-    ]
-    if more:
-        kept = [n if n in passes.kept and n in more else "_" for n in names]
-        body += ["if torch.is_grad_enabled():  # second derivatives go through what is kept, too"]
-        call = fit_call("_forward", ", ".join(kept), [*entries, *ahead], ROOM - len(INDENT))
-        body += indent(call)
-    kinds = {n: e.kind for n, e in entries.items() if isinstance(e, ir.Tensor)}
-    real = [n for n in saved if n in read and kinds.get(n, "real") == "real" and n not in scalars]
-    if real:
-        body.append("# under autocast the results have another dtype than the arguments")
+class _ClassWriter:
+    """The text of the Function: what it saves, and the calls of the two plans.
+
+    `more` are the results beside the formula's own, which the backward reads. `saved` are tensors,
+    `numbers` sizes and block extents, both by the names of arguments and results.
+    """
+
+    def __init__(self, passes: Passes, system: ir.System, given: Sequence[str]) -> None:
+        forward, backward = passes.forward, passes.backward
+        self.passes, self.given = passes, given
+        self.entries = {entry.name: entry for entry in to_module.order_inputs(system)}
+        self.names = [tensor.name for tensor in forward.system.results]
+        self.more = self.names[len(system.results) :]
+        self.read = {entry.name for entry in backward.system.inputs}
+        kept = [name for name in self.entries if self.more or name in self.read]
+        self.saved = kept + list(passes.kept)
+        self.scalars = [n for n in self.saved if isinstance(self.entries.get(n), ir.ScalarInput)]
+        self.ahead = [f"{tile.block}={tile.block}" for tile in forward.tiles]
+        self.ahead += [f"{size.name}={size.name}" for size in system.sizes]
+        self.behind = [f"{s.name}={s.name}" for s in backward.system.sizes]
+        self.behind += [f"{own}={public}" for own, public in passes.blocks.items()]
+        keywords = (*(self.ahead if self.more else ()), *self.behind)
+        numbers = [word.split("=")[1] for word in keywords]
+        self.numbers = [name for name in given if name in numbers]
+        taken = {*forward.names, *backward.names, *given}
+        self.ctx, self.inputs, self.output = (
+            steps.free_name(word, taken) for word in ("ctx", "inputs", "output")
+        )
+
+    def write(self, sizes: Sequence[ir.SizeInput]) -> str:
+        """The class with its three methods."""
+        typed = [
+            *(
+                f"{n}: {'' if isinstance(entry, ir.Tensor) else 'float | '}Tensor"
+                for n, entry in self.entries.items()
+            ),
+            *(f"{size.name}: int" for size in sizes),
+        ]
+        typed += [f"{name}: int | None" for name in self.given[len(typed) :]]
+        returns = "Tensor" if len(self.names) == 1 else "tuple[Tensor, ...]"
+        context = f"{self.ctx}: FunctionCtx"
+        setting = [context, f"{self.inputs}: tuple", f"{self.output}: {returns}"]
+        seeds = [f"{name}: Tensor | None" for name in self.passes.given.values()]
+        seeds += ["*_: None"] if self.more else []
+        forward = _call_forward(self.passes.forward, [*self.entries, *self.ahead])
+        gradients = "tuple[Tensor | None, ...]"
+        methods = [
+            ("forward", typed, returns, forward),
+            ("setup_context", setting, "None", self._write_setup()),
+            ("backward", [context, *seeds], gradients, self._write_backward()),
+        ]
+        texts = [
+            "class _Function(torch.autograd.Function):\n"
+            f'{INDENT}"""The results, with a backward that is planned like them."""\n\n'
+            f"{INDENT}generate_vmap_rule = True\n"
+        ]
+        for method, parameters, result, lines in methods:
+            head = fit_signature(method, parameters, result, WIDTH - len(INDENT))
+            texts.append(write_function(f"@staticmethod\n{head}", lines, depth=1))
+        return "\n".join(texts)
+
+    def _write_setup(self) -> list[str]:
+        """The lines that save tensors and numbers for the backward."""
+        ctx, first = self.ctx, self.names[0]
+        bound = [n if n in self.saved or n in self.numbers else "_" for n in self.given]
+        made = [n if n in {first, *self.passes.kept} else "_" for n in self.names]
+        is_one = len(self.names) == 1
+        like = to_module.make_printer(self.passes.forward).like
+        return [
+            *_unpack(bound, self.inputs),
+            *([f"{first} = {self.output}"] if is_one else _unpack(made, self.output)),
+            f"{ctx}.dtype = {first}.dtype",
+            *([f"{ctx}.numbers = {_tuple(self.numbers)}"] if self.numbers else []),
+            *([f"{ctx}.mark_non_differentiable({', '.join(self.more)})"] if self.more else []),
+            f"{ctx}.set_materialize_grads(False)",
+            *(
+                f"{n} = {n} if torch.is_tensor({n}) else {like}.new_tensor({n})"
+                for n in self.scalars
+            ),
+            *fit_call(f"{ctx}.save_for_backward", "", self.saved, ROOM),
+        ]
+
+    def _write_backward(self) -> list[str]:
+        """The lines that read what is saved, and call the plan of the gradients."""
+        ctx, backward = self.ctx, self.passes.backward
+        body = [
+            *(_unpack(self.saved, f"{ctx}.saved_tensors") if self.saved else []),
+            *(_unpack(self.numbers, f"{ctx}.numbers") if self.numbers else []),
+        ]
+        if self.more:
+            kept = [n if n in self.passes.kept and n in self.more else "_" for n in self.names]
+            again = [*self.entries, *self.ahead]
+            body.append(
+                "if torch.is_grad_enabled():  # second derivatives go through what is kept, too"
+            )
+            body += indent(fit_call("_forward", ", ".join(kept), again, ROOM - len(INDENT)))
+        body += self._write_casts()
+        needs = steps.free_name("needs", backward.names)
+        passed = [entry.name for entry in to_module.order_inputs(backward.system)]
+        wanted = f"{needs}={ctx}.needs_input_grad"
+        return body + fit_call("return _backward", "", [*passed, *self.behind, wanted], ROOM)
+
+    def _write_casts(self) -> list[str]:
+        """The lines that cast saved real tensors to the dtype of the results."""
+        kinds = {n: e.kind for n, e in self.entries.items() if isinstance(e, ir.Tensor)}
+        real = [
+            n
+            for n in self.saved
+            if n in self.read and kinds.get(n, "real") == "real" and n not in self.scalars
+        ]
+        if not real:
+            return []
+        remark = "# under autocast the results have another dtype than the arguments"
         targets = ", ".join(real)
         if len(real) == 1:
-            body.append(f"{targets} = {targets}.to({ctx}.dtype)")
-        else:
-            casts = f"each.to({ctx}.dtype) for each in ({targets})"
-            body += fit_call("", targets, [casts], ROOM)
-    needs = steps.free_name("needs", backward.names)
-    passed = [entry.name for entry in to_module.order_inputs(backward.system)]
-    body += fit_call(
-        "return _backward", "", [*passed, *behind, f"{needs}={ctx}.needs_input_grad"], ROOM
-    )
-    typed = [
-        *(f"{n}: {'float | ' * (n not in kinds)}Tensor" for n in entries),
-        *(f"{size.name}: int" for size in system.sizes),
-    ]
-    typed += [f"{name}: int | None" for name in given[len(typed) :]]
-    returns = "Tensor" if len(names) == 1 else "tuple[Tensor, ...]"
-    seeds = [f"{name}: Tensor | None" for name in passes.given.values()] + (
-        ["*_: None"] if more else []
-    )
-    methods = [
-        ("forward", typed, returns, _call_forward(forward, [*entries, *ahead])),
-        (
-            "setup_context",
-            [f"{ctx}: FunctionCtx", f"{inputs}: tuple", f"{output}: {returns}"],
-            "None",
-            setup,
-        ),
-        ("backward", [f"{ctx}: FunctionCtx", *seeds], "tuple[Tensor | None, ...]", body),
-    ]
-    texts = [
-        "class _Function(torch.autograd.Function):\n"
-        f'{INDENT}"""The results, with a backward that is planned like them."""\n\n'
-        f"{INDENT}generate_vmap_rule = True\n"
-    ]
-    for method, parameters, result, lines in methods:
-        head = fit_signature(method, parameters, result, WIDTH - len(INDENT))
-        texts.append(write_function(f"@staticmethod\n{head}", lines, depth=1))
-    return "\n".join(texts)
+            return [remark, f"{targets} = {targets}.to({self.ctx}.dtype)"]
+        casts = f"each.to({self.ctx}.dtype) for each in ({targets})"
+        return [remark, *fit_call("", targets, [casts], ROOM)]
 
 
 def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
