@@ -2,6 +2,8 @@
 
 where(i - 1 < 0, top[j], D[i - 1,j])          D[-1,j] is top[j]
 where(i >= 1, D[i - 1,j] + e[i,j], -oo)       D[-1,j] is -oo, and e is 0 there
+
+A small table shows whether gradients through these values are finite.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from derive.plan.turns import fold_choices
 
 Reads = tuple[ir.Access, ...]
 Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside
+Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
 MOST = 8  # the largest number in a condition for which a small table is tried
 COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)
@@ -284,6 +287,11 @@ def is_infinite(expr: ir.Expr) -> bool:
     return any(isinstance(factor, ir.Infinity) for factor in ir.split_product(expr))
 
 
+def has_infinity(expr: ir.Expr) -> bool:
+    """Whether an infinity is among the parts of a value."""
+    return any(isinstance(part, ir.Infinity) for part in walk(expr))
+
+
 def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
     """A choice between a number and a sum or product, moved to the one read inside."""
     if isinstance(expr, ir.Mul):
@@ -423,3 +431,86 @@ def _classify_call(function: str, kinds: list[str]) -> str:
         case _ if not every & UNBOUNDED and not FUNCTIONS[function].domain:
             return FINITE
     raise HarmfulError
+
+
+@dataclass(frozen=True, slots=True)
+class SmallTable:
+    """A recurrence on a small grid, whose values and slopes are classified.
+
+    `fixed` are cases that do not read the table, each with its condition on positions. `infinite`
+    are tensors before the table that may be infinite.
+    """
+
+    grid: Grid
+    weight: int  # waves per step of the outer index
+    values: Mapping[ir.Tensor, ir.Expr]
+    fixed: Mapping[ir.Tensor, Sequence[tuple[ir.Expr, ir.Expr]]]
+    lags: Mapping[ir.Access, Depths]
+    starts: Mapping[ir.Tensor, Mapping[Depths, ir.Expr]]
+    infinite: Collection[ir.Tensor]
+
+    def is_harmless(self, fill: Callable[[ir.Tensor], ir.Expr], guarded: set[ir.Expr]) -> bool:
+        """Whether the table, its unused entries filled, has no nan gradient and no infinity inside.
+
+        A logaddexp whose arguments may both be -oo is added to `guarded`.
+        """
+        grid, known = self.grid, dict[Place, str]()
+
+        def classify_read(expr: ir.Expr) -> str | None:
+            """The class of a read at the current position; None for other expressions."""
+            if not isinstance(expr, ir.Access):
+                return None
+            if expr not in self.lags:
+                if expr.tensor in self.infinite:
+                    raise HarmfulError
+                return FINITE
+            one, other = self.lags[expr]
+            place = expr.tensor, i - one, j - other
+            return known[place] if place in known else self._classify_border(place, fill, guarded)
+
+        last = self.weight * (grid.outer - 1) + grid.inner
+        try:
+            for wave, i in product(range(last), range(grid.outer)):
+                j = wave - self.weight * i
+                for tensor, value in self.values.items():
+                    cases = (v for c, v in self.fixed[tensor] if grid.holds(c, (i, j)))
+                    case = next(cases, None)
+                    kind = classify(value, classify_read, guarded)
+                    if 0 <= j < grid.inner:
+                        if case is not None:
+                            kind = classify(case, classify_read, guarded)
+                        if kind in UNBOUNDED:
+                            return False
+                        known[tensor, i, j] = kind
+        except HarmfulError:
+            return False
+        return True
+
+    def _classify_border(
+        self, place: Place, fill: Callable[[ir.Tensor], ir.Expr], guarded: set[ir.Expr]
+    ) -> str:
+        """The class of a value outside of the grid."""
+        tensor, i, j = place
+        if not self.is_needed(tensor, self.weight * i + j):
+            return FINITE
+        start = self.starts[tensor].get((max(0, -i), max(0, -j)), fill(tensor))
+        start = fill(tensor) if i >= 0 <= j else self.grid.pick_branch(start, (i, j))
+        if has_infinity(start):
+            if not is_infinite(start):
+                raise HarmfulError
+            return classify(start, lambda _: None, guarded)
+        return FINITE
+
+    def is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
+        """Whether a value on a wave is needed: on one before the first, only if it is read."""
+        if wave >= 0:
+            return True
+        grid = self.grid
+        for target, value in self.values.items():
+            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
+            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
+            for i, j in product(range(grid.outer), range(grid.inner)):
+                is_read = self.weight * i + j - wave in steps
+                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
+                    return True
+        return False

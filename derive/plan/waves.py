@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import product
+from itertools import chain
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
@@ -43,18 +43,15 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.borders import (
-    FINITE,
-    UNBOUNDED,
     Cases,
+    Depths,
     Grid,
-    HarmfulError,
-    classify,
+    SmallTable,
+    has_infinity,
     is_infinite,
     push_guard,
 )
 from derive.plan.turns import scale_states
-
-Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
 
 def turn_upward(system: ir.System) -> ir.System:
@@ -272,7 +269,10 @@ class _Table:
         self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
         self.views: list[ir.Equation] = []  # the equations of shifted tensors
         self.infinite: list[str] = []  # the names of guarded arguments of logaddexp
-        self.lags, self.values, self.fixed = lags, values, fixed
+        self.lags = lags
+        given = (*self.system.equations, *self.before)
+        infinite = [e.target.tensor for e in given if has_infinity(e.value)]
+        self.small = SmallTable(self.grid, self.weight, values, fixed, lags, self.starts, infinite)
         self._choose_fill()
         equations: list[ir.Equation] = []
         wide_equations: list[ir.Equation] = []
@@ -301,19 +301,18 @@ class _Table:
         results = [
             ir.Equation(target, self._read_place(target)) for target in self.targets.values()
         ]
-        system = self._rename_fixed()
-        if self.is_harmless:
-            tables = (
-                *self.whole.values(),
-                *self.next.values(),
-                *self.shifted.values(),
-                *self.plain,
-            )
-            names = (tensor.name for tensor in tables)
-            finite, infinite = (*system.finite, *names), (*system.infinite, *self.infinite)
-            system = replace(system, finite=finite, infinite=infinite)
+        system = self._declare_tables(self._rename_fixed())
         new = [*self.before, *equations, *wide_equations, *self.views, *results]
         return exchange_equations(system, self.recurrence, new)
+
+    def _declare_tables(self, system: ir.System) -> ir.System:
+        """The system with the tables declared finite, and guarded arguments infinite."""
+        if not self.is_harmless:
+            return system
+        made = (self.whole.values(), self.next.values(), self.shifted.values(), self.plain)
+        names = (tensor.name for tensor in chain(*made))
+        finite, infinite = (*system.finite, *names), (*system.infinite, *self.infinite)
+        return replace(system, finite=finite, infinite=infinite)
 
     def _name_tables(self) -> None:
         """Name the tensors of a wave, without (`next`) and with (`whole`) the initial values."""
@@ -338,11 +337,11 @@ class _Table:
     def _choose_fill(self) -> None:
         """Choose a fill value of the table for which no gradient is nan, with the fewest guards."""
         self.is_harmless, self.is_even = False, False
-        self.guarded: set[ir.Expr] = set()
         best: set[ir.Expr] | None = None
         for self.is_even in (True, False):
-            self.guarded = set()
-            if self._is_harmless() and (best is None or len(self.guarded) < len(best)):
+            self.guarded = set[ir.Expr]()
+            is_harmless = self.small.is_harmless(self._fill, self.guarded)
+            if is_harmless and (best is None or len(self.guarded) < len(best)):
                 best, is_even = self.guarded, self.is_even
         if best is not None:
             self.is_harmless, self.is_even, self.guarded = True, is_even, best
@@ -359,71 +358,6 @@ class _Table:
             parts.append(self._access(tensor, own, self.wave, self.outer))
             made.append(ir.Equation(parts[-1], argument))
         return ir.Call(expr.function, tuple(parts))
-
-    def _is_harmless(self) -> bool:
-        """Whether a small table has no nan gradient and no infinite value inside."""
-        grid, known = self.grid, dict[tuple[ir.Tensor, int, int], str]()
-        infinite = {
-            e.target.tensor
-            for e in (*self.system.equations, *self.before)
-            if any(isinstance(part, ir.Infinity) for part in walk(e.value))
-        }
-
-        def classify_read(expr: ir.Expr) -> str | None:
-            """The class of a read at the current position; None for other expressions."""
-            if not isinstance(expr, ir.Access):
-                return None
-            if expr not in self.lags:
-                if expr.tensor in infinite:
-                    raise HarmfulError
-                return FINITE
-            one, other = self.lags[expr]
-            place = expr.tensor, i - one, j - other
-            return known[place] if place in known else self._classify_border(*place)
-
-        last = self.weight * (grid.outer - 1) + grid.inner
-        try:
-            for wave, i in product(range(last), range(grid.outer)):
-                j = wave - self.weight * i
-                for tensor, value in self.values.items():
-                    cases = (v for c, v in self.fixed[tensor] if grid.holds(c, (i, j)))
-                    case = next(cases, None)
-                    kind = classify(value, classify_read, self.guarded)
-                    if 0 <= j < grid.inner:
-                        if case is not None:
-                            kind = classify(case, classify_read, self.guarded)
-                        if kind in UNBOUNDED:
-                            return False
-                        known[tensor, i, j] = kind
-        except HarmfulError:
-            return False
-        return True
-
-    def _classify_border(self, tensor: ir.Tensor, i: int, j: int) -> str:
-        """The class of a value outside of a small table."""
-        if not self._is_needed(tensor, self.weight * i + j):
-            return FINITE
-        start = self.starts[tensor].get((max(0, -i), max(0, -j)), self._fill(tensor))
-        start = self._fill(tensor) if i >= 0 <= j else self.grid.pick_branch(start, (i, j))
-        if any(isinstance(part, ir.Infinity) for part in walk(start)):
-            if not is_infinite(start):
-                raise HarmfulError
-            return classify(start, lambda _: None, self.guarded)
-        return FINITE
-
-    def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
-        """Whether a value on a wave is needed: on one before the first, only if it is read."""
-        if wave >= 0:
-            return True
-        grid = self.grid
-        for target, value in self.values.items():
-            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
-            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
-            for i, j in product(range(grid.outer), range(grid.inner)):
-                is_read = self.weight * i + j - wave in steps
-                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
-                    return True
-        return False
 
     def _rename_fixed(self) -> ir.System:
         """The system with reads at fixed positions of an index replaced by reads of the table."""
@@ -543,7 +477,7 @@ class _Table:
             here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
             new: dict[ir.Expr, ir.Expr] = {self.outer: here}
             at_wave = self._in_row(Polynomial.of(wave), here)
-            starts = self.starts[tensor] if self._is_needed(tensor, wave) else {}
+            starts = self.starts[tensor] if self.small.is_needed(tensor, wave) else {}
             value = self._fill(tensor) if starts else ir.ONE
             for (one, other), start in starts.items():
                 place = wave + self.weight * one
