@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
 from derive.analysis.safety import Guards, find_reads
+from derive.backend.arithmetic import ADD, SIGN, to_python
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -29,7 +30,7 @@ from derive.backend.lines import (
     to_tuple,
     write_function,
 )
-from derive.backend.to_torch import ADD, FOURIER, RECUR, SIGN, SPLIT, UNFOLD, is_growing, to_python
+from derive.backend.to_torch import FOURIER, RECUR, SPLIT, UNFOLD, is_growing
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial

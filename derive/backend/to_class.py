@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import TypeGuard
 
-from derive.backend import to_checks, to_module, to_torch
+from derive.backend import arithmetic, to_checks, to_module
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -62,7 +62,7 @@ def find_numbers(system: ir.System, held: Sequence[Held]) -> dict[str, str]:
     for name, entry in entries.items():
         default = entry.default if isinstance(entry, ir.ScalarInput) else None
         if default is not None and name not in own:
-            found[name] = to_torch.to_python(default)
+            found[name] = arithmetic.to_python(default)
     return dict(sorted(found.items(), key=lambda pair: bool(pair[1])))
 
 
@@ -205,7 +205,7 @@ def _write_owners(dotted: str, known: set[str]) -> Iterator[str]:
 
 def _write_new(each: Held, entry: ir.Tensor | ir.ScalarInput | None, place: str) -> list[str]:
     """The line that makes a parameter or a buffer."""
-    extents = [to_torch.to_python(e) for e in entry.shape] if _is(entry) else []
+    extents = [arithmetic.to_python(e) for e in entry.shape] if _is(entry) else []
     if entry is None:
         extents = [str(length) for length in each.shape or ()]
     dtype = f"torch.{each.dtype}" if each.dtype else "dtype"
@@ -240,7 +240,7 @@ def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir
     if isinstance(entry, ir.ScalarInput):
         if entry.default is None:
             return ones
-        value = to_torch.to_python(entry.default)
+        value = arithmetic.to_python(entry.default)
         return _Start(value, f"nn.init.constant_({{}}, {value})")
     if entry is None:
         return zeros
@@ -249,11 +249,11 @@ def _find_start(each: Held, entry: ir.Tensor | ir.ScalarInput | None, system: ir
         extents = tuple(entry.shape[k] for k in sorted(summed))
         extent = ir.Mul(extents) if len(extents) > 1 else extents[0]
         root = ir.Pow(extent, ir.Number(Fraction(-1, 2)))
-        words = f"uniform within {to_torch.to_python(root)}".replace(" * ", "*")
+        words = f"uniform within {arithmetic.to_python(root)}".replace(" * ", "*")
         own: dict[ir.Expr, ir.Expr] = {
             part: ir.Size(f"self.{part.name}") for part in walk(root) if isinstance(part, ir.Size)
         }
-        bound = to_torch.to_python(substitute(root, own))
+        bound = arithmetic.to_python(substitute(root, own))
         return _Start(words, f"nn.init.uniform_({{}}, -({bound}), {bound})")
     if is_picked:
         return _Start("normal", "nn.init.normal_({})")

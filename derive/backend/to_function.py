@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.backend import to_checks, to_module
+from derive.backend.arithmetic import to_python
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -25,7 +26,6 @@ from derive.backend.lines import (
     indent,
     write_function,
 )
-from derive.backend.to_torch import to_python
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.plan import ops, steps

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from derive.backend import to_checks
+from derive.backend.arithmetic import ADD, to_python
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -23,7 +24,7 @@ from derive.backend.lines import (
     write_function,
     write_returns,
 )
-from derive.backend.to_torch import ADD, Printer, to_python
+from derive.backend.to_torch import Printer
 from derive.backend.to_turns import find_begun, write_comment, write_scan, write_step
 from derive.ir import nodes as ir
 from derive.ir.text import to_declaration, to_lines, to_text

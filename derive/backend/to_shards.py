@@ -9,7 +9,7 @@ _Copy, _Add, ..  what ranks exchange, as functions that autograd knows
 import re
 from collections.abc import Sequence
 
-from derive.backend import to_checks, to_torch
+from derive.backend import arithmetic, to_checks
 from derive.backend.lines import (
     INDENT,
     fit_assignment,
@@ -127,7 +127,7 @@ def _write_sharded(sharding: Sharding, name: str, body: Sequence[str]) -> str:
     shares = []
     for share, (extent, axis) in sharding.shares.items():
         written = to_text(extent).replace(" * ", "*")
-        call = f'_share("{written}", {to_torch.to_python(extent)}, {mesh}, "{axis}")'
+        call = f'_share("{written}", {arithmetic.to_python(extent)}, {mesh}, "{axis}")'
         shares += fit_assignment(share, call) if is_read(share, body) else [call]
     lines += to_checks.write_sizes(system, [*shares, *body])
     lines += shares

@@ -7,6 +7,7 @@ from dataclasses import replace
 from string import ascii_lowercase
 
 from derive.backend import to_checks
+from derive.backend.arithmetic import ADD, ATOM, to_python
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -17,7 +18,7 @@ from derive.backend.lines import (
     to_tuple,
     wrap_text,
 )
-from derive.backend.to_torch import ADD, ATOM, Printer, to_python
+from derive.backend.to_torch import Printer
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import Names, substitute, walk
