@@ -177,6 +177,14 @@ def give_back(model, formula, given):
     return "the module that comes back gives other values"
 
 
+def find_forward_arguments(tree):
+    """The names of the arguments of the first `forward`, without self."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    methods = (node for each in classes for node in each.body)
+    forward = next(node for node in methods if getattr(node, "name", "") == "forward")
+    return [argument.arg for argument in forward.args.args[1:]]
+
+
 def judge(path):
     """Return the outcome of one file, its explanation, and the text of the formula."""
     for distinct in (True, False):
@@ -192,14 +200,7 @@ def judge(path):
         ):  # fails where two sizes have to be equal; retried with equal ones
             model(*given)
             break
-    forward = next(
-        n
-        for c in tree.body
-        if isinstance(c, ast.ClassDef)
-        for n in c.body
-        if getattr(n, "name", "") == "forward"
-    )
-    text = declared = declare([a.arg for a in forward.args.args[1:]], inputs, sizes)
+    text = declared = declare(find_forward_arguments(tree), inputs, sizes)
     stage = "lift"
     try:
         with warnings.catch_warnings():

@@ -15,8 +15,7 @@ Y[i, j] = inverse[i, j](A[i, j]); `cholesky[i, j]` that of the lower triangle. B
 indices, `det` and `logdet` bind them. `solve[i, j](A[i, j], b[i])` is the x[j] of
 sum[j](A[i, j] * x[j]) = b[i], `solve[i, j](A[i, j], b[j])` the same x numbered by i.
 
-Laws: a user's function is inlined at each call; an index bound inside the scope of the same index
-is refused; other syntax is no part of the notation.
+A user's function is inlined at each call. An index bound inside its own scope is refused.
 """
 
 import ast
