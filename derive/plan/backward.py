@@ -21,15 +21,15 @@ from derive.ir.text import to_text
 from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, walk
 from derive.plan import ops
 from derive.plan.build import make_plan
-from derive.plan.chunks import close_running
 from derive.plan.common import to_product
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
 from derive.plan.machine import WIDTH, Machine
 from derive.plan.plan import Plan, find_root, fix_chunks
-from derive.plan.scans import extract_loops
+from derive.plan.recurrences.chunks import close_running
+from derive.plan.recurrences.scans import extract_loops
+from derive.plan.recurrences.waves import turn_upward
 from derive.plan.search import Request, find_plan
 from derive.plan.steps import free_name
-from derive.plan.waves import turn_upward
 
 LONGER = 2  # times autograd's time, at equal memory, from which a separate backward is no use
 LARGER = 4  # a tensor of at most so many times the largest argument or result is small

@@ -23,9 +23,9 @@ from derive.ir.walk import find_free, find_sizes, is_number, substitute
 from derive.plan import ops
 from derive.plan.build import Form, lower_system
 from derive.plan.cost import count_elements
-from derive.plan.loops import Linear
 from derive.plan.meaning import to_expr, to_step_equation
 from derive.plan.plan import PREPARE, Costs, Entry, Plan
+from derive.plan.recurrences.loops import Linear
 from derive.plan.search import RECUR, STAGES, remove_recurrences
 from derive.rewrite.recipes import RENAMED, find_uses, prepare
 from derive.rewrite.rule import rename_equation_indices
@@ -35,9 +35,9 @@ from derive.rewrite.rules.products import flatten_product, flatten_sum, guard_pr
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from derive.plan.loops import Loop
     from derive.plan.machine import Machine
     from derive.plan.path import Order
+    from derive.plan.recurrences.loops import Loop
     from derive.plan.search import LoopFree, Request
     from derive.plan.steps import Tile
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
 from derive.plan import ops
-from derive.plan.trees import find_pairs
+from derive.plan.networks.trees import find_pairs
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too

@@ -23,17 +23,17 @@ from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
-from derive.plan.chunks import Chunks, chunk_values, close_running
-from derive.plan.factoring import factor_system
-from derive.plan.loops import Loop
 from derive.plan.lower.calls import fold_sums
 from derive.plan.machine import DEFAULT, Machine
+from derive.plan.networks.factoring import factor_system
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
-from derive.plan.readers import Turns
-from derive.plan.scans import extract_loops, restore_loops
+from derive.plan.recurrences.chunks import Chunks, chunk_values, close_running
+from derive.plan.recurrences.loops import Loop
+from derive.plan.recurrences.readers import Turns
+from derive.plan.recurrences.scans import extract_loops, restore_loops
+from derive.plan.recurrences.waves import turn_upward
 from derive.plan.steps import Step
-from derive.plan.waves import turn_upward
 from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
 from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent

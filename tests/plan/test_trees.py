@@ -10,7 +10,7 @@ import opt_einsum
 import pytest
 from opt_einsum.paths import linear_to_ssa
 
-from derive.plan.trees import Pairs, Sizes, Tree, find_chain, find_pairs, split_best
+from derive.plan.networks.trees import Pairs, Sizes, Tree, find_chain, find_pairs, split_best
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

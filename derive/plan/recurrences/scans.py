@@ -38,13 +38,19 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
-from derive.plan.borders import push_guard
-from derive.plan.gates import Gated, find_gated
-from derive.plan.loops import Linear, Loop, View, find_indices_of
 from derive.plan.plan import RECUR_CHUNK, Plan
-from derive.plan.readers import Turns, find_last, fold_readers, read_last
+from derive.plan.recurrences.borders import push_guard
+from derive.plan.recurrences.gates import Gated, find_gated
+from derive.plan.recurrences.loops import Linear, Loop, View, find_indices_of
+from derive.plan.recurrences.readers import Turns, find_last, fold_readers, read_last
+from derive.plan.recurrences.turns import (
+    find_conditions,
+    find_interval,
+    find_slope,
+    fold_choices,
+    strip_starts,
+)
 from derive.plan.steps import Carried, Scan, Step
-from derive.plan.turns import find_conditions, find_interval, find_slope, fold_choices, strip_starts
 from derive.rewrite.guards import find_nonfinite
 
 

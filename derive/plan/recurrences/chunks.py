@@ -38,10 +38,10 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.cost import Storage
-from derive.plan.loops import find_indices_of
 from derive.plan.machine import RECURRED, Machine
-from derive.plan.readers import time_turn
-from derive.plan.turns import (
+from derive.plan.recurrences.loops import find_indices_of
+from derive.plan.recurrences.readers import time_turn
+from derive.plan.recurrences.turns import (
     add_terms,
     excludes_first,
     find_interval,

@@ -25,7 +25,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.machine import CHUNKED, RECURRED, WIDTH, Machine
-from derive.plan.turns import find_slope, strip_starts
+from derive.plan.recurrences.turns import find_slope, strip_starts
 
 CALLS = 12  # launches of one turn, with its gradients
 PASSES = 3  # reads and writes of a state in one turn

@@ -29,7 +29,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.turns import fold_choices
+from derive.plan.recurrences.turns import fold_choices
 
 Reads = tuple[ir.Access, ...]
 Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside

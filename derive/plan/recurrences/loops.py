@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from derive.ir import nodes as ir
 from derive.plan import ops
-from derive.plan.gates import Gated
+from derive.plan.recurrences.gates import Gated
 
 
 @dataclass

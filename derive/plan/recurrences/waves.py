@@ -42,7 +42,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.borders import (
+from derive.plan.recurrences.borders import (
     Cases,
     Depths,
     Grid,
@@ -51,7 +51,7 @@ from derive.plan.borders import (
     is_infinite,
     push_guard,
 )
-from derive.plan.turns import scale_states
+from derive.plan.recurrences.turns import scale_states
 
 
 def turn_upward(system: ir.System) -> ir.System:
