@@ -198,18 +198,18 @@ def build(  # noqa: PLR0913 - the options, by name
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
-        dict(sizes or {}),
-        memory,
-        exact,
-        fast_math,
-        cells,
-        dispatch,
-        backward,
-        einsum,
-        dict(shard or {}),
-        bool(module),
-        "" if isinstance(module, bool) else module,
-        machine,
+        sizes=dict(sizes or {}),
+        memory=memory,
+        exact=exact,
+        fast_math=fast_math,
+        cells=cells,
+        dispatch=dispatch,
+        backward=backward,
+        einsum=einsum,
+        shard=dict(shard or {}),
+        module=bool(module),
+        parameters="" if isinstance(module, bool) else module,
+        machine=machine,
     )
     return build_file(formula, options, name)
 

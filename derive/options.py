@@ -72,11 +72,12 @@ class Options:
         """The options as they are typed, each after a blank."""
         text = ""
         for each in fields(self):
-            value, name = getattr(self, each.name), each.name.replace("_", "-")
+            value, flag = getattr(self, each.name), each.name.replace("_", "-")
             if isinstance(value, bool):
-                text += "" if value == each.default else f" --{name}" if value else f" --no-{name}"
+                flag = flag if value else f"no-{flag}"
+                text += "" if value == each.default else f" --{flag}"
             elif value:
-                text += f" --{name} {to_word(value)}"
+                text += f" --{flag} {to_word(value)}"
         return text
 
 

@@ -98,7 +98,7 @@ def find_derivation(
         costs = rows.count_form(rows.last, cells=request.cells)
         entries[counted[-1]] = replace(entries[counted[-1]], new=costs)
     entries += [*calls, *rows.list_loops()]
-    declared = (_declare_lengths(each, acyclic.chunks.lengths) for each in (*stages, *entries))
+    declared = (_declare_lengths(each, acyclic.lengths) for each in (*stages, *entries))
     return Derivation(count_written(formula), tuple(declared))
 
 
@@ -110,7 +110,7 @@ def count_costs(plan: Plan, machine: Machine) -> Costs:
 
 
 def _declare_lengths(entry: Entry, lengths: Mapping[str, int]) -> Entry:
-    """The entry, with the lengths of chunks as sizes of its system."""
+    """The entry, with lengths of chunks and numbers of turns as sizes of its system."""
     if entry.system is None or not lengths:
         return entry
     used = {*find_sizes(entry.system)}
@@ -207,6 +207,8 @@ def _list_names(loop: Loop, made: ir.Tensor) -> Iterator[str]:
     for (tensor, lag), before in loop.before.items():
         if tensor is own:
             yield f"{before.name} is {own.name} {lag} turn{'s' * (lag > 1)} before"
+    if loop.turn:
+        yield f"{loop.turn} is the number of the turn, from 0"
 
 
 # Rules and choices.

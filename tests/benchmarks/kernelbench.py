@@ -195,9 +195,7 @@ def judge(path):
         with Bounds():
             inputs = names["get_inputs"]()
         given = [x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs]
-        with suppress(
-            RuntimeError
-        ):  # fails where two sizes have to be equal; retried with equal ones
+        with suppress(RuntimeError):  # two sizes may have to be equal, as in the next round
             model(*given)
             break
     text = declared = declare(find_forward_arguments(tree), inputs, sizes)
