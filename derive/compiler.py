@@ -129,16 +129,9 @@ class Built:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
         return judge_case(self.case, self.formula, count)
 
-    def _repr_html_(self) -> str:
-        """The notebook page: the formula, the steps, the contraction tree, the code."""
-        from derive.backend.to_html import to_part, write_built
-
-        title, small = self.formula.title, (self.formula.source,)
-        return to_part(
-            *write_built(
-                self.system, self.plan, self.source, title=title, small=small, laws=self.notes
-            )
-        )
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the equations and the plan in a notebook."""
+        printer.text(str(self))
 
     def write(self, directory: str | Path, judge: Callable[[Built], object] | None = None) -> Path:
         """Judge the file, then write it as NAME.py; what does not agree is not written.

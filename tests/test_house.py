@@ -41,14 +41,11 @@ DOORS = {
     "opt_einsum": ("derive.plan.path",),
     "typer": ("derive.cli",),
     "rich": ("derive.cli",),
-    "pygments": ("derive.backend.to_html",),
     "matplotlib": (),
     "mpmath": ("derive.judge.loops.entries",),
     "IPython": (),
     "numpy": (),
 }
-
-SKIPS = "tests.backend.test_pages:"  # skipped without a browser, which pip cannot install
 
 # Allowed sources of nondeterminism. notation.words counts declarations to order them. plan.path
 # saves and restores the state of `random` around opt_einsum. processes compares the age of folders.
@@ -92,7 +89,7 @@ def test_no_result_has_the_order_of_a_set():
 
 
 def test_every_test_runs():
-    check([place for place in find_violations(find_skips, TESTS) if not place.startswith(SKIPS)])
+    check(find_violations(find_skips, TESTS))
 
 
 def find_derive_imports(modules):

@@ -77,8 +77,7 @@ def test_wheel_and_sdist_are_built_and_the_wheel_works_alone(tmp_path):
     assert run_command(derive, "--version", **there).startswith("derive 0.1.0")
     assert "relative_attention" in run_command(derive, "list", **there)
     assert run_command(derive, "build", "linear", **there).count("linear")
-    assert run_command(derive, "show", "linear", "--html", "page.html", **there)
-    assert "<math" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert run_command(derive, "show", "linear", **there)
     code = "import sys, derive; assert sys.modules['numpy'] is None; print(derive.__file__)"
     where = run_command(python, "-c", code, **there)
     assert str(home) in where

@@ -1,4 +1,4 @@
-"""A plan as data: --json prints it, tables and pages show its rows.
+"""A plan as data: --json prints it, tables show its rows.
 
 What each index does in which equation:
 

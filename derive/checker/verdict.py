@@ -59,21 +59,9 @@ class Verdict:
         """The report as text."""
         return "\n".join(_to_lines(self))
 
-    def _repr_html_(self) -> str:
-        """The report for a notebook: the answer and the annotated code."""
-        from derive.backend.to_html import to_part
-
-        return to_part(self.to_html())
-
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the report at an IPython prompt."""
         printer.text(str(self))
-
-    def to_html(self) -> str:
-        """The report as a fragment of an HTML page."""
-        from derive.backend.to_html import write_verdict
-
-        return write_verdict(self.to_data(), self.source, find_remarks(self), self.places)
 
     def to_data(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""

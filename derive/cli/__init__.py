@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 
 from derive.cli.options import (
-    HTML,
     OUT,
     PLANNED,
     Chosen,
@@ -53,7 +52,6 @@ def _complete(word: str) -> Names:
 _FORMULA = typer.Argument(metavar=FORMULA, help=FROM, show_default=False, autocompletion=_complete)
 Where = Annotated[str, _FORMULA]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help=OUT)]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help=HTML)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Planned = Annotated[Options, PLANNED]
 
@@ -128,16 +126,11 @@ def _start(
 
 
 @app.command("list")
-def _list(html: Html = None, as_json: Json = False) -> None:
+def _list(as_json: Json = False) -> None:
     """The formulas of the library."""
-    from derive.cli.list import print_list, write_gallery
+    from derive.cli.list import print_list
 
-    if html is not None:
-        write_gallery(html)
-    if html is None or as_json:
-        print_list(as_json)
-    else:
-        typer.echo(f"{html} is written")
+    print_list(as_json)
 
 
 @app.command("show")
@@ -218,14 +211,13 @@ def _einsum(
 
 @app.command("check")
 @spread
-def _check(  # noqa: PLR0913 - one for each option
+def _check(
     *,
     code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
     formula: Annotated[
         str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM, autocompletion=_complete)
     ],
     judged: Judged,
-    html: Html = None,
     sarif: Annotated[
         Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF for code hosts too.")
     ] = None,
@@ -237,7 +229,7 @@ def _check(  # noqa: PLR0913 - one for each option
     """
     from derive.cli.check import print_verdicts
 
-    raise typer.Exit(print_verdicts(code, formula, judged, as_json, html, sarif))
+    raise typer.Exit(print_verdicts(code, formula, judged, as_json, sarif))
 
 
 @app.command("bench")

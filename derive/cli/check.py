@@ -40,8 +40,8 @@ _RULES = (
 )
 
 
-def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is written
-    code: str, formula: str, judged: Judged, as_json: bool, html: Path | None, sarif: Path | None
+def print_verdicts(
+    code: str, formula: str, judged: Judged, as_json: bool, sarif: Path | None
 ) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
@@ -58,11 +58,6 @@ def print_verdicts(  # noqa: PLR0913, PLR0917 - what is judged, and where it is 
     for each in codes:
         with tables.show_progress(each if "\n" not in each else "the code") as show:
             verdicts.append(checker.check(each, meant, **options, show=show))
-    if html is not None:
-        from derive.backend.to_html import to_page
-
-        page = to_page(f"derive check {code}", *(verdict.to_html() for verdict in verdicts))
-        html.write_text(page, encoding="utf-8")
     if sarif is not None:
         pairs = zip(codes, verdicts, strict=True)
         results = [result for each, verdict in pairs for result in _find_results(each, verdict)]

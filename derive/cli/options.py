@@ -84,7 +84,6 @@ def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
 
 
 CONFIG = '"Config(n_head=2)"'
-HTML = "Write it as a page of its own."
 OUT = "Where files go."
 GRADIENT = "Of its gradients by these instead."
 
@@ -103,7 +102,6 @@ class Parts:
     latex: bool = option(False, "Print it as LaTeX.")
     derivation: bool = option(False, "Print what was done, step by step.")
     gradient: str = option("", GRADIENT, "X,Y|all")
-    html: Path | None = option(None, HTML, "FILE")
     shard: bool = option(False, "What it costs to cut each index over machines.")
 
 

@@ -21,7 +21,6 @@ from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from derive.compiler import Built
     from derive.plan.plan import Entry, Plan
@@ -167,11 +166,6 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
         found, options = formulas.find_asked(where, options, read)
     if parts.gradient:
         found = formulas.differentiate(found, parts.gradient)
-    if parts.html is not None:
-        _write_page(found, options, parts.html, parts.derivation)
-        if not as_json:
-            tables.print_line(f"{parts.html} is written")
-            return
     if as_json:
         tables.print_json(_to_data(found, options, parts))
         return
@@ -234,29 +228,6 @@ def _print_all(found: formulas.Found, options: Options) -> None:
         tables.print_text(f"by {note}")
     for remark in tables.find_remarks(built, options):
         tables.print_text(remark)
-
-
-def _write_page(found: formulas.Found, options: Options, path: Path, has_derivation: bool) -> None:
-    """All that is known about a formula, as a page."""
-    from derive.backend.to_html import to_page, write_built
-
-    built = build_checked(found, options)
-    formula = found.formula
-    small = [f"Source: {formula.source}" if formula.source else ""]
-    small += [f"From {found.origin}" if found.origin != formulas.FROM_TEXT else ""]
-    entries = built.derivation.entries if has_derivation else ()
-    laws = [*built.notes, *tables.find_remarks(built, options)]
-    parts = write_built(
-        built.system,
-        built.plan,
-        built.source,
-        title=formula.title,
-        small=small,
-        notes=found.notes,
-        laws=laws,
-        entries=entries,
-    )
-    path.write_text(to_page(found.name, *parts), encoding="utf-8")
 
 
 def _print_derivation(found: formulas.Found, options: Options, as_latex: bool) -> None:

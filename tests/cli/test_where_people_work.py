@@ -13,7 +13,7 @@ import pytest
 from cli_runs import MATMUL, check_sarif, run_process
 from house import ROOT
 
-from derive import DeriveError, load_ipython_extension
+from derive import DeriveError, Formula, load_ipython_extension, parse
 from derive.checker import check
 from derive.cli.notebook import build_cell
 
@@ -137,6 +137,20 @@ def test_bad_options_of_a_cell_are_refused(line, says):
     with pytest.raises(DeriveError) as refused:
         build_cell(line, MATMUL)
     assert str(refused.value).startswith(says)
+
+
+def test_formulas_are_shown_as_mathematics_in_a_notebook():
+    assert parse(MATMUL)._repr_latex_().startswith("$$\\begin{aligned}\nC_{i,j} &= ")
+    assert Formula(1)._repr_latex_() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["check", "import", "write"])
+def test_the_example_notebooks_run(name, tmp_path):
+    command = [sys.executable, "-m", "IPython", f"tests/examples/{name}.ipynb"]
+    environment = os.environ | {"IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 IN_PYTEST = f"""
