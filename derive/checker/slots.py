@@ -23,7 +23,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from derive.checker.processes import where_it_lives
-from derive.frontend.torch.module import find_axes
 from derive.libraries import torch
 
 _EMPTY = inspect.Parameter.empty
@@ -215,6 +214,31 @@ class Slot:
         if isinstance(self.default, (bool, int, float, str)) and not self.required:
             return True
         return self.hint in {"int", "float", "bool", "str"}
+
+
+def find_axes(owner: Any, name: str) -> tuple[str, ...]:
+    """The roles of a parameter's axes, as torch documents its module; () if not known.
+
+    "out" is kept and "in" is summed over where the parameter is used, "kernel" is summed over along
+    a window, "row" is picked by an integer.
+    """
+    from torch import nn
+    from torch.nn.modules import conv
+
+    if "weight" not in name:
+        return ()
+    match owner:
+        case conv._ConvTransposeNd():
+            return "in", "out", "kernel"
+        case conv._ConvNd():
+            return "out", "in", "kernel"
+        case nn.Embedding() | nn.EmbeddingBag():
+            return "row", "out"
+        case nn.Linear() | nn.Bilinear() | nn.MultiheadAttention():
+            return "out", "in"
+        case nn.RNNBase() | nn.RNNCellBase():
+            return "out", "in"
+    return ()
 
 
 @where_it_lives

@@ -1,7 +1,6 @@
 """Lifting of code: a function is run once, at inputs of declared shapes, and becomes a formula.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
-    from_torch(nn.Conv2d(3, 8, 5), "input[B, C, H, W]")      of a module: its tensors come too
 
 Shapes that are not declared are read from the function's own text:
 
@@ -9,9 +8,9 @@ Shapes that are not declared are read from the function's own text:
     \"\"\"q [B, S, D] the queries\"\"\"                            a docstring
     def attend(q: Float[Tensor, "b s d"])                     an annotation in the jaxtyping form
 
-A module is a function of its arguments and of its own tensors, self.conv1.weight under the name
-conv1_weight[O, I, K, L]. Their extents are sizes of their own: those of the arguments where the
-code takes both for equal, numbers where it uses them as such.
+The tensors of a module have to be arguments:
+
+    lambda x, w, b: torch.func.functional_call(linear, {"weight": w, "bias": b}, x)
 """
 
 import ast
@@ -27,16 +26,15 @@ from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
-from derive.frontend.torch import code, recurrent
+from derive.frontend.torch import code
 from derive.frontend.torch.lift import Argument, Lifted, lift
-from derive.frontend.torch.module import Arguments, lift_module, list_held
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import walk
 from derive.judge.samples import choose_sizes, find_sizes
 from derive.libraries import torch
-from derive.notation.formula import Formula, Held
+from derive.notation.formula import Formula
 
 _NOTHING = "lifted_nothing"
 _MOST_DRAWS = 8  # sizes drawn until the code runs
@@ -66,15 +64,12 @@ def from_torch(
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Formula:
-    """The formula that a function of torch tensors, or a module, computes.
+    """The formula that a function of torch tensors computes.
 
     `inputs` declares its arguments in the notation, `"q[B, S, D]; k[B, T, D]; size H"`, by their
     names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
-    those at which the code runs once. The parameters and buffers of a module are arguments of the
-    formula, `conv1_weight` for conv1.weight: `formula.parameters` has the names by the dotted ones.
-    A module is lifted in its current mode, training or not. Raises DeriveError, with the line, for
-    branches on data, numbers read out and random numbers. Warns where the formula holds only for
-    some sizes.
+    those at which the code runs once. Raises DeriveError, with the line, for branches on data,
+    numbers read out and random numbers. Warns where the formula holds only for some sizes.
     """
     found = lift_code(function, inputs, name=name, sizes=sizes)
     for note in found.describe_assumptions():
@@ -91,44 +86,27 @@ def lift_code(
     source: str = "",
 ) -> FromCode:
     """The formula of a function, and its assumptions."""
-    is_module = isinstance(function, torch.nn.Module)
-    called_by = type(function).forward if is_module else function
+    if isinstance(function, torch.nn.Module):
+        name, function = name or type(function).__name__, function.forward
     try:
-        called = function.forward if is_module else function
-        parameters = dict(inspect.signature(called).parameters)
+        parameters = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         says = f"{function!r} is no function with known arguments"
         raise refuse("lift-code", says) from None
-    inputs = inputs or _find_declared(called_by, parameters, source)
-    own_name = getattr(type(function) if is_module else function, "__name__", "")
+    inputs = inputs or _find_declared(function, parameters, source)
+    own_name = getattr(function, "__name__", "")
     is_name = own_name.isidentifier() and not own_name.startswith("_")
     name = name or (own_name if is_name else "formula")
-    if is_module:  # the bound V of `int t[B] < V` is an extent of the module's tensor
-        shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
-        bounds = dict.fromkeys(re.findall(r"\]\s*<\s*([A-Za-z_]\w*)", inputs))
-        alone = (n for n in bounds if not re.search(rf"\b{n}\b", shapes))
-        more = (f"size {n}" for n in alone if f"size {n}" not in inputs)
-        inputs = "\n".join([inputs, *more])
     declared = to_system(parse(f"{inputs}\n{_NOTHING} = 0", "lifted"))
-    if recurrent.is_recurrent(function):
-        formula = parse(recurrent.write_recurrent(function, declared), name)
-        own = {dotted: dotted for dotted, _ in function.named_parameters()}
-        formula.held = tuple(list_held(function, own))
-        return FromCode(formula, {}, ())
-    arguments = _match_parameters(declared, parameters, name, is_module)
-    path = getattr(getattr(inspect.unwrap(called_by), "__code__", None), "co_filename", "")
-    held: tuple[Held, ...] | None = None
-    if is_module:
-        path = "" if code.is_foreign(path) else path
-        lifted, held = lift_module(function, arguments, declared, dict(sizes or {}), path)
-    else:
-        lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
+    arguments = _match_parameters(declared, parameters, name)
+    path = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
+    path = "" if code.is_foreign(path) else path
+    lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
     bounded = _bound_positions(formula, inputs)
     if bounded != inputs:
         return lift_code(function, bounded, name=name, sizes=sizes, source=source)
-    formula.held = held
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
 
@@ -145,7 +123,11 @@ def _bound_positions(formula: Formula, inputs: str) -> str:
 
 
 def _lift_anywhere(
-    function: Any, arguments: Arguments, declared: ir.System, preset: Mapping[str, int], path: str
+    function: Any,
+    arguments: Mapping[str, Argument],
+    declared: ir.System,
+    preset: Mapping[str, int],
+    path: str,
 ) -> Lifted:
     """Lift the code at the first drawn sizes at which it runs."""
     first: DeriveError | None = None
@@ -209,11 +191,11 @@ def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) ->
 
 
 def _match_parameters(
-    declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str, is_module: bool
+    declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str
 ) -> dict[str, Argument]:
     """The argument of each parameter; one with a default may be absent."""
     known: dict[str, Argument] = {each.name: each for each in declared.inputs}
-    sizes = [e.name for e in declared.sizes if not is_module or e.name in parameters]
+    sizes = [e.name for e in declared.sizes]
     sizes += [size for size in find_sizes(declared) if size in parameters]
     known |= {size: ir.Size(size) for size in sizes}
     strange = [each for each in known if each not in parameters]

@@ -11,11 +11,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.analysis.affine import simplify_place
 from derive.analysis.names import find_complex_mistakes
 from derive.errors import DeriveError, refuse
 from derive.frontend.torch.call import find_fields, find_tensors
@@ -25,8 +23,6 @@ from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, UnknownValueError, at
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial
-from derive.ir.walk import substitute
 from derive.judge import evaluate, samples
 from derive.judge.compare import FLOOR
 from derive.libraries import by_default, make_mode, torch
@@ -35,7 +31,6 @@ Argument = ir.Tensor | ir.ScalarInput | ir.Size
 
 _MOST_RUNS = 8  # each with further sizes as numbers
 _SEED = 20240517
-OWN = "self."  # before the dotted name of a tensor that is given in place of a module's own
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,6 @@ class Lifted:
     lines: Mapping[str, int]
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
-    merged: Mapping[str, ir.Expr] = field(default_factory=dict)  # loose sizes by their values
-    sizes: Mapping[str, int] = field(default_factory=dict)  # the sizes of the run
 
     @property
     def every_size(self) -> bool:
@@ -60,79 +53,37 @@ class Lifted:
         return not self.fixed
 
 
-def lift(  # noqa: PLR0913 - one call, and the facts of its sizes
+def lift(
     function: Callable[..., Any],
     arguments: Mapping[str, Argument],
     sizes: Mapping[str, int],
     *,
     path: str = "",
-    loose: Sequence[str] = (),
-    known: Sequence[str] = (),
 ) -> Lifted:
-    """Return the system that a function or a module computes from these arguments.
+    """Return the system that a function computes from these arguments.
 
-    A tensor of a module is an argument `self.conv1.weight`. With `loose` the result is provisional:
-    a loose size is merged with the size that the code requires it to be equal to, and the equations
-    are not checked. The sizes in `known` are numbers from the start. DeriveError, with the line of
-    the code, for branches on data, numbers read out of tensors, random numbers, unknown operations.
+    DeriveError, with the line of the code, for branches on data, numbers read out of tensors,
+    random numbers, unknown operations.
     """
     function = keep_sizes(function, path)
-    if hasattr(function, "named_parameters"):
-        function = partial(call_module, function)
-    fixed = dict.fromkeys(known)
-    is_judged = not loose
-    merged: dict[str, ir.Expr] = {}
+    fixed: dict[str, None] = {}
     for _ in range(_MOST_RUNS + len(sizes)):
-        trace = Trace(sizes, tuple(fixed), loose)
+        trace = Trace(sizes, tuple(fixed))
         try:
             run = _run_code(trace, function, arguments, path)
-            for note in trace.watch.notes if loose else ():
-                if note.relation == "==":  # `D % 2 == 0`
-                    trace.merge(Polynomial.of(note.left) - Polynomial.of(note.right))
         except RestartError as restart:
             fixed |= dict.fromkeys(restart.names)
-            if restart.same is not None:
-                size, other = restart.same
-                if ir.Size(size) in arguments.values():  # the code takes it as it is
-                    fixed[size] = None
-                    continue
-                merged[size] = other
-                loose = [each for each in loose if each != size]
-                sizes = {each: number for each, number in sizes.items() if each != size}
-                sizes |= restart.new
-                new: dict[ir.Expr, ir.Expr] = {ir.Size(size): other}
-                arguments = {n: substitute_shape(each, new) for n, each in arguments.items()}
             continue
         more = tuple(size for size in trace.watch.fixed if size not in fixed)
         if more:
             fixed |= dict.fromkeys(more)
             continue
         lifted = _finish(trace, run.shadows, arguments, tuple(fixed))
-        lifted = replace(lifted, merged=merged, sizes=sizes)
-        more = _judge(lifted, function, arguments, run, sizes) if is_judged else ()
+        more = _judge(lifted, function, arguments, run, sizes)
         if not more:
             return lifted
         fixed |= dict.fromkeys(more)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
-
-
-def call_module(module: Any, **given: Any) -> Any:
-    """Return the module's result with these tensors in place of its own, which do not change."""
-    from torch.func import functional_call
-
-    state = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    state |= {n.removeprefix(OWN): value for n, value in given.items() if n.startswith(OWN)}
-    rest = {name: value for name, value in given.items() if not name.startswith(OWN)}
-    return functional_call(module, state, (), rest)
-
-
-def substitute_shape(entry: Argument, new: Mapping[ir.Expr, ir.Expr]) -> Argument:
-    """Return an argument with other sizes in its shape."""
-    if not isinstance(entry, ir.Tensor):
-        return entry
-    below = None if entry.below is None else substitute(entry.below, new)
-    shape = tuple(simplify_place(substitute(extent, new)) for extent in entry.shape)
-    return replace(entry, shape=shape, below=below)
 
 
 def _finish(

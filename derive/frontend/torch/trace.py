@@ -187,18 +187,11 @@ SHADOW = "_derive_shadow"
 
 
 class RestartError(BaseException):
-    """Request to rerun with sizes fixed or merged; no `except Exception` may catch it."""
+    """Request to rerun with sizes fixed; no `except Exception` may catch it."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        same: tuple[str, ir.Expr] | None = None,
-        new: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
         self.names = tuple(names)
-        self.same = same
-        self.new = new or {}  # new sizes in it
 
 
 class UnknownValueError(Exception):
@@ -238,11 +231,8 @@ def _fold_numbers(extent: ir.Expr) -> Polynomial:
 class Trace:
     """The record of one run of the code."""
 
-    def __init__(
-        self, sizes: Mapping[str, int], fixed: Sequence[str] = (), loose: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, sizes: Mapping[str, int], fixed: Sequence[str] = ()) -> None:
         self.sizes = dict(sizes)
-        self.loose = tuple(loose)  # sizes that the code may merge with others
         self.fixed: dict[ir.Expr, ir.Expr] = {
             ir.Size(name): ir.Number(sizes[name])  # type: ignore[arg-type]
             for name in fixed
@@ -293,55 +283,11 @@ class Trace:
         names = find_size_names(gap.to_expr())
         if not names or self.number(one) != self.number(other):
             raise self.refuse("lift-unsure", "extents differ that torch takes for equal")
-        self.merge(gap)
-        own = tuple(name for name in names if name in self.loose)
-        if own:  # a module's sizes before those of its arguments
-            raise RestartError(own)
         for name in names:
             number = Polynomial.of(self.sizes[name]).to_expr()
             if not _fold_numbers(substitute(gap.to_expr(), {ir.Size(name): number})).terms:
                 raise RestartError((name,))
         raise RestartError(names)
-
-    def merge(self, gap: Polynomial) -> None:
-        """Solve a difference that has to be 0 for a loose size, and restart with it."""
-        for size in reversed(self.loose):
-            share = gap.terms.get(((ir.Size(size), 1),))
-            if share is None or abs(share) != 1 or self.fixed.get(ir.Size(size)) is not None:
-                continue
-            other = Polynomial.of(ir.Size(size)) - Polynomial.of(ir.Number(share)) * gap
-            # `3*D`, `H*E`, `D//2` may be extents of a tensor; a number is put in for others.
-            is_extent = () not in other.terms and all(n > 0 for n in other.terms.values())
-            if other.terms and is_extent and ir.Size(size) not in tuple(walk(other.to_expr())):
-                raise RestartError((), (size, other.to_expr()))
-        if self.loose:
-            self._divide(gap)
-
-    def _divide(self, gap: Polynomial) -> None:
-        """Make a size a multiple if a difference such as `H - 2*(H//2)` is then 0, and restart."""
-        form, factors = gap.to_expr(), dict[str, int]()
-        while Polynomial.of(form).terms:
-            calls = [part.arguments for part in walk(form) if isinstance(part, ir.Call)]
-            found = {
-                over.name: int(under.value)
-                for over, *rest in calls
-                for under in rest
-                if isinstance(over, ir.Size) and isinstance(under, ir.Number) and under.value > 1
-            }
-            if not found or any(self.sizes[size] % factors.get(size, 1) for size in found):
-                return
-            factors |= {size: factors.get(size, 1) * number for size, number in found.items()}
-            new: dict[ir.Expr, ir.Expr] = {
-                ir.Size(size): exprs.multiply(numbers.to_expr(number), ir.Size(size))
-                for size, number in found.items()
-            }
-            form = simplify_place(substitute(form, new))
-        for size, factor in factors.items():
-            whole, rest = divmod(self.sizes[size], factor)
-            if not rest:
-                part = f"{size}_{factor}"
-                other = exprs.multiply(numbers.to_expr(factor), ir.Size(part))
-                raise RestartError((), (size, other), {part: whole})
 
     def shadow(self, value: Any) -> Shadow:
         """The shadow of a tensor or of a number."""

@@ -87,7 +87,7 @@ def _run_layers(  # noqa: PLR0913, PLR0917 - torch's
     values = input.transpose(0, 1) if batch_first else input
     if is_symbolic(values.shape[0]):
         says = "a recurrent layer inside other code is known for a number of steps alone"
-        unknown(says, help="write it, x[B, 12, D], or lift the layer by itself")
+        unknown(says, help="write it, x[B, 12, D]")
     lasts: list[tuple[Any, ...]] = []
     for layer in range(num_layers):
         found: list[list[Any]] = []

@@ -189,8 +189,6 @@ def _reshape(call: Call) -> Shadow:
         named, others = ({*find_size_names(side)} for side in sides)
         if is_plain or named != others:  # otherwise the extents may be D and H*(D//H)
             trace.unify(*sides)
-        elif whole != parts:
-            trace.merge(whole - parts)
         fresh = [trace.index(extent) for extent in shape]
         indices += fresh
         flat = affine.ravel([at(index) for index in fresh], [index.extent for index in fresh])
@@ -351,8 +349,6 @@ def _find_gathered(
     for each in gathers:
         place = trace.spread(each.places, common)
         extent = shadow.shape[each.axis]
-        if isinstance(place, ir.Access) and place.tensor.below is not None:
-            trace.merge(Polynomial.of(extent) - Polynomial.of(place.tensor.below))
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # a position that may be negative counts from the end
