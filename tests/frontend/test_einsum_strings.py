@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from house import ROOT
 from hypothesis import example, given
 from hypothesis import strategies as st
 from texts import read_literals, read_rows
@@ -18,7 +19,7 @@ from derive.frontend.from_einsum import from_einsum
 
 ROWS = read_literals(Path(__file__).with_name("einsum_strings_rows.txt"))
 
-STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
+STRINGS = [string for (string,) in read_rows(ROOT / "tests/support/einsum_strings.txt")]
 INDICES = "abcdeX"  # one capital; the table has strings with both cases of a letter
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from house import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from texts import read_literals, read_rows
@@ -18,7 +19,7 @@ from derive.linter.rules import CALL_RULES, PRELUDE, RULES, Severity, find_wides
 ROWS = read_literals(Path(__file__).with_name("lint_rules_rows.txt"))
 
 
-STRINGS = [string for (string,) in read_rows(Path(__file__).parents[1] / "einsum_strings.txt")]
+STRINGS = [string for (string,) in read_rows(ROOT / "tests/support/einsum_strings.txt")]
 
 
 def lint_text(text):
