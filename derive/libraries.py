@@ -50,11 +50,7 @@ INTERNALS = {
     "pytree": ("torch.utils._pytree", "nested containers as flat lists"),
     "numpy": (NUMPY, "NumPy's functions over tensors, and its ndarray"),
     # The compiler.
-    "dynamo": ("torch._dynamo", "its configuration, which turns the compiler off"),
-    "inductor": ("torch._inductor:config", "hooks between its passes"),
-    "compile_fx": ("torch._inductor.compile_fx", "a graph before it becomes kernels"),
-    "virtualized": ("torch._inductor.virtualized:V", "the fake mode of the last passes"),
-    "detect_fake_mode": ("torch._guards:detect_fake_mode", "the fake mode of tensors"),
+    "inductor": ("torch._inductor:config", "the number of its processes"),
 }
 
 

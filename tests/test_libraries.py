@@ -83,15 +83,6 @@ def decompose_silu_backward():
     return found.shape == PAIR.shape
 
 
-def stop_before_kernels():
-    """The check of compiled code uses all the compiler internals."""
-    from derive.checker.runs.modes import STAGES, call_compiled
-
-    assert all(hasattr(internals.inductor, name) for name in STAGES)
-    found = call_compiled(lambda x: torch.softmax(x, -1), (PAIR,), {})
-    return torch.allclose(found, torch.softmax(PAIR, -1))
-
-
 EXAMPLES = {
     "DisableTorchFunction": disable_modes,
     "DispatchMode no_dispatch": see_operations,
@@ -103,7 +94,7 @@ EXAMPLES = {
     "keys": differentiate_in_an_operation,
     "pytree": lambda: internals.pytree.tree_leaves({"a": [1, (2, 3)]}) == [1, 2, 3],
     "numpy": lambda: isinstance(internals.numpy.ones(2), internals.numpy.ndarray),
-    "dynamo inductor compile_fx virtualized detect_fake_mode": stop_before_kernels,
+    "inductor": lambda: internals.inductor.compile_threads > 0,
 }
 
 

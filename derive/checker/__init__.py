@@ -34,9 +34,8 @@ hide exchanged indices, changed arguments, unused names.
 Code that is no valid Python, or reads an undefined name, is repaired where there is one way to do
 it. The report then says "as repaired it is the same".
 
-Options: --backward compares gradients too. --compiled judges the graph of torch.compile. --seconds
-limits the time of the user's code in each stage; no other clock decides anything. --sarif FILE
-writes a report for code hosts, --json data.
+Options: --backward compares gradients too. --seconds limits the time of the user's code in each
+stage; no other clock decides anything. --sarif FILE writes a report for code hosts, --json data.
 
 What is contained. The caller, the judge and the runner are three processes. The runner alone loads
 the code. It receives tensors and sends tensors; nothing it sends is unpickled or evaluated. The
@@ -68,6 +67,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from derive import errors, formulas
@@ -97,7 +97,6 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     backward: bool = False,
     seconds: float = 30,
     init: str = "",
-    compiled: bool = False,
     show: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """The verdict of code against a formula: the answer, its grade, and the line and the edit.
@@ -107,7 +106,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     `"Config(n_head=2)"`; they may read the formula's sizes, `"width=D"`. `formula` is a Formula, a
     name of the library, or text in the notation. `bind` says what arguments are given where names
     do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
-    gradients too; `compiled` the graph that torch.compile makes of it, after inductor's passes.
+    gradients too.
     The code runs in a process of its own, for at most `seconds` seconds in each stage; `show` is
     given what is done, in words, as it begins. Raises
     DeriveError for what cannot be read; code that does not run is "unknown", never the same.
@@ -131,10 +130,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
     init = "" if making else init
     fixed = dict(sizes or {})
-    job = Job(
-        _find_place(code), wanted, system, binds, fixed, backward, seconds, init, compiled, making
-    )
-    with processes.make_folder() as folder:
+    job = Job(_find_place(code), wanted, system, binds, fixed, backward, seconds, init, making)
+    with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
         work = partial(_work, job, folder)
         found, ended = processes.run_in_child(work, classes=(Verdict,), show=show)
     verdict: Verdict = found if isinstance(found, Verdict) else job.start()
@@ -197,10 +194,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
         report.repaired = report.repaired or "does not run"
         report(replace(_introduce(job, code), line=code.broken or rename.line))
         stages = judge(job, code, report.verdict, report)
-    if job.compiled and stages.verdict.same:
-        stages.run_stages(stages.judge_compiled())
-    else:
-        stages.refine()
+    stages.refine()
 
 
 def _introduce(job: Job, code: Code) -> Verdict:

@@ -16,16 +16,14 @@ from __future__ import annotations
 import ctypes
 import hmac
 import os
-import shutil
 import signal
 import socket
-import stat
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -40,8 +38,6 @@ Send = Callable[[Any], None]
 _PARENT_DEATH, _DUMPABLE, _SUBREAPER = 1, 4, 36  # options of prctl
 _USER, _PROCESSES, _NETWORK = 0x10000000, 0x20000000, 0x40000000  # flags of unshare
 NAMESPACES = {"processes": _PROCESSES, "network": _NETWORK}
-_PREFIX = "derive-"  # folders in which code runs
-_YOUNG = 600  # age in seconds below which an unlocked folder may still be in creation
 
 NO_COMPILER = "TORCHDYNAMO_DISABLE"  # environment variable that disables torch.compile
 
@@ -138,51 +134,6 @@ def enter(folder: str) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ[NO_COMPILER] = "1"  # code is judged uncompiled
     os.chdir(folder)
-
-
-@contextmanager
-def make_folder() -> Iterator[str]:
-    """A fresh folder, locked while in use; folders of killed processes are removed."""
-    _remove_left()
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
-    lock = _lock(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-def _lock(folder: str) -> int | None:
-    """The descriptor that locks a folder; None if locked elsewhere or without fcntl."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _remove_left() -> None:
-    """Remove this user's folders that no process uses."""
-    if not hasattr(os, "getuid"):
-        return
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            found = path.lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if not is_own or time.time() - found.st_mtime < _YOUNG:
-                continue
-            lock = _lock(str(path))
-            if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,6 @@ class Program:
     doubt: int = 0  # sum of the name ranks of assigned numbers; 0: all names match
     optional: tuple[str, ...] = ()  # numbers that have a default
     assumed: tuple[str, ...] = ()  # guessed bindings, "W=W.T", never enough for "same"
-    is_compiled: bool = False  # whether to run inductor's output
 
     @property
     def sources(self) -> dict[str, str]:
@@ -261,7 +260,7 @@ class Program:
         how: runs.RunOptions | None = None,
     ) -> runs.Answer:
         """The answer of one run on copies of the formula's inputs."""
-        how = replace(how or runs.RunOptions(), names=self.names, compiled=self.is_compiled)
+        how = replace(how or runs.RunOptions(), names=self.names)
         given = self.find_own(values, sizes)
         found = runs.run_target(self.code.target, given, how, self.code.path)
         check_answer(found)

@@ -41,7 +41,6 @@ MOST_MADE = 1 << 24  # elements of a tensor of the code at other than ordinary s
 MOST_WAYS = 12  # size-dependent paths of the code to follow
 _SURE = 300  # least size to reach; the verdict names sizes that stay below
 _AT_ONCE = 16  # runs per request
-_EQUAL = 4  # value of all sizes but at most one in the check of inductor's code
 _NOTHING = (
     "every element of {} is nan by the formula, so that nothing can be compared: "
     "declare the range of the tensors, x[N] > 0"
@@ -402,39 +401,6 @@ class Stages:
             else:
                 low = middle
         return sample, difference
-
-    def judge_compiled(self) -> Iterator[Found]:
-        """Judge inductor's output for code that agrees with the formula.
-
-        A pattern that confuses two indices matches where their extents are equal, and often where
-        one is 1: such sizes are tried beside distinct ones.
-        """
-        self.send.begin("inductor's output")
-        program = replace(self.program, is_compiled=True)
-        equal = dict.fromkeys(find_sizes(self.job.system), _EQUAL)
-        alike = [equal, *({**equal, name: 1} for name in equal)]
-        made = (draws.make_samples(self.job.system, {**each, **self.job.sizes}) for each in alike)
-        samples = [*self.choice.samples, *(each.first for each in made if each is not None)]
-        says = "as inductor compiles it"
-        other = f"the code is the same, {says} it is not"
-        stops: list[str] = []
-        for sample in samples:
-            try:
-                outcome = judge_floats(program, self.job.formula, sample)
-                if outcome.same is not True:
-                    guilty = ", ".join(program.run(sample.make_inputs(), sample.sizes).guilty)
-                    reasons = (f"{other}: {guilty}",)
-                    yield Found("different", reasons, outcome.difference, sample=sample)
-            except CannotRunError as error:
-                stops.append(f"{error}, {sample.describe()}")
-        if stops:
-            yield Found("unknown", (stops[0],))
-        exactness = judge_fields(program, self.choice.samples)
-        if exactness.same is False and not (exactness.opaque or exactness.is_chancy):
-            yield Found("different", (other,), exactness.difference)
-        is_exact = exactness.same and not exactness.opaque and may_be_exact(self.verdict)
-        facts = tuple(filter(None, (f"{says}, after its passes", exactness.reason)))
-        yield Found("identical" if is_exact else "agrees", facts)
 
     def refine(self) -> None:
         """Add findings and a proof, or an explanation."""

@@ -200,7 +200,6 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
-    compiled: bool = False  # whether to judge inductor's output too
     making: str = ""  # constructor's arguments that read the formula's sizes
 
     def start(self) -> Verdict:

@@ -133,7 +133,6 @@ class Judged:
     backward: bool = option(False, "Judge gradients too.")
     seconds: float = option(30, "The code's time limit.")
     init: str = option("", "Make the class with these; sizes may stand in them.", CONFIG)
-    compiled: bool = option(False, "Judge what torch.compile makes of it, too.")
 
 
 @dataclass(frozen=True)

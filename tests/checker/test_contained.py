@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,16 +14,7 @@ from texts import read_literals, read_sections
 
 from derive import check, parse
 from derive.checker import processes
-from derive.checker.processes import (
-    Kept,
-    Reader,
-    Writer,
-    _lock,
-    _Sealed,
-    make_folder,
-    name_classes,
-    run_in_child,
-)
+from derive.checker.processes import Kept, Reader, Writer, _Sealed, name_classes, run_in_child
 from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.from_sympy import to_system
@@ -191,25 +181,3 @@ def test_a_frame_without_data_is_refused(text):
 
 def _find_nothing(kept: Kept):
     raise ValueError(kept)
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_kept"), [("left", False), ("locked", True), ("young", True), ("link", True)]
-)
-def test_folders_of_killed_checks_are_removed(tmp_path, monkeypatch, kind, is_kept):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / "derive-left"
-    if kind == "link":
-        (tmp_path / "own").mkdir()
-        left.symlink_to(tmp_path / "own")
-    else:
-        left.mkdir()
-    if kind != "young":
-        os.utime(left, (0, 0))
-    lock = _lock(str(left)) if kind == "locked" else None
-    with make_folder() as folder:
-        assert Path(folder).is_dir()
-        assert left.exists() is is_kept
-    assert not Path(folder).exists()
-    if lock is not None:
-        os.close(lock)

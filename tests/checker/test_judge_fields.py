@@ -5,16 +5,12 @@ import torch
 from judged import write_source
 from torch import nn
 
-import derive
 from derive import check, parse
 from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.checker.runs import convert_buffers, find_dtype
-from derive.checker.runs.modes import call_compiled
-from derive.formulas import load_formulas
 from derive.frontend.from_sympy import to_system
-from derive.judge.samples import choose_sizes, draw_inputs
 
 
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
@@ -102,55 +98,6 @@ def test_nothing_is_judged_where_nothing_is_finite():
     found = judge_code(lambda x: torch.log(x * 0 - 1), empty)
     assert found.same is None
     assert "finite" in found.reason
-
-
-# Code compiled by inductor, against the formula.
-
-HEAD = "q[B, H, N, D]; k[B, {key}, D]; v[B, H, M, E]\n"
-TEXT = "z[b,h,n,e] = sum[m](softmax[{over}](sum[d](q[b,h,n,d] * k[b,{at},d]) / 4) * v[b,h,m,e])"
-CODE = """
-def attend(q, k, v):
-    scores = torch.matmul(q, k.{view}) / 4
-    return torch.softmax(scores, dim={dim}).matmul(v)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("view", "dim", "key", "over", "same"),
-    [
-        pytest.param("transpose(-2, -1)", -1, "H, M", "m", True, id="attention"),
-        pytest.param("transpose(-2, -1)", 0, "H, M", "b", False, id="a softmax over another dim"),
-        pytest.param("permute(0, 2, 3, 1)", -1, "M, H", "m", False, id="a permuted key"),
-    ],
-)
-def test_a_pattern_that_does_not_fit_is_found(
-    view: str, dim: int, key: str, over: str, same: bool
-) -> None:
-    text = (HEAD + TEXT).format(key=key, over=over, at=key.lower().replace(" ", ""))
-    verdict = derive.check(
-        CODE.format(view=view, dim=dim), derive.parse(text), seconds=120, compiled=True
-    )
-    if same:
-        assert verdict.grade == "identical", verdict
-        return
-    eager = derive.check(CODE.format(view=view, dim=dim), derive.parse(text))
-    assert eager.same, eager
-    assert verdict.same is False, verdict
-    assert "joint graph passes" in str(verdict)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(2))
-def test_no_formula_of_the_library_is_changed(first: int) -> None:
-    for name in list(load_formulas())[first::24]:
-        formula = load_formulas()[name]
-        system = to_system(formula)
-        inputs = draw_inputs(system, choose_sizes(system, count=1)[0], 0)
-        guilty: list[str] = []
-        call_compiled(derive.build(formula).function, [], inputs, guilty)
-        assert not guilty, name
 
 
 # Buffers of a module have the type of its inputs while it is judged, and keep its state.

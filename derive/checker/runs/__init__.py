@@ -13,7 +13,7 @@ import sys
 import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from linecache import getline
 from traceback import walk_tb
 from types import ModuleType
@@ -26,7 +26,6 @@ from derive.checker.runs.modes import (
     Recorder,
     State,
     StoppedError,
-    call_compiled,
     make_precise,
     watch_failures,
     watch_gradients,
@@ -80,7 +79,6 @@ class RunOptions:
     ordinary: Given | None = None  # inputs that show the masked entries, which become -inf
     most_lines: int = 0  # executed lines of the code after which the run is stopped; 0 for no limit
     most_elements: int = 0  # elements of one tensor beyond which the run is stopped; 0 for no limit
-    compiled: bool = False  # run the graph that inductor makes of the code
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,6 @@ class Answer:
     reach: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by type, see Recorder
     left_range: bool = False  # a call overflowed, or returned 0 for a number that is not 0
     masked: float | None = None  # the largest finite number that -inf replaced
-    guilty: tuple[str, ...] = ()  # the stages of inductor that change the result
 
 
 _NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.IGNORECASE)
@@ -244,10 +241,8 @@ def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, p
     is_watched = how.weights is not None and not how.tower
     if how.tower is None and how.weights is None and isinstance(target, type):
         target = _make_module_once(target, given.constructor)
-    guilty: list[str] | None = [] if how.compiled and not how.tower else None
-    call = partial(call_compiled, guilty=guilty) if how.compiled else _call_eagerly
     with watch_gradients(path, cuts) if is_watched else nullcontext():
-        found = call_target(target, given.arguments, given.parameters, given.constructor, call=call)
+        found = call_target(target, given.arguments, given.parameters, given.constructor)
     results = flatten_results(pick_results(found, how.names))
     gradients: dict[str, Any] = {}
     if how.weights is not None:
@@ -258,7 +253,7 @@ def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, p
             gradients = dict(zip(leaves, every, strict=True))
     now = {**given.arguments, **given.parameters}
     changed = tuple(name for name, old in before.items() if not is_same(old, now[name]))
-    return Answer(results, changed, gradients, usage, tuple(cuts), guilty=tuple(guilty or ()))
+    return Answer(results, changed, gradients, usage, tuple(cuts))
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -298,16 +293,8 @@ def weigh_results(results: Sequence[Any], how: RunOptions) -> Any:
     return total
 
 
-def _call_eagerly(function: Any, args: Any, named: Any) -> Any:
-    return function(*args, **named)
-
-
 def call_target(
-    target: Any,
-    given: Mapping[str, Any],
-    parameters: Mapping[str, Any],
-    made: Mapping[str, Any],
-    call: Callable[..., Any] = _call_eagerly,
+    target: Any, given: Mapping[str, Any], parameters: Mapping[str, Any], made: Mapping[str, Any]
 ) -> Any:
     """The results of a function, or of a module with these parameters; a class is instantiated."""
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
@@ -316,15 +303,11 @@ def call_target(
         with pause():
             target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
-
-        def call_module(every: dict[str, Any], *args: Any, **named: Any) -> Any:
-            return torch.func.functional_call(target, every, args, named)
-
         positional, named = _split_positional(target.forward, slots.gather(target.forward, given))
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
-            found = call(call_module, [every, *positional], named)
+            found = torch.func.functional_call(target, every, tuple(positional), named)
         if isinstance(parameters, dict):
             parameters.update(every)  # with the values that the call replaced
         return found
@@ -335,10 +318,10 @@ def call_target(
         for value in globals.values()
     ]
     if not any(str(home).startswith(NUMPY) for home in homes):
-        return call(target, positional, named)
+        return target(*positional, **named)
     ndarray, map_only = internals.numpy.ndarray, internals.pytree.tree_map_only
     positional, named = map_only(torch.Tensor, ndarray, (positional, named))
-    return map_only(ndarray, lambda array: array.tensor, call(target, positional, named))
+    return map_only(ndarray, lambda array: array.tensor, target(*positional, **named))
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:

@@ -5,32 +5,23 @@ recorder    all calls, with their numbers, shorter types, and overflows of whole
 precise     float64 for every shorter float that is requested
 masks       -inf for finite numbers that mask an entry: their weight is 0 in float32 in a run at
             ordinary inputs
-compiled    the graph that inductor makes of code: torch.compile stops before it prints kernels,
-            and the graph runs operation by operation, over floats or residues
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-import os
 import sys
-import threading
-import warnings
-from contextlib import contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.processes import NO_COMPILER, CannotRunError
 from derive.frontend.torch.call import find_tensors
 from derive.frontend.torch.code import name_of
 from derive.ir.functions import FUNCTIONS, REDUCTIONS, VANISHING
-from derive.libraries import by_default, internals, make_mode, torch
+from derive.libraries import internals, make_mode, torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.judge.fields.algebra import Usage
 
@@ -373,162 +364,3 @@ def find_values(tensor: Any) -> Any:
     while internals.is_wrapped(tensor):
         tensor = internals.unwrap(tensor)
     return tensor
-
-
-# The hooks of inductor's configuration, in order, and the passes that precede each.
-STAGES = {
-    "joint_custom_pre_pass": "the tracing and its passes before the gradients",
-    "joint_custom_post_pass": "its joint graph passes, which fuse attention",
-    "post_grad_custom_pre_pass": "its choice of what is computed again",
-    "post_grad_custom_post_pass": "its passes after the gradients",
-}
-NEAR = 1e-6  # relative to the largest element: rounding in double precision
-
-
-def call_compiled(
-    function: Callable[..., Any], args: Any, named: Any, guilty: list[str] | None = None
-) -> Any:
-    """The results of the graph of a call; CannotRunError for code that does not form one graph."""
-
-    def stand_in(value: Any) -> Any:
-        """A plain tensor in place of a tensor of any class."""
-        if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
-            return value.detach().clone()
-        generator = torch.Generator().manual_seed(value.dim())
-        return torch.randn(tuple(value.shape), generator=generator, dtype=torch.float64)
-
-    leaves, spec = internals.pytree.tree_flatten((args, named))
-    # repeated arguments share one stand-in
-    stand_in_of = {each: stand_in(each) for each in leaves if isinstance(each, torch.Tensor)}
-    plain = [stand_in_of[e] if isinstance(e, torch.Tensor) else e for e in leaves]
-    graph = _Graph(plain)
-    failed: list[Exception] = []
-
-    def work() -> None:  # the modes of torch in which code is judged belong to this thread alone
-        try:
-            own, own_named = internals.pytree.tree_unflatten(plain, spec)
-            graph.compile(function, own, own_named)
-            if guilty is not None and (found := graph.find_guilty_stage(function, own, own_named)):
-                guilty.append(found)
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if failed:
-        error = getattr(failed[0], "inner_exception", failed[0])
-        said = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
-        raise CannotRunError(f"torch.compile makes no single graph of it: {said}")
-    given = [each for each in leaves if isinstance(each, torch.Tensor)]
-    if graph.module is None:
-        raise CannotRunError("torch.compile makes no graph of it")
-    if all(type(each) in {torch.Tensor, torch.nn.Parameter} for each in given):
-        return graph.found
-    stand_ins = [each for each in plain if isinstance(each, torch.Tensor)]
-    pairs = list(zip(stand_ins, given, strict=True))
-    made = graph.module(*(_find_partner(each, pairs) for each in graph.inputs))
-    pairs += zip(graph.outputs, made, strict=True)
-
-    def find_result(each: Any) -> Any:
-        if isinstance(each, torch.Tensor) and not any(one is each for one, _ in pairs):
-            raise CannotRunError("torch.compile returns a view that is not in its graph")
-        return _find_partner(each, pairs)
-
-    return internals.pytree.tree_map(find_result, graph.found)
-
-
-def _find_partner(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """The partner of this tensor object in the pairs; else the value itself."""
-    return next((other for one, other in pairs if one is value), value)
-
-
-@contextmanager
-def _enable_compiler() -> Iterator[None]:
-    """Enable the compiler; elsewhere code that requests it runs eagerly."""
-    before = os.environ.pop(NO_COMPILER, None)
-    try:
-        with internals.dynamo.config.patch(disable=False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if before is not None:
-            os.environ[NO_COMPILER] = before
-
-
-@cache
-def _load_patterns() -> None:
-    """Let inductor trace its patterns now: it uses the default type at the first graph."""
-    with by_default(torch.float32), _enable_compiler():
-        one = [torch.ones(2)]
-        torch.compile(torch.neg, backend=_Graph(one)._compile_graph)(*one)
-
-
-class _Graph:
-    """The graph of one call, with its inputs, outputs and the results of the call."""
-
-    def __init__(self, plain: list[Any]) -> None:
-        self.plain = plain
-        self.module: Any = None
-        self.inputs: list[Any] = []
-        self.outputs: list[Any] = []
-        self.found: Any = None
-        self.stages: dict[str, Any] = {}
-
-    def compile(self, function: Callable[..., Any], args: Any, named: Any) -> None:
-        with _enable_compiler():
-            _ = internals.compile_fx  # loading it emits a warning
-        _load_patterns()
-        hooks: dict[str, Any] = {name: self._save_stage(name) for name in STAGES}
-        torch.compiler.reset()
-        with internals.inductor.patch(hooks), _enable_compiler(), torch.no_grad():
-            compiled = torch.compile(
-                function, backend=self._compile_graph, fullgraph=True, dynamic=False
-            )
-            self.found = compiled(*args, **named)
-
-    def find_guilty_stage(self, function: Callable[..., Any], args: Any, named: Any) -> str:
-        """The first passes after which the graph returns its final results; "" if the code does."""
-
-        def is_near(one: Any, other: Any) -> bool:
-            leaves = (
-                filter(torch.is_tensor, internals.pytree.tree_leaves(e)) for e in (one, other)
-            )
-            pairs = zip(*leaves, strict=True)
-            return all(torch.allclose(a, b, NEAR, NEAR, equal_nan=True) for a, b in pairs)
-
-        with torch.no_grad():
-            wanted = function(*args, **named)
-            if is_near(wanted, self.found):
-                return ""
-            for stage, passes in STAGES.items():
-                with suppress(Exception):  # a graph that does not run by itself
-                    if is_near(self.stages[stage](*self.inputs), self.outputs):
-                        return passes
-        return "the work of inductor"
-
-    def _save_stage(self, stage: str) -> Callable[[Any], None]:
-        def save_graph(graph: Any) -> None:
-            with suppress(Exception):  # graphs that cannot be copied are left out
-                self.stages[stage] = deepcopy(graph.owning_module)
-
-        return save_graph
-
-    def _compile_graph(self, module: Any, inputs: Any) -> Any:
-        return internals.compile_fx.compile_fx(module, inputs, inner_compile=self._finish_graph)
-
-    def _finish_graph(self, module: Any, inputs: Any, **how: Any) -> Any:
-        """Run the last passes and return the graph, where inductor would print kernels."""
-        with internals.virtualized.set_fake_mode(internals.detect_fake_mode(inputs)):
-            internals.compile_fx._recursive_post_grad_passes(module, is_inference=True)
-        module.recompile()
-        self.module = module
-
-        def run_graph(given: list[Any]) -> Any:
-            self.inputs = list(given)
-            given.clear()
-            self.outputs = list(module(*self.inputs))
-            return self.outputs
-
-        run_graph._boxed_call = True  # type: ignore[attr-defined]
-        return run_graph
