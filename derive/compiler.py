@@ -12,7 +12,6 @@ from derive.analysis.names import find_unplanned
 from derive.backend.to_class import find_numbers, name_class, to_class
 from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, More, to_module
-from derive.backend.to_shards import to_shards
 from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse, refuse_depth
 from derive.formulas import read_formula
@@ -23,7 +22,7 @@ from derive.ir import polynomial
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.options import NONE, Options, Parameters
-from derive.plan import search, shards
+from derive.plan import search
 from derive.plan.backward import Passes, name_compared, plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory, read_machine
 
@@ -53,7 +52,6 @@ class Built:
     options: Options = NONE
     parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
-    sharding: shards.Sharding | None = None  # where it has a function over the ranks of a mesh
     remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
     def __repr__(self) -> str:
@@ -77,9 +75,8 @@ class Built:
     @property
     def case(self) -> Case:
         """The file as the judge reads it: texts and numbers alone, for another process."""
-        shares = () if self.sharding is None else tuple(self.sharding.shares.values())
         held = self.options.held
-        return Case(self.source, self.name, self.parts, self._variants, self._pulls, shares, held)
+        return Case(self.source, self.name, self.parts, self._variants, self._pulls, held)
 
     @property
     def _variants(self) -> tuple[dict[str, int], ...]:
@@ -169,7 +166,6 @@ def build(  # noqa: PLR0913 - the options, by name
     dispatch: bool = False,
     backward: bool = False,
     einsum: bool = True,
-    shard: Mapping[str, str] | None = None,
     module: bool | Parameters = False,
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
@@ -183,11 +179,10 @@ def build(  # noqa: PLR0913 - the options, by name
     if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
     for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
     of its own, planned from the formula's gradients, for which it keeps little, unless autograd
-    does far better on the usual file, as its notes say. `shard`:
-    the file has a second function, over the ranks of a mesh: {"h": "tp"} cuts index h over its
-    dimension tp. `module`: the file has an `nn.Module`, too, which holds some of the arguments:
-    names `"W_q,W_k"` or others by which a state dict has them, as `derive.frontend.modules` says;
-    True for those without a batch, or those that the module of `from_torch` has.
+    does far better on the usual file, as its notes say. `module`:
+    the file has an `nn.Module`, too, which holds some of the arguments: names `"W_q,W_k"` or others
+    by which a state dict has them, as `derive.frontend.modules` says; True for those without a
+    batch, or those that the module of `from_torch` has.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
@@ -199,7 +194,6 @@ def build(  # noqa: PLR0913 - the options, by name
         dispatch=dispatch,
         backward=backward,
         einsum=einsum,
-        shard=dict(shard or {}),
         module=bool(module),
         parameters="" if isinstance(module, bool) else module,
         machine=machine,
@@ -238,7 +232,7 @@ def build_file(
             if not remarks:
                 return _write_backward(built, passes, header)
             built = replace(built, remarks=remarks)
-        return _write_forward(built, header, request)
+        return _write_forward(built, header)
 
 
 def _write_backward(built: Built, passes: Passes, header: Header) -> Built:
@@ -252,20 +246,15 @@ def _write_backward(built: Built, passes: Passes, header: Header) -> Built:
     return replace(built, plan=plan, source=source, passes=passes)
 
 
-def _write_forward(built: Built, header: Header, request: search.Request) -> Built:
+def _write_forward(built: Built, header: Header) -> Built:
     """The file whose gradients are autograd's, and the files of each order alone."""
     system, plan, options = built.system, built.plan, built.options
-    sharding, more = None, More(remarks=built.remarks)
-    if options.shard:
-        found = shards.find_sharding(system, options.shard)
-        sharding, plans = plan_sharding(found, plan, request)
-        more = to_shards(sharding, plans, system.name)
     blocks = [tile.block for tile in plan.tiles]
-    more = replace(more, texts=(*more.texts, *_write_class(built, plan, blocks, header)))
+    more = More(_write_class(built, plan, blocks, header), built.remarks)
     source = to_module(plan, system.name, header, dispatch=options.dispatch, more=more)
     orders = [plan, *(each.plan for each in plan.regimes)] if options.dispatch else []
     parts = tuple(to_module(each, system.name, header) for each in orders)
-    return replace(built, source=source, parts=parts, sharding=sharding, remarks=more.remarks)
+    return replace(built, source=source, parts=parts)
 
 
 def _write_class(
@@ -283,9 +272,6 @@ def _refuse_conflicts(options: Options) -> None:
     if options.exact and options.fast_math:
         raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
     help = "leave out one of the two options"
-    if options.backward and options.shard:
-        says = "a sharded function has no backward of its own: autograd knows its moves"
-        raise refuse("backward-shard", says, help=help)
     if options.backward and options.dispatch:
         says = "a file with a backward of its own has one order of contraction"
         raise refuse("backward-dispatch", says, help=help)
@@ -309,7 +295,6 @@ class Case:
     parts: tuple[str, ...]  # files of each order alone
     variants: Sequence[Mapping[str, Any]]  # keywords of the calls
     pulls: Sequence[Mapping[str, Any]]  # keywords of the backward
-    shares: tuple[tuple[ir.Expr, str], ...]  # extents cut over ranks, and the mesh dimension
     held: bool | Parameters  # tensors of the module
 
 
@@ -318,7 +303,6 @@ def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
     """Execute a file's text and compare it with the loops; DeriveError where they differ."""
     from derive.frontend.gradient import find_backward
     from derive.judge.compare import BackwardCase, Layer, judge_file
-    from derive.judge.ranks import judge_ranks
 
     system, layer, pull = to_system(formula, case.name), None, None
     if case.pulls:
@@ -329,7 +313,7 @@ def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
     if case.held:
         numbers = tuple(find_numbers(system, formula.held or ()))
         layer = Layer(name_class(case.name), formula.parameters, numbers)
-    judgement = judge_file(
+    return judge_file(
         case.source,
         case.name,
         formula,
@@ -340,30 +324,6 @@ def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
         layer=layer,
         count=count,
     )
-    judge_ranks(case.source, case.name, system, case.shares)
-    return judgement
-
-
-def plan_sharding(
-    sharding: shards.Sharding, plan: Plan, request: search.Request
-) -> tuple[shards.Sharding, list[Plan | None]]:
-    """A sharding with its communication, and a plan for each stage; None for the formula's own."""
-    sizes = dict(plan.sizes)
-    for name, (extent, _) in sharding.shares.items():
-        sizes[name] = max(1, polynomial.evaluate_extent(extent, plan.sizes) // shards.RANKS)
-    plans: list[Plan | None] = []
-    for stage in sharding.stages:
-        own = stage.system
-        if own is None or shards.is_same_formula(own, sharding.system):
-            plans.append(None)
-        else:
-            outside = {inside: sizes[name] for inside, name in stage.sizes}
-            plans.append(search.find_plan(own, sizes | outside, request))
-    known = [
-        plan if each is None and stage.system is not None else each
-        for stage, each in zip(sharding.stages, plans, strict=True)
-    ]
-    return shards.count_transfers(sharding, known), plans
 
 
 def typeset(formula: Formula) -> str:

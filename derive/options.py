@@ -30,9 +30,9 @@ class Options:
     """The settings that change a generated file.
 
     `sizes` are the numbers that the plan is made for. `memory` is a number of bytes, or text such
-    as "256MiB". `shard` maps an index to a dimension of the mesh. `parameters` are the tensors that
-    a module holds, as `derive.frontend.modules` reads them; without them, those without a batch.
-    `machine` is the cost of operations, or a file that has it.
+    as "256MiB". `parameters` are the tensors that a module holds, as `derive.frontend.modules`
+    reads them; without them, those without a batch. `machine` is the cost of operations, or a
+    file that has it.
     """
 
     sizes: Mapping[str, int] = option({}, "Numbers to plan and count for.", "S=4096,...")
@@ -48,7 +48,6 @@ class Options:
     dispatch: bool = option(False, "Hold the orders for other sizes too.")
     backward: bool = option(False, "With a backward of its own, which keeps little.")
     einsum: bool = option(True, "Products of matrices instead, as for ONNX.")
-    shard: Mapping[str, str] = option({}, "Beside it, one over a mesh.", "b=dp,h=tp")
     module: bool = option(False, "With an nn.Module around it.")
     parameters: Parameters = option(
         "",

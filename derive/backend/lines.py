@@ -42,7 +42,7 @@ def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
 def read_helpers() -> Mapping[str, str]:
     """The functions that a file may bring along, as they are printed, by their names."""
     text = files("derive.backend").joinpath("helpers.txt").read_text(encoding="utf-8")
-    parts = re.split(r"^(?=(?:def|class) (\w+))", text, flags=re.MULTILINE)
+    parts = re.split(r"^(?=def (\w+))", text, flags=re.MULTILINE)
     return {name: f"{part.rstrip()}\n" for name, part in zip(parts[1::2], parts[2::2], strict=True)}
 
 

@@ -58,17 +58,15 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """The other contents of a file: functions, their imports, their plans, remarks."""
+    """The other contents of a file: a class, remarks."""
 
     texts: Sequence[str] = ()
-    imports: Sequence[str] = ()
-    plans: Sequence[Plan] = ()
     remarks: tuple[str, ...] = ()  # lines of the docstring
 
     def write(self, *own: str) -> list[str]:
         """All lines that import, beside those that the file has of its `own`."""
         words = {"Tensor", *(["nn"] if any("(nn.Module)" in text for text in self.texts) else [])}
-        lines = [f"from torch import {', '.join(sorted(words))}", *self.imports, *own]
+        lines = [f"from torch import {', '.join(sorted(words))}", *own]
         return sorted(dict.fromkeys(lines), key=lambda line: (line.startswith("from"), line))
 
 
@@ -400,7 +398,7 @@ def to_module(
     checking, check = to_checks.write_check(system, code, plans)
     bodies = [[*checking, *body] for body in bodies]
     remarks = [f"{said[0].upper()}{said[1:]}." for said in more.remarks]
-    helpers = to_checks.write_helpers([*plans, *more.plans], ranges=bool(ranges))
+    helpers = to_checks.write_helpers(plans, ranges=bool(ranges))
     has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))
     lines = more.write(*(["import torch"] if has_torch else []))
     functions = [

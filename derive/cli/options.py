@@ -49,19 +49,6 @@ def refuse_part(
     return refuse(code, says, marks=[Mark(shown, *(place or (0, len(shown))))], help=help)
 
 
-def parse_cuts(text: str | Mapping[str, str]) -> Mapping[str, str]:
-    """The indices that are cut, and over which dimensions of a mesh: `b=dp,h=tp`."""
-    cuts: dict[str, str] = {}
-    for part, place in _split_parts(text) if isinstance(text, str) else ():
-        name, sign, axis = (word.strip() for word in part.partition("="))
-        if not sign or not name.isidentifier() or not axis.isidentifier() or name in cuts:
-            twice = f"{name} is cut twice" if name in cuts else ""
-            says = twice or f"{part.strip() or 'nothing'} says of no index over what it is cut"
-            raise refuse_part("shard-form", says, str(text), place, "write cuts like b=dp,h=tp")
-        cuts[name] = axis
-    return cuts if isinstance(text, str) else text
-
-
 def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
     """The sizes `S=4096,B=2` in order; DeriveError shows what is no `name=number`."""
     sizes: dict[str, int] = {}
@@ -102,7 +89,6 @@ class Parts:
     latex: bool = option(False, "Print it as LaTeX.")
     derivation: bool = option(False, "Print what was done, step by step.")
     gradient: str = option("", GRADIENT, "X,Y|all")
-    shard: bool = option(False, "What it costs to cut each index over machines.")
 
 
 @dataclass(frozen=True)
@@ -161,9 +147,6 @@ class Chosen:
     sarif: Path | None = option(None, "Write SARIF for code hosts too.", "FILE")
 
 
-PARSERS = {"sizes": parse_sizes, "shard": parse_cuts}
-
-
 def _negate(value: bool) -> bool:
     """The field behind a flag such as `--no-cells`."""
     return not value
@@ -177,7 +160,7 @@ def _to_parameter(field: Field[Any], kind: Any) -> Parameter:
     if default is True:
         name, default, told = f"--no-{flag}", False, told | {"callback": _negate}
     if default is MISSING:  # a mapping, which typer does not read
-        default, told = "", told | {"parser": PARSERS[field.name]}
+        default, told = "", told | {"parser": parse_sizes}
     annotation: Any = Annotated[kind, Option(name, **told)]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

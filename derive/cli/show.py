@@ -12,19 +12,16 @@ from derive.cli import formulas, tables
 from derive.cli.options import Code, Parts, ReadWords, check_sizes
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial, add_all
 from derive.ir.text import to_lines, to_text
-from derive.ir.walk import as_written, find_all_indices
+from derive.ir.walk import as_written
 from derive.options import Options, show_path
-from derive.plan.machine import WIDTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from derive.compiler import Built
     from derive.plan.plan import Entry, Plan
-    from derive.plan.shards import Transfer
 
 _MOST = 2  # terms of a cost that are shown; --json has them all
 _NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
@@ -172,9 +169,6 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
     if parts.derivation:
         _print_derivation(found, options, parts.latex)
         return
-    if parts.shard:
-        _print_shards(build_checked(found, options))
-        return
     if parts.loops:
         tables.print_line(_find_loops(found).rstrip("\n"))
     if parts.code:
@@ -264,73 +258,7 @@ def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.D
         data["code"] = built.source
     if parts.derivation:
         data["derivation"] = to_derivation_data(built)
-    if parts.shard:
-        data["shards"] = _to_shards_data(built)
     return data
-
-
-def _to_shards_data(built: Built) -> list[to_data.Data]:
-    """For each index what each rank hands to collectives in a step, if it is cut over RANKS."""
-    from derive.compiler import plan_sharding
-    from derive.plan.shards import RANKS, list_shardings
-    from derive.plan.steps import free_name
-
-    plan = built.plan
-    names = {index.name for index in find_all_indices(built.system)} | plan.names
-    ranks = free_name("ranks", names)
-    sizes = {**plan.sizes, ranks: RANKS}
-
-    def tell(transfers: Sequence[Transfer]) -> list[to_data.Data]:
-        return [
-            {
-                "collective": each.collective,
-                "tensor": each.tensor,
-                "elements": str(each.elements),
-                "bytes_at_sizes": WIDTH * plan.at_sizes(each.elements, sizes),
-            }
-            for each in transfers
-        ]
-
-    rows: list[to_data.Data] = []
-    for index, sharding in list_shardings(built.system, ranks):
-        if sharding.is_cut:
-            sharding, _ = plan_sharding(sharding, plan, built.request)  # noqa: PLW2901
-        rows.append(
-            {
-                "index": index.name,
-                "extent": to_compact(index.extent),
-                "ranks": RANKS,
-                "is_cut": sharding.is_cut,
-                "places": {name: cut[ranks] for name, cut in sharding.places.items() if cut},
-                "forward": tell(sharding.forward),
-                "backward": tell(sharding.backward),
-                "whole": [{"tensor": tensor, "why": why} for tensor, why in sharding.whole],
-            }
-        )
-    return rows
-
-
-def _print_shards(built: Built) -> None:
-    """The table of the cost of cutting each index, at the sizes of the plan."""
-    from derive.plan.shards import RANKS
-
-    def say(sent: Sequence[to_data.Data]) -> str:
-        lines = (f"{each['collective']} {each['tensor']}: {each['elements']}" for each in sent)
-        return "\n".join(lines) or "nothing"
-
-    rows = []
-    for row in _to_shards_data(built):
-        whole = [f"{each['tensor']} is whole: {each['why']}" for each in row["whole"]]
-        cut = "\n".join([*(f"{name} at {k}" for name, k in row["places"].items()), *whole])
-        total = sum(each["bytes_at_sizes"] for each in (*row["forward"], *row["backward"]))
-        sent = (say(row["forward"]), say(row["backward"]), to_data.to_short(total))
-        sent = sent if row["is_cut"] else ("not cut", "not cut", "")
-        rows.append((row["index"], row["extent"], cut, *sent))
-    heads = ("index", "extent", "cut at the place", "forward", "backward", "bytes a step")
-    tables.print_table(heads, rows, "bytes", prose=heads[2:5])
-    at = tables.say_at(built.plan.sizes)
-    tables.print_text("elements that each rank hands to collectives; bytes are those of float32")
-    tables.print_text(f"at {at} over {RANKS} ranks, all real arguments needing gradients")
 
 
 def _find_system(found: formulas.Found) -> ir.System:

@@ -29,7 +29,6 @@ Options of build alone
                           less and computes again; the file says where autograd does better
     --module              an nn.Module, too, which holds the tensors without a batch index
     --parameters "q_proj.weight=W_q.T,W_k"    what the module holds, by the names of its state dict
-    --shard b=dp,h=tp     a second function over the ranks of a mesh, by DTensor placements
 
 How a file is judged. It is executed and compared with direct loops over the formula, at pairwise
 distinct sizes and one of size 1, with blocks of one, two and three positions. Where prime fields

@@ -252,38 +252,3 @@ def test_a_file_with_a_module_is_rebuilt_by_its_header(run, tmp_path):
     assert run("build", "linear", "--module", "--no-einsum").code == 0
     for name in ("lora", "linear"):
         assert run("build", name, "--check").code == 0
-
-
-def test_a_sharded_file_names_its_shards_and_is_fresh(run, tmp_path):
-    assert run("build", SQUARES, "--shard", "n=dp,d=tp").code == 0
-    built = (tmp_path / "generated" / "formula.py").read_text()
-    assert "--shard n=dp,d=tp" in " ".join(built.split())
-    assert "def formula_sharded(" in built
-    assert run("build", SQUARES, "--shard", "n=dp,d=tp", "--check").code == 0
-    assert run("build", SQUARES, "--shard", "n=dp", "--check").code == 1
-
-
-def test_a_table_shows_the_cost_of_sharding_an_index(run):
-    shown = run("show", SQUARES, "--shard").out
-    assert "all-reduce s: M*N" in shown
-    rows = {
-        row["index"]: row
-        for row in json.loads(run("show", SQUARES, "--shard", "--json").out)["shards"]
-    }
-    assert rows["n"]["places"] == {"x": 0, "s": 0}
-    assert not rows["n"]["forward"]
-    assert [each["collective"] for each in rows["n"]["backward"]] == ["all-reduce"]
-    (sent,) = rows["d"]["forward"]
-    assert sent == {
-        "collective": "all-reduce",
-        "tensor": "s",
-        "elements": "M*N",
-        "bytes_at_sizes": 4 * 64 * 64,
-    }
-
-
-@pytest.mark.parametrize("cuts", ["n", "n=", "=dp", "n=dp,n=tp", "n=dp,,d=tp", "n=1"])
-def test_cuts_in_another_form_are_shown_where_they_go_wrong(run, cuts):
-    answer = run("build", SQUARES, "--shard", cuts)
-    assert answer.code == 2
-    assert "shard-form" in answer.err
