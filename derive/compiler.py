@@ -50,7 +50,6 @@ class Built:
     plan: Plan
     source: str
     options: Options = NONE
-    parts: tuple[str, ...] = ()  # files of each order alone, where the file chooses among several
     passes: Passes | None = None  # where the file has a backward of its own
     remarks: tuple[str, ...] = ()  # why it is not all that was asked for
 
@@ -76,7 +75,7 @@ class Built:
     def case(self) -> Case:
         """The file as the judge reads it: texts and numbers alone, for another process."""
         held = self.options.held
-        return Case(self.source, self.name, self.parts, self._variants, self._pulls, held)
+        return Case(self.source, self.name, self._variants, self._pulls, held)
 
     @property
     def _variants(self) -> tuple[dict[str, int], ...]:
@@ -163,7 +162,6 @@ def build(  # noqa: PLR0913 - the options, by name
     fast_math: bool = False,
     cells: bool = True,
     machine: Machine | None = None,
-    dispatch: bool = False,
     backward: bool = False,
     einsum: bool = True,
     module: bool | Parameters = False,
@@ -176,13 +174,12 @@ def build(  # noqa: PLR0913 - the options, by name
     the products do that a squared distance is made of. `fast_math`: such a rule also where a root
     or a quotient magnifies what it loses.
     `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
-    if not what they cost on an ordinary one. `dispatch`: the file holds the orders of contraction
-    for much smaller and larger sizes too, and takes them there. `backward`: the file has a backward
-    of its own, planned from the formula's gradients, for which it keeps little, unless autograd
-    does far better on the usual file, as its notes say. `module`:
-    the file has an `nn.Module`, too, which holds some of the arguments: names `"W_q,W_k"` or others
-    by which a state dict has them, as `derive.frontend.modules` says; True for those without a
-    batch, or those that the module of `from_torch` has.
+    if not what they cost on an ordinary one. `backward`: the file has a backward of its own,
+    planned from the formula's gradients, for which it keeps little, unless autograd does far better
+    on the usual file, as its notes say. `module`: the file has an `nn.Module`, too, which holds
+    some of the arguments: names `"W_q,W_k"` or others by which a state dict has them, as
+    `derive.frontend.modules` says; True for those without a batch, or those that the module of
+    `from_torch` has.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
@@ -191,7 +188,6 @@ def build(  # noqa: PLR0913 - the options, by name
         exact=exact,
         fast_math=fast_math,
         cells=cells,
-        dispatch=dispatch,
         backward=backward,
         einsum=einsum,
         module=bool(module),
@@ -247,14 +243,11 @@ def _write_backward(built: Built, passes: Passes, header: Header) -> Built:
 
 
 def _write_forward(built: Built, header: Header) -> Built:
-    """The file whose gradients are autograd's, and the files of each order alone."""
-    system, plan, options = built.system, built.plan, built.options
+    """The file whose gradients are autograd's."""
+    plan = built.plan
     blocks = [tile.block for tile in plan.tiles]
     more = More(_write_class(built, plan, blocks, header), built.remarks)
-    source = to_module(plan, system.name, header, dispatch=options.dispatch, more=more)
-    orders = [plan, *(each.plan for each in plan.regimes)] if options.dispatch else []
-    parts = tuple(to_module(each, system.name, header) for each in orders)
-    return replace(built, source=source, parts=parts)
+    return replace(built, source=to_module(plan, built.system.name, header, more))
 
 
 def _write_class(
@@ -271,10 +264,6 @@ def _refuse_conflicts(options: Options) -> None:
     """Raise for two options that exclude each other."""
     if options.exact and options.fast_math:
         raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
-    help = "leave out one of the two options"
-    if options.backward and options.dispatch:
-        says = "a file with a backward of its own has one order of contraction"
-        raise refuse("backward-dispatch", says, help=help)
 
 
 def to_request(options: Options) -> search.Request:
@@ -292,7 +281,6 @@ class Case:
 
     source: str
     name: str
-    parts: tuple[str, ...]  # files of each order alone
     variants: Sequence[Mapping[str, Any]]  # keywords of the calls
     pulls: Sequence[Mapping[str, Any]]  # keywords of the backward
     held: bool | Parameters  # tensors of the module
@@ -318,7 +306,6 @@ def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
         case.name,
         formula,
         system,
-        parts=case.parts,
         variants=case.variants,
         pull=pull,
         layer=layer,

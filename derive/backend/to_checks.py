@@ -53,15 +53,13 @@ SHORT = 2**31  # torch wraps a number that an integer of 32 bits is compared wit
 SizeSource: TypeAlias = FromShape | FromEquation
 
 
-def write_check(
-    system: ir.System, code: Sequence[str], plans: Sequence[Plan]
-) -> tuple[list[str], str]:
-    """(the lines that call it, its text): the check of the arguments, before the code of plans.
+def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[list[str], str]:
+    """(the lines that call it, its text): the check of the arguments, before the code of a plan.
 
     It returns the sizes that the code reads. Nothing where nothing is to check. Raises DeriveError
     where no shape tells some size.
     """
-    positive, counted = sorted({s for p in plans for s in find_positive(p)}), find_counted(plans)
+    positive, counted = sorted(find_positive(plan)), find_counted(plan)
     known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
     sizes = [source.name for source in known_sizes if is_read(source.name, code)]
     given = list_arguments(system)
@@ -77,18 +75,18 @@ def write_check(
     body.insert(0, f'"""{words}; ValueError where they do not fit."""')
     if sizes:
         body.append(f"return {', '.join(sizes)}")
-    call += [f"{name} = {name}.long()  # in 32 bits it may overflow" for name in _find_added(plans)]
+    call += [f"{name} = {name}.long()  # in 32 bits it may overflow" for name in _find_added(plan)]
     return call, write_function(fit_signature(CHECK, arguments, returns), body)
 
 
-def _find_added(plans: Sequence[Plan]) -> list[str]:
-    """The integer tensors that plans compute with or return; positions alone do not count."""
+def _find_added(plan: Plan) -> list[str]:
+    """The integer tensors that a plan computes with or returns; positions alone do not count."""
     kinds = (ops.Apply, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cell)
-    made = [op for plan in plans for op in (*plan.results, *(step.op for step in plan.steps))]
+    made = [*plan.results, *(step.op for step in plan.steps)]
     made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
     made = [op for op in made if ops.is_integral(op) or _is_long(op)]
     names = {name for op in made for name in ops.find_reads(op)}
-    given = plans[0].system.tensors
+    given = plan.system.tensors
     return [each.name for each in given if each.name in names and each.kind == "int"]
 
 

@@ -57,7 +57,7 @@ def to_function(
     ranges = to_checks.write_ranges(system, validate)
     told = to_checks.write_sizes(system, ranges) if ranges else []
     body = to_module.write_body(forward)
-    checking, check = to_checks.write_check(system, body, [forward])
+    checking, check = to_checks.write_check(system, body, forward)
     body = [*checking, *body]
     keywords = [f"{block}: int | None = None" for block in blocks.values()]
     rows = [

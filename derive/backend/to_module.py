@@ -372,46 +372,26 @@ def _choose_block(tile: Tile) -> list[str]:
     ]
 
 
-def to_module(
-    plan: Plan, name: str, header: Header, *, dispatch: bool = False, more: More | None = None
-) -> str:
+def to_module(plan: Plan, name: str, header: Header, more: More | None = None) -> str:
     """The text of the file; the same plan and header give the same bytes.
 
-    With `dispatch` the orders for other sizes are functions of their own, which the first one calls
-    where one of them takes fewer operations. `more` stands behind the function.
+    `more` stands behind the function.
     """
     more = more or More()
     system = plan.system
-    others, calls = [], []
-    given = [entry.name for entry in order_inputs(system)]
-    given += [f"{size.name}={size.name}" for size in system.sizes]
-    for each in plan.regimes if dispatch else ():
-        side = "below" if each.is_below else "above"
-        others.append((f"_{name}_where_{each.size}_{side}_{each.number}", each))
-        call = fit_assignment("", f"{others[-1][0]}({', '.join(given)})", INNER)
-        calls += [f"if {each}:", *indent(call)]
     validate = to_checks.name_validate(plan)
     ranges = to_checks.write_ranges(system, validate)
-    bodies = [[*ranges, *calls, *write_body(plan)], *(write_body(each.plan) for _, each in others)]
-    code = [line for body in bodies for line in body]
-    plans = [plan, *(each.plan for _, each in others)]
-    checking, check = to_checks.write_check(system, code, plans)
-    bodies = [[*checking, *body] for body in bodies]
+    code = [*ranges, *write_body(plan)]
+    checking, check = to_checks.write_check(system, code, plan)
     remarks = [f"{said[0].upper()}{said[1:]}." for said in more.remarks]
-    helpers = to_checks.write_helpers(plans, ranges=bool(ranges))
+    helpers = to_checks.write_helpers([plan], ranges=bool(ranges))
     has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))
     lines = more.write(*(["import torch"] if has_torch else []))
-    functions = [
-        write_function(
-            sign(plan, name, validate), write_docstring(plan, header, remarks=remarks), bodies[0]
-        )
-    ]
-    for (other, each), body in zip(others, bodies[1:], strict=True):
-        words = f'"""The same in the order of contraction for {each}."""'
-        functions.append(write_function(sign(each.plan, other), [words], body))
+    docstring = write_docstring(plan, header, remarks=remarks)
+    function = write_function(sign(plan, name, validate), docstring, [*checking, *code])
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
     checks = [check, *helpers] if check else helpers
-    return "\n\n".join([head_text, *functions, *more.texts, *checks])
+    return "\n\n".join([head_text, function, *more.texts, *checks])
 
 
 def write_body(

@@ -286,19 +286,11 @@ def say_at(sizes: Mapping[str, int]) -> str:
 
 def find_remarks(built: Built, options: Options) -> Iterator[str]:
     """A sentence for each option that changed nothing."""
-    from derive.plan.search import FAR, MOST_PRODUCTS, count_products
     from derive.rewrite.recipes import LOSSY
 
     lossy = {rule.name for rule in LOSSY}
     if options.fast_math and not any(entry.name in lossy for entry in built.plan.log):
         yield "--fast-math: no rule that loses digits makes it faster here"
-    if options.dispatch and count_products(built.plan) > MOST_PRODUCTS:
-        yield f"--dispatch: orders of more than {MOST_PRODUCTS} products are not searched again"
-    elif options.dispatch and not built.plan.regimes:
-        yield (
-            f"--dispatch: with a size up to {FAR} times smaller or larger "
-            "no other order takes clearly fewer operations"
-        )
 
 
 def say_sizes(built: Built, options: Options) -> str:

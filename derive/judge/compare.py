@@ -353,7 +353,6 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     formula: Formula,
     system: ir.System,
     *,
-    parts: Sequence[str] = (),
     variants: Sequence[Mapping[str, int]] = ({},),
     pull: BackwardCase | None = None,
     layer: Layer | None = None,
@@ -361,14 +360,11 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
 ) -> Judgement:
     """The judgement of a file at drawn sizes; DeriveError where it does not agree.
 
-    `parts` are files with one order each, where the file chooses among several by its sizes.
     `pull` judges the file's own backward, `layer` its class.
     """
     draws = samples.choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
-    for part in parts:  # the small sizes of a draw choose only one of the orders
-        raise_unless_agrees(judge_source(part, name, formula, system, draws), name)
     if layer is not None:
         whole = judge_source(source, name, formula, system, draws, layer=layer)
         raise_unless_agrees(whole, f"the class {layer.name}")

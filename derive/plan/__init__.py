@@ -20,7 +20,6 @@ Options of build, show and bench
     --no-cells            no calls that stand for several steps: some lack second derivatives
     --exact               no rule that loses digits, such as (x - y)**2 = x**2 - 2*x*y + y**2
     --fast-math           such rules also under a root, a logarithm or a quotient
-    --dispatch            the file holds the orders for much smaller and larger sizes too
     --no-einsum           matmul and permute, for torch.onnx.export
     --gradient X,Y        the formula of the gradients instead
     --machine FILE        costs of your machine, from `derive bench --calibrate FILE`

@@ -310,7 +310,6 @@ class _Search:
                 if least * CLEAR <= plan.at_sizes(own, there):
                     form = found[counts.index(least)].form
                     other = self._lower_form(form, there)
-                    other = replace(other, is_matmul=self.request.is_matmul)
                     both = (plan, own), (other, other.flops)
                     regimes.append(
                         Regime(size, is_below, _find_crossing(*both, self.sizes, size, far), other)

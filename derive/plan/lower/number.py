@@ -207,15 +207,15 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
     return tuple(size for size in plan.sizes if size in found)
 
 
-def find_counted(plans: Sequence[Plan]) -> tuple[tuple[ir.Index, int], ...]:
+def find_counted(plan: Plan) -> tuple[tuple[ir.Index, int], ...]:
     """Return the indices whose extents may be too small, such as L - K + 1, with their minima.
 
     The minimum is 0, or 1 for the number of windows of torch's unfold.
     """
     found: dict[Polynomial, tuple[ir.Index, int]] = {}
-    every = [(index, 0) for index in find_all_indices(plans[0].system)]
-    made = [step.op for plan in plans for step in plan.steps]
-    made += [op for plan in plans for tile in plan.tiles for _, op in tile.sliced]
+    every = [(index, 0) for index in find_all_indices(plan.system)]
+    made = [step.op for step in plan.steps]
+    made += [op for tile in plan.tiles for _, op in tile.sliced]
     parts = (part for each in made for op in ops.walk_ops(each) for part in _find_parts(op))
     every += [(part.outer, 1) for part in parts if isinstance(part, ops.Unfold)]
     for index, least in every:
