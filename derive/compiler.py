@@ -12,7 +12,6 @@ from derive.analysis.names import find_unplanned
 from derive.backend.to_class import find_numbers, name_class, to_class
 from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, More, to_module
-from derive.backend.to_torch import write_cell
 from derive.errors import DeriveError, refuse, refuse_depth
 from derive.formulas import read_formula
 from derive.frontend.from_sympy import to_system
@@ -24,14 +23,13 @@ from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.options import NONE, Options, Parameters
 from derive.plan import search
 from derive.plan.backward import Passes, name_compared, plan_passes
-from derive.plan.machine import DEFAULT, WIDTH, Machine, parse_memory, read_machine
+from derive.plan.machine import DEFAULT, WIDTH, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
-    from derive.plan.derivation import Derivation
     from derive.plan.plan import Plan
 
 LONGEST = 1 << 63  # limit of torch's 64-bit positions
@@ -99,13 +97,6 @@ class Built:
         return ({}, {ALONE: True}, *found)
 
     @cached_property
-    def derivation(self) -> Derivation:
-        """The log of rules from the formula to the plan, with the changes of the costs."""
-        from derive.plan.derivation import find_derivation
-
-        return find_derivation(self.plan, self.request, write_cell, self.system)
-
-    @cached_property
     def function(self) -> Callable[..., Any]:
         """The generated function, called by name or in order of declaration."""
         from derive.judge.compare import load_function
@@ -161,7 +152,6 @@ def build(  # noqa: PLR0913 - the options, by name
     exact: bool = False,
     fast_math: bool = False,
     cells: bool = True,
-    machine: Machine | None = None,
     backward: bool = False,
     einsum: bool = True,
     module: bool | Parameters = False,
@@ -173,13 +163,12 @@ def build(  # noqa: PLR0913 - the options, by name
     sizes in float32, the arguments aside. `exact`: no rule that rounds worse than the formula, as
     the products do that a squared distance is made of. `fast_math`: such a rule also where a root
     or a quotient magnifies what it loses.
-    `cells=False`: no call of torch that lacks second derivatives. `machine`: what operations cost,
-    if not what they cost on an ordinary one. `backward`: the file has a backward of its own,
-    planned from the formula's gradients, for which it keeps little, unless autograd does far better
-    on the usual file, as its notes say. `module`: the file has an `nn.Module`, too, which holds
-    some of the arguments: names `"W_q,W_k"` or others by which a state dict has them, as
-    `derive.frontend.modules` says; True for those without a batch, or those that the module of
-    `from_torch` has.
+    `cells=False`: no call of torch that lacks second derivatives. `backward`: the file has a
+    backward of its own, planned from the formula's gradients, for which it keeps little, unless
+    autograd does far better on the usual file, as its notes say. `module`: the file has an
+    `nn.Module`, too, which holds some of the arguments: names `"W_q,W_k"` or others by which a
+    state dict has them, as `derive.frontend.modules` says; True for those without a batch, or those
+    that the module of `from_torch` has.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
@@ -192,7 +181,6 @@ def build(  # noqa: PLR0913 - the options, by name
         einsum=einsum,
         module=bool(module),
         parameters="" if isinstance(module, bool) else module,
-        machine=machine,
     )
     return build_file(formula, options, name)
 
@@ -224,7 +212,7 @@ def build_file(
         built = Built(system.name, formula, system, plan, "", options)
         if options.backward:
             passes = _plan_passes(formula, system, typical, request)
-            remarks = passes.compare(plan, request.machine)
+            remarks = passes.compare(plan, DEFAULT)
             if not remarks:
                 return _write_backward(built, passes, header)
             built = replace(built, remarks=remarks)
@@ -268,11 +256,9 @@ def _refuse_conflicts(options: Options) -> None:
 
 def to_request(options: Options) -> search.Request:
     """The planner's part of the options."""
-    machine = options.machine or DEFAULT
-    machine = read_machine(machine) if isinstance(machine, Path) else machine
     elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
     exact, fast_math, cells = options.exact, options.fast_math, options.cells
-    return search.Request(machine, elements, exact, fast_math, cells, not options.einsum)
+    return search.Request(elements, exact, fast_math, cells, not options.einsum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ class Options:
 
     `sizes` are the numbers that the plan is made for. `memory` is a number of bytes, or text such
     as "256MiB". `parameters` are the tensors that a module holds, as `derive.frontend.modules`
-    reads them; without them, those without a batch. `machine` is the cost of operations, or a
-    file that has it.
+    reads them; without them, those without a batch.
     """
 
     sizes: Mapping[str, int] = option({}, "Numbers to plan and count for.", "S=4096,...")
@@ -54,8 +53,6 @@ class Options:
         "W,q.weight=W_q.T|TEXT",
         type=str,
     )
-    # A Machine, or the path of a file that has one.
-    machine: Any = option(None, "Costs, by bench --calibrate.", "FILE", type=Path)
 
     @property
     def held(self) -> bool | Parameters:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from derivations import LIBRARY as NAMES
-from derivations import built, every_formula
+from built import LIBRARY as NAMES
+from built import built, every_formula
 from fast_cases import slow_except
 
 import derive.formulas

@@ -8,7 +8,7 @@ What each index does in which equation:
     broadcast   a term of a sum, or the whole right side, is repeated along it
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -25,7 +25,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import cost, machine, meaning
-from derive.plan.plan import Entry, Plan
+from derive.plan.plan import Plan
 
 Data = dict[str, Any]
 
@@ -140,16 +140,3 @@ def to_short(number: int) -> str:
             return f"{float(value):.3g}{unit}"
         value /= 1000
     return f"{Decimal(number):.2e}"
-
-
-def find_changes(entry: Entry) -> Iterator[tuple[str, str, Any, Any]]:
-    """The changes of the costs in an entry: a label, the cost's name, before, after."""
-    old, new = entry.old, entry.new
-    if old is None or new is None:
-        return
-    elements = "largest tensor" if new.seconds is None else "elements alive"
-    labels = {"operations": "operations", "elements": elements, "seconds": "estimated time"}
-    for name, label in labels.items():
-        one, other = getattr(old, name), getattr(new, name)
-        if one != other and None not in (one, other):
-            yield label, name, one, other

@@ -3,22 +3,20 @@
     to_latex(expr)           an expression, or an equation with & before its =
     to_name(name)            a Greek word its sign, W_Q is W with a subscript, words stand upright
     escape(text)             the text as it is, for text mode
-    to_align(system, log)    a derivation: the formula, then each entry under its law
+    to_align(system)         the equations of a formula
 
 What holds less tightly than its place asks for gets parentheses. A sum sign takes all that follows
 it in a product, so it is bare only where it comes last.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
-from derive.backend.to_data import find_changes
 from derive.ir import functions, walk
 from derive.ir import nodes as ir
 from derive.ir.pieces import find_divisor
 from derive.ir.text import write_empty_row
-from derive.plan.plan import Entry
 from derive.rewrite.rules.products import is_bracket
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
@@ -252,34 +250,6 @@ def has_count(expr: ir.Expr) -> bool:
     return any(isinstance(part, alien) or has_count(part) for part in parts)
 
 
-def to_align(system: ir.System, entries: Sequence[Entry]) -> str:
+def to_align(system: ir.System) -> str:
     """The text of the environment."""
-    parts = [to_rows(system)]
-    for number, entry in enumerate(entries, 1):
-        law = rf"\intertext{{{number}. \texttt{{{escape(entry.name)}}}: {_write_text(entry.law)}}}"
-        parts.append("\n".join([law, END.join(find_rows(entry))]))
-    return f"\\begin{{align*}}\n{END.join(parts)}\n\\end{{align*}}"
-
-
-def find_rows(entry: Entry) -> Iterator[str]:
-    """The lines of an entry, each with one mark to align by."""
-    sides = [to_latex(side) for side in (entry.before, entry.after) if side is not None]
-    left = "" if entry.target is None else to_latex(entry.target)
-    for k, side in enumerate(sides):
-        sign = "=" if k or left else ""
-        yield f"{left if not k else ''} &{sign} {side}".lstrip()
-    for remark in entry.remarks:
-        yield f"& {_write_text(remark)}"
-    if entry.old is not None and entry.old == entry.new:
-        yield r"& \text{costs as before}"
-    for label, name, one, other in find_changes(entry):
-        old, new = (
-            rf"{cost:.3g}\,\text{{s}}" if name == "seconds" else to_latex(cost.to_expr())
-            for cost in (one, other)
-        )
-        yield rf"& \text{{{label} }} {old} \to {new}"
-
-
-def _write_text(text: str) -> str:
-    """Text as it is, in signs of one width, so that all of them exist in the font."""
-    return rf"\texttt{{{escape(text)}}}"
+    return f"\\begin{{align*}}\n{to_rows(system)}\n\\end{{align*}}"

@@ -21,10 +21,9 @@ from derive.backend.arithmetic import (
 )
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, find_call, is_complex
-from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
-from derive.plan import meaning, ops, plan
+from derive.plan import ops, plan
 from derive.plan.calls import (
     CellArgument,
     Condition,
@@ -448,16 +447,6 @@ def write_call(
         case str():
             return f'"{call}"', ATOM
     return repr(call), ATOM
-
-
-def write_cell(cell: ops.Cell) -> tuple[str, str]:
-    """A call in terms of the formula, and its condition, for a reader."""
-
-    def given(place: int, _: int) -> str:
-        return to_text(meaning.to_expr(cell.args[place]))
-
-    call, _ = write_call(cell.call, given, "like", "dtype")
-    return call, write_conditions(cell.when, given, "dtype")
 
 
 def write_conditions(

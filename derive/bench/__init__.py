@@ -6,7 +6,6 @@
     --backward                      with gradients
     --dtype float32|bfloat16|float64, --threads 1,all
     --over S=32..256                at doubled values of one size, and the slope of the seconds
-    --calibrate FILE                measure the machine's constants, for `build --machine FILE`
 
 Seconds are medians over interleaved runs. Memory is measured in a child process. The limit of the
 machine is estimated from rates measured in the same run. A ratio of medians from one run means
@@ -16,30 +15,25 @@ Modules
     run         inputs, rows and tables at one choice of sizes, as data; several, and slopes
     candidates  the generated function, code by hand, one einsum call, torch.compile of the first
                 two; each checked against the first
-    timing      medians, rates of this machine, memory; the constants that a plan is made for
+    timing      medians, rates of this machine, memory
 """
 
 from __future__ import annotations
 
-from errno import EISDIR
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from derive.bench.candidates import load_hand
 from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
-from derive.bench.timing import measure_machine, refuse_too_large
-from derive.compiler import Built, build_file, write_whole
+from derive.bench.timing import refuse_too_large
+from derive.compiler import Built, build_file
 from derive.errors import refuse
 from derive.judge.samples import is_possible
-from derive.plan.machine import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from derive.bench.run import Report
     from derive.notation.formula import Formula
-    from derive.plan.machine import Machine
 
 USUAL = Wishes()
 
@@ -82,21 +76,6 @@ def sweep(  # noqa: PLR0913 - the last two are for the command line
     reports = tuple(measure(built, hand, wishes) for built in track(points))
     texts = [built.source for built in points]
     return Sweep(over, reports, is_one_text=all(text == texts[0] for text in texts))
-
-
-def calibrate(path: Path) -> Machine:
-    """Measure this machine and write its constants; DeriveError where that cannot be written."""
-    try:  # before minutes of measuring
-        with TemporaryFile(dir=path.parent):
-            pass
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, "it is a folder")
-        machine = measure_machine()
-        write_whole(path, to_json(machine))
-    except OSError as error:
-        says = f"cannot write {path}: {error.strerror or error}"
-        raise refuse("file-unwritable", says, help="name another file") from error
-    return machine
 
 
 def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:

@@ -12,10 +12,6 @@ the cache, or moves while it multiplies, can be faster.
 
 The most memory that a call holds beyond what was there before is found in a child process with one
 thread: those of the parent do not live on in it, and code that waits for them would wait for ever.
-
-The constants of `derive.plan.machine` are measured on one thread in float32. Each operation makes
-its result anew, as those of a generated function do: a result that malloc does not keep costs more
-than its bytes, since the system has to give and clear the memory.
 """
 
 import ctypes
@@ -24,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from math import log2, prod, sqrt
+from math import prod
 from pathlib import Path
 from statistics import median
 from timeit import timeit
@@ -36,7 +32,6 @@ from derive.checker.runs import flatten_results
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.libraries import torch
-from derive.plan.machine import KEPT, Machine
 
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
@@ -280,14 +275,6 @@ def _read_rates(path: Path, name: str) -> int:
     return 0
 
 
-SETS = tuple(1 << k for k in range(18, 27))  # bytes that a sum reads and writes
-_EXPONENTIALS = 1 << 16
-_BATCH, _SMALL = 256, 8  # matrices, and their rows and columns
-_ROWS, _LENGTH = 64, 1024  # entries of the transform
-_TURNS = 9
-_DIGITS = 3  # digits that a second measurement reproduces
-
-
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
     """In here torch works on so many threads."""
@@ -297,68 +284,3 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def measure_machine() -> Machine:
-    """The constants: medians over interleaved runs."""
-    calls = {**_to_calls(), **{f"{count} bytes": _to_sum(count) for count in SETS}}
-    calls["pages"] = _to_sum(6 * KEPT)  # two operands and a result of equal size
-    with on_threads(1), torch.no_grad():
-        found = find_timings(calls, _TURNS)
-    launch = found["launch"].median
-    # Without the time that any operation takes, which is little here but for a busy moment.
-    seconds = {name: max(t.median - launch, t.median / 2) for name, t in found.items()}
-    cache, cached, memory = find_knee({count: count / seconds[f"{count} bytes"] for count in SETS})
-    pages = max(seconds["pages"] - 6 * KEPT / memory, seconds["pages"] / 8)
-    return Machine(
-        flops=_round(2 * SIDE**3 / seconds["product"]),
-        memory=_round(memory),
-        cached=_round(cached),
-        cache=cache,
-        launch=_round(launch),
-        product=_round(seconds["batch"] / _BATCH),
-        exponentials=_round(_EXPONENTIALS / seconds["exp"]),
-        pages=_round(2 * KEPT / pages),
-        transforms=_round(_ROWS * _LENGTH * log2(_LENGTH) / seconds["transform"]),
-    )
-
-
-def find_knee(rates: Mapping[int, float]) -> tuple[int, float, float]:
-    """The bytes up to which the rate is nearer to the best one than to the last, and two rates.
-
-    Those are the median up to there, and the last, of the most bytes.
-    """
-    counts = sorted(rates)
-    last = rates[counts[-1]]
-    between = sqrt(max(rates.values()) * last)
-    best = max(counts, key=lambda count: rates[count])
-    inside = [count for count in counts if count <= best]
-    for count in counts[len(inside) :]:
-        if rates[count] < between:
-            break
-        inside.append(count)
-    return inside[-1], median(rates[count] for count in inside), last
-
-
-def _to_calls() -> dict[str, Callable[[], Any]]:
-    """An operation on one number, and large and small ones that compute."""
-    one, many = torch.ones(1), torch.randn(_EXPONENTIALS)
-    left, right = torch.randn(2, _BATCH, _SMALL, _SMALL)
-    rows = torch.randn(_ROWS, _LENGTH)
-    return {
-        "launch": lambda: torch.add(one, one),
-        "exp": lambda: torch.exp(many),
-        "batch": lambda: torch.bmm(left, right),
-        "transform": lambda: torch.fft.rfft(rows),
-        "product": to_product(torch.float32),
-    }
-
-
-def _to_sum(count: int) -> Callable[[], Any]:
-    """A sum of two tensors that reads and writes so many bytes."""
-    left, right = torch.zeros(2, count // 12)
-    return lambda: torch.add(left, right)
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

@@ -234,23 +234,11 @@ def _check(
 
 @app.command("bench")
 @spread
-def _bench(
-    options: Planned,
-    timed: Timed,
-    where: Annotated[str | None, _FORMULA] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option("--calibrate", metavar="FILE", help="Measure the machine's constants."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def _bench(options: Planned, timed: Timed, where: Where, as_json: Json = False) -> None:
     """Time the generated function against code by hand, one einsum call, and torch.compile."""
-    from derive.cli.bench import print_bench, print_calibration
+    from derive.cli.bench import print_bench
 
-    if calibrate is not None:
-        print_calibration(calibrate, where, as_json)
-    else:
-        print_bench(where, options, timed, as_json, read_build)
+    print_bench(where, options, timed, as_json, read_build)
 
 
 @app.command("help")

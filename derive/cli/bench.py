@@ -6,9 +6,8 @@ A report is data, which --json prints, and the same data as tables.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from derive.backend.to_data import Data
@@ -17,7 +16,7 @@ from derive.cli import formulas, tables
 from derive.cli.options import ReadWords, Timed, refuse_part
 from derive.errors import DeriveError, refuse
 from derive.options import Options
-from derive.plan.machine import Machine, to_bytes
+from derive.plan.machine import to_bytes
 
 MOST_THREADS = 1024
 MOST_VALUES = 64
@@ -44,9 +43,7 @@ BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs toget
 SLOPE_CAPTION = "slope: k where the time grows like {size}**k, by the straight line through all"
 
 
-def print_bench(
-    where: str | None, options: Options, timed: Timed, as_json: bool, read: ReadWords
-) -> None:
+def print_bench(where: str, options: Options, timed: Timed, as_json: bool, read: ReadWords) -> None:
     """Measure the formula that is named, and print what was found."""
     wishes = run.Wishes(
         timed.backward, timed.compiled, parse_threads(timed.threads or ()), timed.runs, timed.dtype
@@ -58,12 +55,6 @@ def print_bench(
             "sizes-twice",
             f"{over.size} is given with --sizes and with --over",
             help="leave one of them out",
-        )
-    if where is None:
-        raise refuse(
-            "formula-missing",
-            "no formula is named",
-            help="name one, or measure the machine itself with --calibrate FILE",
         )
     found, options = formulas.find_asked(where, options, read)
     known = {n: size for n, size in options.sizes.items() if over is None or n != over.size}
@@ -166,41 +157,6 @@ def _print_lines(made: run.Sweep, data: Data, threads: int, kind: str) -> None:
     heads = (size, *(line["name"] for line in lines))
     tables.print_table(heads, [*rows, ("slope", *slopes)], numbers=size)
     tables.print_text(SLOPE_CAPTION.format(size=size), "dim")
-
-
-def print_calibration(path: Path, where: str | None, as_json: bool) -> None:
-    """Measure this machine's constants, write them, and print them beside the defaults."""
-    from derive.bench import calibrate
-    from derive.plan.machine import DEFAULT
-
-    if where is not None:
-        raise refuse(
-            "calibrate-alone",
-            "--calibrate measures the machine and takes no formula",
-            help=f"leave {where} out, or --calibrate",
-        )
-    machine = calibrate(path)
-    if as_json:
-        tables.print_json(
-            {"file": str(path), "machine": asdict(machine), "default": asdict(DEFAULT)}
-        )
-        return
-    rows = [(name, say(machine), say(DEFAULT)) for name, say in _CONSTANTS.items()]
-    tables.print_table(("", "here", "default"), rows)
-    tables.print_line(f"{path} is written; plan for it with: derive build NAME --machine {path}")
-
-
-_CONSTANTS: dict[str, Callable[[Machine], str]] = {
-    "operations of a large product": lambda machine: f"{machine.flops / 1e9:.3g} GFLOP/s",
-    "memory far from it": lambda machine: f"{machine.memory / 1e9:.3g} GB/s",
-    "memory near the core": lambda machine: f"{machine.cached / 1e9:.3g} GB/s",
-    "bytes that stay near it": lambda machine: to_bytes(machine.cache),
-    "one operation at the least": lambda machine: tables.to_time(machine.launch),
-    "one matrix of a batch": lambda machine: tables.to_time(machine.product),
-    "new memory": lambda machine: f"{machine.pages / 1e9:.3g} GB/s",
-    "values of exp": lambda machine: f"{machine.exponentials / 1e6:.3g} M/s",
-    "operations of a transform": lambda machine: f"{machine.transforms / 1e9:.3g} GFLOP/s",
-}
 
 
 def parse_threads(words: Sequence[str]) -> tuple[int, ...]:

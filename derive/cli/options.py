@@ -77,7 +77,7 @@ GRADIENT = "Of its gradients by these instead."
 
 OPTIONS = tuple(each.name for each in fields(Options))
 # Those that make sense where no file is written.
-PLANNED = ("sizes", "memory", "exact", "fast_math", "cells", "machine")
+PLANNED = ("sizes", "memory", "exact", "fast_math", "cells")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,6 @@ class Parts:
     loops: bool = option(False, "Print it as loops.")
     code: bool = option(False, "Print the generated file.")
     latex: bool = option(False, "Print it as LaTeX.")
-    derivation: bool = option(False, "Print what was done, step by step.")
     gradient: str = option("", GRADIENT, "X,Y|all")
 
 

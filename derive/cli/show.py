@@ -1,7 +1,4 @@
-"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for.
-
-With `--derivation`, what was done to it step by step, as text and as data.
-"""
+"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for."""
 
 from __future__ import annotations
 
@@ -12,145 +9,12 @@ from derive.cli import formulas, tables
 from derive.cli.options import Code, Parts, ReadWords, check_sizes
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, add_all
-from derive.ir.text import to_lines, to_text
+from derive.ir.text import to_lines
 from derive.ir.walk import as_written
-from derive.options import Options, show_path
+from derive.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from derive.compiler import Built
-    from derive.plan.plan import Entry, Plan
-
-_MOST = 2  # terms of a cost that are shown; --json has them all
-_NO_CHOICE = "no gain by itself: this rule always applies, and makes way for what follows"
-
-
-def print_derivation(built: Built, options: Options) -> None:
-    """The loops as written, every entry with the costs at the plan's sizes, and the sum of all."""
-    at = tables.say_at(built.plan.sizes)
-    tables.print_heading(f"\nas written, in loops over single numbers{f', at {at}' if at else ''}")
-    _print_written(built)
-    entries = built.derivation.entries
-    for number, entry in enumerate(entries, 1):
-        tables.print_heading(f"\n{number}. {entry.name}: {entry.law}")
-        tables.print_pairs(_find_pairs(entry, built.plan))
-    if not entries:
-        tables.print_line("\nNo rule changes it: the steps are the formula as it is written.")
-    olds = [e.old for e in entries if e.old is not None and e.old.seconds is not None]
-    news = [e.new for e in entries if e.new is not None and e.new.seconds is not None]
-    if not olds:
-        return
-    tables.print_heading("\nin all" if len(entries) > 1 else "")
-    if len(entries) > 1:
-        old, new = olds[0], news[-1]
-        times = f"{tables.to_time(old.seconds or 0.0)} -> {tables.to_time(new.seconds or 0.0)}"
-        pairs = [
-            ("operations", _change(old.operations_at, new.operations_at)),
-            ("elements alive", _change(old.elements_at, new.elements_at)),
-            ("estimated time", times),
-        ]
-        tables.print_pairs(pairs)
-    tables.print_text("operations are those of the torch code at each step, masks too", "dim")
-    if options.machine is None:
-        whose = "the built-in constants of a server core, not of this machine"
-    else:
-        whose = f"the constants in {show_path(options.machine)}"
-    tables.print_text(f"times are by {whose}", "dim")
-
-
-def _print_written(built: Built) -> None:
-    plan, written = built.plan, built.derivation.written
-    rows = [(each.equation, each.operations, each.elements) for each in written]
-    if len(rows) > 1:
-        work, filled = (add_all(parts) for parts in zip(*(row[1:] for row in rows), strict=True))
-        rows.append(("in all", work, filled))
-    table = [
-        (
-            name,
-            to_data.to_short(plan.at_sizes(work)),
-            _write_report(work, plan),
-            to_data.to_short(plan.at_sizes(filled)),
-        )
-        for name, work, filled in rows
-    ]
-    heads = ("equation", "operations", "over sizes", "elements")
-    tables.print_table(heads, table, "operations elements", prose=("over sizes",))
-
-
-def _find_pairs(entry: Entry, plan: Plan) -> Iterator[tuple[str, str]]:
-    """Labels and texts: the two sides, remarks, costs."""
-    before = "before" if entry.target is not None or entry.after is None else f"in {entry.equation}"
-    for label, value in ((before, entry.before), ("after", entry.after)):
-        if value is not None:
-            yield label, _write_side(entry, value)
-    for remark in entry.remarks:
-        yield "", remark
-    old, new = entry.old, entry.new
-    if old is not None and old == new:
-        yield "costs", "as before"
-    for label, name, one, other in to_data.find_changes(entry):
-        if name == "seconds":
-            yield label, f"{tables.to_time(one)} -> {tables.to_time(other)}"
-            if other > one and not entry.is_choice:
-                yield "", _NO_CHOICE
-        else:
-            at = _change(getattr(old, f"{name}_at"), getattr(new, f"{name}_at"))
-            yield label, f"{_write_report(one, plan)} -> {_write_report(other, plan)}  ({at})"
-
-
-def _change(old: int, new: int) -> str:
-    return f"{to_data.to_short(old)} -> {to_data.to_short(new)}"
-
-
-def _write_report(cost: Polynomial, plan: Plan) -> str:
-    """The largest terms at the plan's sizes, and whether there are more."""
-    terms = [Polynomial({monomial: value}) for monomial, value in cost.terms.items()]
-    terms.sort(key=lambda term: (-abs(plan.at_sizes(term)), str(term)))
-    kept = " + ".join(str(term) for term in terms[:_MOST])
-    return (kept or "0") + (" + .." if len(terms) > _MOST else "")
-
-
-def to_derivation_data(built: Built) -> to_data.Data:
-    """The loops as written, and every entry."""
-    plan, derivation = built.plan, built.derivation
-    return {
-        "written": [
-            {
-                "equation": each.equation,
-                "operations": str(each.operations),
-                "operations_at_sizes": plan.at_sizes(each.operations),
-                "elements": str(each.elements),
-                "elements_at_sizes": plan.at_sizes(each.elements),
-            }
-            for each in derivation.written
-        ],
-        "entries": [_find_data(entry) for entry in derivation.entries],
-    }
-
-
-def _write_side(entry: Entry, value: ir.Expr | None) -> str:
-    """One side of an entry: an equation, or a part of one; nothing where there is none."""
-    if value is None:
-        return ""
-    return to_text(value if entry.target is None else ir.Equation(entry.target, value))
-
-
-def _find_data(entry: Entry) -> to_data.Data:
-    data: to_data.Data = {key: getattr(entry, key) for key in ("name", "law", "equation")}
-    data |= {side: _write_side(entry, getattr(entry, side)) for side in ("before", "after")}
-    data |= {"remarks": list(entry.remarks), "costs": None}
-    if entry.old is not None and entry.new is not None:
-        both = entry.old, entry.new
-        data["costs"] = {
-            "operations": [str(costs.operations) for costs in both],
-            "operations_at_sizes": [costs.operations_at for costs in both],
-            "elements": [str(costs.elements) for costs in both],
-            "elements_at_sizes": [costs.elements_at for costs in both],
-            "seconds": [costs.seconds for costs in both],
-        }
-    return data
 
 
 def show(  # noqa: PLR0913, PLR0917 - what is named, and how
@@ -166,9 +30,6 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
     if as_json:
         tables.print_json(_to_data(found, options, parts))
         return
-    if parts.derivation:
-        _print_derivation(found, options, parts.latex)
-        return
     if parts.loops:
         tables.print_line(_find_loops(found).rstrip("\n"))
     if parts.code:
@@ -176,7 +37,7 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
     if parts.latex:
         from derive.backend.to_latex import to_align
 
-        tables.print_line(to_align(_find_system(found), ()))
+        tables.print_line(to_align(_find_system(found)))
     if not parts.loops and not parts.code and not parts.latex:
         _print_all(found, options)
 
@@ -224,19 +85,8 @@ def _print_all(found: formulas.Found, options: Options) -> None:
         tables.print_text(remark)
 
 
-def _print_derivation(found: formulas.Found, options: Options, as_latex: bool) -> None:
-    built = build_checked(found, options)
-    if as_latex:
-        from derive.backend.to_latex import to_align
-
-        tables.print_line(to_align(built.system, built.derivation.entries))
-    else:
-        print_title(found, built.system)
-        print_derivation(built, options)
-
-
 def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.Data:
-    """The report, with loops, code and derivation where they are requested."""
+    """The report, with loops and code where they are requested."""
     from derive.backend.to_latex import to_latex
 
     built = build_checked(found, options)
@@ -256,8 +106,6 @@ def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.D
         data["loops"] = _find_loops(found)
     if parts.code:
         data["code"] = built.source
-    if parts.derivation:
-        data["derivation"] = to_derivation_data(built)
     return data
 
 

@@ -22,7 +22,6 @@ Options of build, show and bench
     --fast-math           such rules also under a root, a logarithm or a quotient
     --no-einsum           matmul and permute, for torch.onnx.export
     --gradient X,Y        the formula of the gradients instead
-    --machine FILE        costs of your machine, from `derive bench --calibrate FILE`
 Options of build alone
     --backward            a torch.autograd.Function, planned from the formula's gradients: it stores
                           less and computes again; the file says where autograd does better
@@ -37,6 +36,4 @@ What a generated function promises. It takes any sizes and any strides. It raise
 shapes that do not fit, and with validate=True for integers out of range. It works under autograd,
 torch.compile, torch.export, torch.func and autocast, and on meta tensors. The loop of a recurrence
 is compiled for each length. Forward derivatives need --no-cells and no --backward.
-
-`derive show NAME --derivation` prints the rules one by one, each with the cost that it leads to.
 """

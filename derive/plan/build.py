@@ -33,7 +33,7 @@ from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
-from derive.plan.plan import SUBSCRIPTS, Entry, Plan
+from derive.plan.plan import SUBSCRIPTS, Plan
 from derive.plan.steps import Step, free_name, is_mask, name_part
 from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
@@ -53,7 +53,6 @@ class Form:
     system: ir.System
     prepared: ir.System
     notes: tuple[str, ...]
-    log: tuple[Entry, ...] = ()  # the rules that the search applied
     minimize: str = FLOPS  # the objective of contraction orders
     transforms: bool = False  # whether sums use fast Fourier transforms
 
@@ -112,7 +111,7 @@ def lower_system(
         context.notes.pop(FINITE, None)  # the masks went into calls of torch
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
-    return Plan(system, steps, results, dict(sizes), notes, log=form.log, orders=orders)
+    return Plan(system, steps, results, dict(sizes), notes, orders=orders)
 
 
 def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -1,16 +1,13 @@
 """The machine that a plan is made for: rates and latencies of one thread in float32, and memory.
 
 The defaults were measured on a server core (AMD EPYC, 1 MiB of L2 and 32 MiB of L3, a virtual
-machine), by sums of two tensors of 128 KiB to 128 MiB. `derive bench --calibrate FILE` measures
-others, and `derive build --machine FILE` reads them. Without a file, the output for a formula is
-the same on every machine.
+machine), by sums of two tensors of 128 KiB to 128 MiB: medians over interleaved runs, less the time
+of the smallest operation. The output for a formula is the same on every machine.
 """
 
-import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import log2
-from pathlib import Path
 
 from derive.errors import refuse
 
@@ -94,29 +91,6 @@ def time_transform(
     steps = (1 if "r" in kind else 2) * max(1, log2(max(1, length))) * slower
     padding = machine.launch + time_moved(2 * WIDTH * count, machine) if is_padded else 0.0
     return 2 * machine.launch + count * steps / machine.transforms + padding
-
-
-def read_machine(path: str | Path) -> Machine:
-    """The constants in a file of `derive bench --calibrate`; DeriveError for other files."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise refuse("machine-file", f"{path} cannot be read: {error}") from error
-    known = {field.name for field in fields(Machine)}
-    fits = isinstance(data, dict) and set(data) | {"pages", "transforms"} == known
-    if not fits or not all(type(n) in (int, float) and n > 0 for n in data.values()):
-        raise refuse(
-            "machine-file",
-            f"{path} does not hold the constants of a machine",
-            facts=(f"wanted: {', '.join(sorted(known))}, numbers above 0",),
-            help="make one with: derive bench --calibrate FILE",
-        )
-    return Machine(**{**data, "cache": int(data["cache"])})
-
-
-def to_json(machine: Machine) -> str:
-    """The text of a file that `read_machine` reads."""
-    return json.dumps(asdict(machine), indent=2) + "\n"
 
 
 UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}

@@ -28,7 +28,6 @@ class Order:
     A pair is two positions in the list of remaining operands; the result is appended.
     """
 
-    equation: str
     operands: tuple[ops.Op, ...]
     axes: tuple[ir.Index, ...]
     minimize: str

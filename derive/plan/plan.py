@@ -1,8 +1,4 @@
-"""A plan: the steps of a generated function in order, their cost, and their derivation.
-
-The search logs the rules that it applies, without costs. `plan.derivation` completes the log, from
-the formula as written to the loop over blocks, and adds costs.
-"""
+"""A plan: the steps of a generated function in order, and their cost."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ from derive.plan.peak import find_peak
 from derive.plan.steps import Scan, Step, Tile
 
 LARGE = 1 << 20  # bytes of a tensor of which the cache of a core cannot hold two
-PREPARE = "prepare"  # an entry for all uses of rules of the recipe
 # Length of a chunk of a linear recurrence: shorter chunks take more work, longer ones more launches
 # at small sizes. Of 512 to 32768 places with 1 to 1024 values, decays by
 # scalar, row, place or both, one thread: 8 beats 16 by up to a quarter below 64 values, and 16
@@ -42,38 +37,6 @@ SUBSCRIPTS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Length of a chunk of a running sum of products: of 16 to 256, on one thread and with 16 to
 # 64 rows and columns, none was faster by more than a quarter.
 PRODUCT_CHUNK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The cost of a form: polynomials over sizes, numbers at the plan's sizes, and seconds."""
-
-    operations: Polynomial
-    elements: Polynomial  # the peak of elements alive
-    operations_at: int
-    elements_at: int
-    seconds: float | None = None  # estimated time; None for a part of a plan
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One step of a derivation: the use of a rule, or a choice of the planner.
-
-    `before` and `after` are values of `target`; without a target they are parts of the equation.
-    `system` is the whole formula afterwards, where that changed.
-    """
-
-    name: str
-    law: str  # or the reason, in one sentence
-    equation: str
-    before: ir.Expr | None = None
-    after: ir.Expr | None = None
-    target: ir.Access | None = None
-    system: ir.System | None = None
-    old: Costs | None = None
-    new: Costs | None = None
-    remarks: tuple[str, ...] = ()
-    is_choice: bool = False  # chosen by the search; rules of the recipe always apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +67,6 @@ class Plan:
     # Keyword arguments for chunk lengths that no operation names, as in `chunks`.
     lengths: Mapping[str, tuple[ir.Index, int]] = field(default_factory=dict)
     regimes: tuple[Regime, ...] = ()
-    log: tuple[Entry, ...] = ()  # rules that the search applied
     orders: tuple[Order, ...] = ()  # contraction orders of three or more factors
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
     uses: tuple[tuple[str, ...], ...] = ()  # results of each use

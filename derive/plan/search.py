@@ -24,17 +24,17 @@ from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.lower.calls import fold_sums
-from derive.plan.machine import DEFAULT, Machine
+from derive.plan.machine import DEFAULT
 from derive.plan.networks.factoring import factor_system
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
-from derive.plan.plan import LARGE, PREPARE, Entry, Plan, Regime
+from derive.plan.plan import LARGE, Plan, Regime
 from derive.plan.recurrences.chunks import Chunks, chunk_values, close_running
 from derive.plan.recurrences.loops import Loop
 from derive.plan.recurrences.readers import Turns
 from derive.plan.recurrences.scans import extract_loops, restore_loops
 from derive.plan.recurrences.waves import turn_upward
 from derive.plan.steps import Step
-from derive.rewrite.recipes import LOSSY, OPTIONS, Rewriting, find_rewritings, prepare
+from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 from derive.rewrite.rule import Rule
 from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
@@ -54,7 +54,6 @@ CLEAR = 1.5  # ratio of operations at the end of the range from which a regime i
 class Request:
     """The options of a plan beyond the formula and its sizes."""
 
-    machine: Machine = DEFAULT
     elements: int | None = None  # the largest number of elements alive at once
     exact: bool = False  # no rule that loses digits
     fast_math: bool = False  # lossy rules also where digits count, if the sign is kept
@@ -78,7 +77,7 @@ class Candidate:
 class LoopFree:
     """A formula as a system without recurrences, and its loops."""
 
-    stages: tuple[ir.System, ...]  # the formula, then the system after each of STAGES
+    formula: ir.System
     system: ir.System
     loops: list[Loop]
     chunks: Chunks
@@ -95,33 +94,23 @@ class LoopFree:
             return plan
         lengths = {name: (self.chunks.indices[name], n) for name, n in self.chunks.lengths.items()}
         plan = replace(plan, sizes=dict(self.sizes), lengths=lengths)
-        return restore_loops(plan, self.stages[0], self.loops)
-
-
-STAGES = (
-    ("turn_upward", "recurrences from the last position, or over several indices, run upward"),
-    ("close_running", "h_t = h_{t - 1} + x_t is a cumulative sum; likewise products and extremes"),
-    ("chunk_values", "sums over a recurrence in chunks, each from the end of the last one"),
-)
+        return restore_loops(plan, self.formula, self.loops)
 
 
 def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Request) -> LoopFree:
-    """The formula without recurrences, by the rewrites of STAGES and the extraction of loops."""
+    """The formula without recurrences, by rewriting and by the extraction of loops."""
     keywords, cells = request.keywords, request.cells and not request.is_matmul
-    turned = turn_upward(folded := fold_sums(formula))
-    chunks = chunk_values(
-        closed := close_running(turned), sizes, request.machine, keywords=keywords
-    )
+    closed = close_running(turn_upward(fold_sums(formula)))
+    chunks = chunk_values(closed, sizes, DEFAULT, keywords=keywords)
     complete = {**sizes, **chunks.lengths}
     system, loops = extract_loops(
         chunks.system,
         chunks.views,
         chunks.lengths,
         keywords=keywords,
-        turns=Turns(complete, request.machine, cells, frozenset(chunks.inner)),
+        turns=Turns(complete, DEFAULT, cells, frozenset(chunks.inner)),
     )
-    stages = (formula if loops else folded, turned, closed, chunks.system)
-    return LoopFree(stages, system, loops, chunks, sizes)
+    return LoopFree(formula, system, loops, chunks, sizes)
 
 
 def find_plan(
@@ -139,7 +128,7 @@ def find_plan(
         return plan
     with suppress(DeriveError):
         found = _search(other, sizes, request)
-        if found.find_time(request.machine) < PAYS * plan.find_time(request.machine):
+        if found.find_time(DEFAULT) < PAYS * plan.find_time(DEFAULT):
             return replace(found, system=system, notes=(*found.notes, ": ".join(RECUR)))
     return plan
 
@@ -163,7 +152,7 @@ def _search(
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
             plan = replace(plan, steps=move_sums_early(plan.steps), frees=0)
-        plan = tile(plan, request.machine, request.elements) if is_real else plan
+        plan = tile(plan, DEFAULT, request.elements) if is_real else plan
     if request.elements is not None:
         check_memory(plan, request.elements)
     if plan.frees is None:
@@ -193,12 +182,8 @@ class _Search:
         system = factor_system(form.prepared, self.sizes)
         if system is None:
             return self.plan_form(form)
-        values = {equation.target: equation.value for equation in form.prepared.equations}
-        changed = next(e for e in system.equations if values.get(e.target, e.value) is not e.value)
-        name, before = changed.target.tensor.name, values[changed.target]
-        entry = Entry(*FACTOR, name, before, changed.value, changed.target, system, is_choice=True)
         notes = (*form.notes, ": ".join(FACTOR))
-        found = self.plan_form(replace(form, prepared=system, notes=notes, log=(entry,)))
+        found = self.plan_form(replace(form, prepared=system, notes=notes))
         most = self.request.elements
         if most is None or found.plan.peak <= most:
             return found
@@ -217,7 +202,7 @@ class _Search:
             plan = replace(plan, uses=self.request.uses, in_place=self.request.in_place)
             if is_usual:
                 self.planned[form.prepared] = plan
-        return Candidate(form, plan, plan.find_time(self.request.machine))
+        return Candidate(form, plan, plan.find_time(DEFAULT))
 
     def try_rules(self, start: Candidate) -> Candidate:
         """The best form that optional rules lead to, by best-first search.
@@ -254,11 +239,8 @@ class _Search:
                 seen[prepared] = None
                 loses = f"; it loses {rule.loses}" if rule.loses else ""
                 notes = (*here.form.notes, f"{rule.name}: {rule.law}{loses}")
-                log = (*here.form.log, *log_rule(rewriting, prepared))
                 with suppress(DeriveError):  # the form may read positions that no plan can
-                    yield self.plan_form(
-                        replace(here.form, prepared=prepared, notes=notes, log=log)
-                    )
+                    yield self.plan_form(replace(here.form, prepared=prepared, notes=notes))
 
     def try_transforms(self, start: Candidate, best: Candidate) -> Candidate:
         """The best candidate, or one whose sums use fast Fourier transforms if that is faster."""
@@ -362,22 +344,3 @@ def _may_transform(form: Form) -> bool:
 
     values = (equation.value for equation in form.prepared.equations)
     return any(is_able(part) for value in values for part in walk(value))
-
-
-def log_rule(rewriting: Rewriting, form: ir.System) -> tuple[Entry, ...]:
-    """The entry of one use of an optional rule, and one for the recipe if that ran afterwards."""
-    rule, system = rewriting.rule, rewriting.system
-    targets = (equation.target for equation in system.equations)
-    entry = Entry(
-        rule.name,
-        rule.law,
-        rewriting.equation,
-        rewriting.before,
-        rewriting.after,
-        next(target for target in targets if target.tensor.name == rewriting.equation),
-        system,
-        remarks=(f"loses {rule.loses}",) if rule.loses else (),
-        is_choice=True,
-    )
-    tidied = (Entry(PREPARE, "", rewriting.equation, system=form),) if form is not system else ()
-    return (entry, *tidied)

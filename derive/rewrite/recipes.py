@@ -108,138 +108,44 @@ REPORTED = (
 )
 
 
-OPEN = ("open_wide_sum", "a wide sum that is only contracted stands where it is contracted")
-OPENED = (
-    "open_row",
-    "the parts of a normalized row stand where it is, and not under names of their own",
-)
-GUARD = ("carry_guard", "a tensor that is read only where c holds is computed only where c holds")
-RENAMED = ("rename_indices", "an index that is summed over may have another name")
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One use of a law, with the whole new system and the equation that changed."""
-
-    name: str
-    law: str
-    system: ir.System
-    equation: str
-    before: ir.Expr
-    after: ir.Expr
-
-
-def prepare(system: ir.System, log: list[Use] | None = None) -> tuple[ir.System, tuple[str, ...]]:
-    """The system with every value rewritten by the rules, and the laws to mention.
-
-    Every use of a law is added to the `log`, one site and its equals at a time. The last entry has
-    exactly the system that is returned.
-    """
+def prepare(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
+    """The system with every value rewritten by the rules, and the laws to mention."""
     reported: set[Rule] = set()
-    logged = _Log(system, log)
     inlined = replace(system, equations=open_wide_sums(system.equations, system.results))
-    logged.log_changes(*OPEN, inlined)
     rewrite = _make_rewriter(inlined, guards.find_nonfinite(inlined))
     opened_rows = replace(inlined, equations=open_rows(inlined.equations, inlined.results, rewrite))
-    logged.log_changes(*OPENED, opened_rows)
     nonfinite = guards.find_nonfinite(opened_rows, signs=True)
     rewrite = _make_rewriter(opened_rows, nonfinite)
-    equations = list(opened_rows.equations)
-    for number, each in enumerate(opened_rows.equations):
-        used: list[tuple[Rule, ir.Expr, ir.Expr]] = []
-        equations[number] = ir.Equation(each.target, rewrite(each.value, used))
-        reported.update(rule for rule, _, _ in used)
-        logged.log_rules(number, used, nonfinite)
+    equations = tuple(
+        ir.Equation(each.target, rewrite(each.value, reported)) for each in opened_rows.equations
+    )
 
     def use(rules: Sequence[Rule], here: ir.System) -> ir.System:
         for rule in rules:
             new = next(rule.across(here), here) if rule.across is not None else here
             reported.update([rule] * (new.equations != here.equations))
-            logged.log_changes(rule.name, rule.law, new)
             here = new
         return here
 
-    guarded = guards.carry_guards(use(UNGUARDED, replace(opened_rows, equations=tuple(equations))))
-    logged.log_changes(*GUARD, guarded, backwards=True)
+    guarded = guards.carry_guards(use(UNGUARDED, replace(opened_rows, equations=equations)))
     last = rename_clashes(use(GUARDED, guarded), system)
-    logged.log_changes(*RENAMED, last)
     return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)
-
-
-def find_uses(system: ir.System) -> tuple[Use, ...]:
-    """Every use of a law on the way to `prepare(system)`."""
-    log: list[Use] = []
-    prepare(system, log)
-    return tuple(log)
 
 
 def _make_rewriter(
     system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Callable[..., ir.Expr]:
-    """A function that rewrites a value by the rules, and appends the uses to a list.
+    """A function that rewrites a value by the rules, and adds the used ones to a set.
 
     The tensors that may be infinite or nan are marked for the rules.
     """
     rules = find_valid(RULES, system.empty_row)
 
-    def rewrite(value: ir.Expr, used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None) -> ir.Expr:
+    def rewrite(value: ir.Expr, used: set[Rule] | None = None) -> ir.Expr:
         flat = apply_rules(guards.mark_tensors(value, nonfinite), FLAT, used)
         return guards.unmark_tensors(apply_rules(flat, rules, used), nonfinite)
 
     return rewrite
-
-
-class _Log:
-    """The uses of laws, and the system after the last one."""
-
-    def __init__(self, system: ir.System, uses: list[Use] | None) -> None:
-        self.system = system
-        self.uses = uses
-
-    def _add_use(
-        self, name: str, law: str, system: ir.System, change: tuple[str, ir.Expr, ir.Expr]
-    ) -> None:
-        assert self.uses is not None
-        self.uses.append(Use(name, law, system, *change))
-        self.system = system
-
-    def log_rules(
-        self,
-        number: int,
-        used: Sequence[tuple[Rule, ir.Expr, ir.Expr]],
-        nonfinite: Mapping[ir.Tensor, ir.Tensor],
-    ) -> None:
-        """Log the uses of rules in one equation."""
-        if self.uses is None:
-            return
-        target, here = self.system.equations[number].target, self.system.equations[number].value
-        value = guards.mark_tensors(here, nonfinite)
-        for rule, site, new in used:
-            exchanged = exchange(value, site, new)
-            if exchanged is value:
-                continue  # an earlier use has removed the site
-            value = exchanged
-            before, here = here, guards.unmark_tensors(value, nonfinite)
-            equations = list(self.system.equations)
-            equations[number] = ir.Equation(target, here)
-            changed = replace(self.system, equations=tuple(equations))
-            self._add_use(rule.name, rule.law, changed, (target.tensor.name, before, here))
-
-    def log_changes(self, name: str, law: str, goal: ir.System, *, backwards: bool = False) -> None:
-        """Log a use for each changed equation; the last one also drops equations."""
-        if self.uses is None:
-            return
-        values = {equation.target: equation.value for equation in goal.equations}
-        equations = list(self.system.equations)
-        changed = [e for e in equations if values.get(e.target, e.value) is not e.value]
-        ordered = changed[::-1] if backwards else changed
-        for each in ordered:
-            after = values[each.target]
-            equations[equations.index(each)] = ir.Equation(each.target, after)
-            whole = replace(self.system, equations=tuple(equations))
-            whole = goal if each is ordered[-1] else whole
-            self._add_use(name, law, whole, (each.target.tensor.name, each.value, after))
-        self.system = goal
 
 
 _FAMILIES = (
@@ -268,10 +174,11 @@ LOSSY: tuple[Rule, ...] = tuple(each for each in _FOUND if each.loses)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting(Use):
-    """One use of the law of an optional rule."""
+class Rewriting:
+    """One use of an optional rule, with the whole new system."""
 
     rule: Rule
+    system: ir.System
 
 
 Site = tuple[Rule, int, ir.Expr, ir.Expr]  # the equation's number, a node, what it becomes
@@ -348,9 +255,7 @@ def _use(
         equations[number] = indices.rename_bound(replace(equations[number], value=value))
         if not _uses_all_indices(equations[number].value):
             return None
-    rule, number, _, _ = group[0]
-    changed = replace(system, equations=tuple(equations))
-    return _make_rewriting(rule, changed, system.equations[number], equations[number].value)
+    return Rewriting(group[0][0], replace(system, equations=tuple(equations)))
 
 
 def _drop_floor(value: ir.Expr) -> ir.Expr:
@@ -391,8 +296,7 @@ def _find_across(
             tensors = ((e.target.tensor, e) for e in equations)
             changed = next((e for tensor, e in tensors if values.get(tensor, e) is not e), None)
             if changed is not None and _uses_all_indices(changed.value):
-                whole = replace(new, equations=equations)
-                yield _make_rewriting(rule, whole, values[changed.target.tensor], changed.value)
+                yield Rewriting(rule, replace(new, equations=equations))
 
 
 def _uses_all_indices(value: ir.Expr) -> bool:
@@ -402,13 +306,6 @@ def _uses_all_indices(value: ir.Expr) -> bool:
         for part in walk(value)
         if isinstance(part, (ir.Reduce, ir.Along)) and part.kind not in COUNTING
     )
-
-
-def _make_rewriting(
-    rule: Rule, system: ir.System, equation: ir.Equation, after: ir.Expr
-) -> Rewriting:
-    name = equation.target.tensor.name
-    return Rewriting(rule.name, rule.law, system, name, equation.value, after, rule)
 
 
 def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:

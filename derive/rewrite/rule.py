@@ -85,14 +85,12 @@ def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
 
 
-def apply_rules(
-    expr: ir.Expr, rules: Sequence[Rule], used: list[tuple[Rule, ir.Expr, ir.Expr]] | None = None
-) -> ir.Expr:
+def apply_rules(expr: ir.Expr, rules: Sequence[Rule], used: set[Rule] | None = None) -> ir.Expr:
     """The expression rewritten at every node, inner nodes first, by the first rule that fits.
 
     This repeats until no rule fits.
 
-    Each rule that fitted is added to `used`, with the node before and after.
+    Each rule that fitted is added to `used`.
     """
 
     def rewrite_node(here: ir.Expr) -> ir.Expr:
@@ -100,7 +98,7 @@ def apply_rules(
             new = each(here)
             if new is not None and new is not here:
                 if used is not None:
-                    used.append((each, here, new))
+                    used.add(each)
                 return rewrite_bottom_up(new, rewrite_node)
         return here
 

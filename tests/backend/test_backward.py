@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from derivations import every_formula
+from built import every_formula
 from fast_cases import slow_except
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap

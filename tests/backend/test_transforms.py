@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 import torch
-from derivations import FIRST, LIBRARY, built
+from built import FIRST, LIBRARY, built
 from examples import CAUSAL, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
 from torch.func import functional_call, grad, jvp, vmap
 

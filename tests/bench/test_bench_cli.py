@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from texts import read_rows
 
 from derive.cli.bench import count_cores, parse_over, parse_threads
 from derive.cli.tables import to_time
-from derive.plan.machine import DEFAULT, Machine
 
 pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
@@ -112,32 +110,6 @@ def test_the_data_of_a_sweep(run):
     ]  # fmt: skip
     assert all(len(line["seconds"]) == 3 for line in data["lines"])
     assert [report["sizes"]["N"] for report in data["reports"]] == [4, 8, 16]
-
-
-MADE = Machine(1e11, 2e10, 3e11, 1 << 20, 1.5e-6, 2e-7, 1.25e9, 3e9)
-
-
-def test_constants_are_written_and_shown_beside_the_defaults(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("derive.bench.measure_machine", lambda: MADE)
-    answer = run("bench", "--calibrate", "m.json")
-    assert (answer.code, answer.err) == (0, "")
-    heads, *rows, last = answer.out.splitlines()
-    assert split_columns(heads) == ["here", "default"]
-    assert [split_columns(row)[1] for row in rows] == [
-        "100 GFLOP/s", "20 GB/s", "300 GB/s", "1 MiB", "1.5 us", "200 ns", "3 GB/s", "1.25e+03 M/s",
-        "10 GFLOP/s",
-    ]  # fmt: skip
-    assert len(rows) == len(asdict(MADE))
-    assert last == "m.json is written; plan for it with: derive build NAME --machine m.json"
-    assert json.loads((tmp_path / "m.json").read_text()) == asdict(MADE)
-    data = json.loads(run("bench", "--calibrate", "m.json", "--json").out)
-    assert data == {
-        "version": 1,
-        "file": "m.json",
-        "machine": asdict(MADE),
-        "default": asdict(DEFAULT),
-    }
-    assert os.listdir(tmp_path) == ["m.json"]
 
 
 REFUSED = read_rows(Path(__file__).with_name("refused.txt"))

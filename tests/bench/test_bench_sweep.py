@@ -1,15 +1,11 @@
 """Sweeps over a size: slopes, lines, and the measured constants of a machine."""
 
-import math
-from dataclasses import asdict, fields
-
 import pytest
 
 from derive import DeriveError, parse
-from derive.bench import Over, Wishes, calibrate, sweep
+from derive.bench import Over, Wishes, sweep
 from derive.bench.run import BOUND, Report, Row, Sweep, Table, fit_slope
-from derive.bench.timing import Roofline, find_knee, measure_machine
-from derive.plan.machine import Machine, read_machine
+from derive.bench.timing import Roofline
 
 VALUES = (64, 128, 256, 512)
 MATMUL = "A[I, K]; B[K, J]; C[i,j] = sum[k](A[i,k] * B[k,j])"
@@ -120,27 +116,3 @@ def test_all_sizes_are_validated_before_the_first_measurement():
     with pytest.raises(DeriveError) as refusal:
         sweep(parse(MATMUL), Over("I", (4, 10**14)), track=pytest.fail)
     assert refusal.value.diagnostic.code == "bench-memory"
-
-
-def test_the_knee_is_where_the_rate_falls():
-    rates = {1: 20.0, 2: 40.0, 4: 40.0, 8: 30.0, 16: 6.0, 32: 5.0}
-    assert find_knee(rates) == (8, 35.0, 5.0)
-    flat = {1: 10.0, 2: 10.0, 4: 10.0}
-    assert find_knee(flat) == (4, 10.0, 10.0)
-    rises = {1: 1.0, 2: 2.0, 4: 4.0}
-    assert find_knee(rises) == (4, 2.0, 4.0)
-    comes_back = {1: 40.0, 2: 4.0, 4: 40.0, 8: 4.0}  # a busy moment is not taken for the knee
-    assert find_knee(comes_back)[0] in (1, 4)
-
-
-@pytest.mark.slow
-def test_every_constant_of_a_machine_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr("derive.bench.timing.SETS", (1 << 16, 1 << 20))
-    made = calibrate(tmp_path / "m.json")
-    assert read_machine(tmp_path / "m.json") == made
-    assert all(value > 0 and math.isfinite(value) for value in asdict(made).values())
-    assert made.cache in (1 << 16, 1 << 20)
-    given = {}
-    monkeypatch.setattr("derive.bench.timing.Machine", lambda **named: given.update(named))
-    measure_machine()
-    assert list(given) == [field.name for field in fields(Machine)]  # none keeps its default

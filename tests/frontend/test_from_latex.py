@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from derivations import every_formula
+from built import every_formula
 from hypothesis import given
 from strategies import formulas
 
@@ -59,7 +59,7 @@ def read_back(system):
     stated = [line for line in lines if not re.match(r"\w+(\[[^;]*?\])? = |return ", line)]
     returned = [line for line in lines if line.startswith("return ")]
     stated = "; ".join([*stated, *returned])
-    return to_system(from_latex(to_align(system, ()), stated, empty_row=system.empty_row))
+    return to_system(from_latex(to_align(system), stated, empty_row=system.empty_row))
 
 
 # Formulas in which every sign matters, except the neutral ones.
@@ -95,7 +95,7 @@ def test_no_sign_is_ignored(latex):
 def test_the_latex_of_a_formula_is_read_back(name):
     system = to_system(find_formula(name))
     found = read_back(system)
-    assert to_align(found, ()) == to_align(system, ())
+    assert to_align(found) == to_align(system)
     if find_groups(system):  # recurrences cannot be proved equal
         assert to_lines(found) == to_lines(system)
     else:
@@ -105,7 +105,7 @@ def test_the_latex_of_a_formula_is_read_back(name):
 @given(formulas())
 def test_the_latex_of_random_formulas_is_read_back(drawn):
     system = to_system(parse(drawn.text, empty_row=drawn.empty_row))
-    assert to_align(read_back(system), ()) == to_align(system, ())
+    assert to_align(read_back(system), ()) == to_align(system)
 
 
 def test_the_command_line_reads_latex(tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from derivations import as_tensors, read_unchecked, rename_indices, write
+from built import as_tensors, read_unchecked, rename_indices, write
 from hypothesis import given
 from strategies import formulas
 

@@ -56,7 +56,7 @@ def contract(
     path = find_path([ops.axes_of(op) for op in parts], axes, extents, context.minimize)
     path = _prefer_row_sums(path, parts, axes, context) if len(parts) == 3 and bound else path
     if len(parts) > 2 and bound:
-        context.orders.append(Order(context.target, tuple(parts), axes, context.minimize, path))
+        context.orders.append(Order(tuple(parts), axes, context.minimize, path))
     for pair in path:
         met = [parts[k] for k in pair]
         parts = [op for k, op in enumerate(parts) if k not in pair]

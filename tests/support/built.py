@@ -1,4 +1,4 @@
-"""Helpers of the tests of derivations: the library, built once, and readers of stages."""
+"""The formulas of the library, built once, and readers of texts."""
 
 from dataclasses import replace
 from functools import cache
@@ -14,7 +14,6 @@ from derive.rewrite.rule import rename_equation_indices
 
 LIBRARY = tuple(find_families())
 FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families
-SOFTMAX = "x[M, N]; y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))"
 
 every_formula = pytest.mark.parametrize("name", LIBRARY)
 

@@ -1,0 +1,113 @@
+"""Formulas as LaTeX."""
+
+import re
+
+import pytest
+from built import LIBRARY, read
+from fast_cases import slow_except
+from hypothesis import given
+from strategies import formulas, half_as_many
+
+from derive.backend.to_latex import escape, to_align, to_latex, to_name
+from derive.formulas import find_formula
+from derive.frontend.from_sympy import to_system
+
+LATEX = {
+    "x[N]; y[i] = -x[i] / 2": r"-\frac{x_{i}}{2}",
+    "x, y_1[N]; z[i] = x[i] - (y_1[i] - 1)": r"x_{i} - \left( {y_{1}}_{i} - 1 \right)",
+    "x[N]; z[i] = (x[i] + 1)**2 * 3": r"{\left( x_{i} + 1 \right)}^{2} \cdot 3",
+    "x[N]; z = sum[i](x[i]) * sum[j](x[j])": r"\left( \sum_{i} x_{i} \right) \sum_{j} x_{j}",
+    "x[N]; index i < N; z[i] = sum[j, j <= i](x[j] + 1)": (
+        r"\sum_{j \,:\, j \leq i} \left( x_{j} + 1 \right)"
+    ),
+    "x[N]; z[i] = exp(x[i])**2 * sqrt(x[i])": (
+        r"{\left( \exp \left( x_{i} \right) \right)}^{2} \sqrt{x_{i}}"
+    ),
+    "x[N]; index i < N; z[i] = where(i >= 1, x[i - 1], -oo)": (
+        r"\begin{cases} x_{i - 1} & \text{if } i \geq 1 \\ -\infty & \text{otherwise} \end{cases}"
+    ),
+    "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
+        r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
+    ),
+    "x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])": (
+        r"\sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
+    ),
+    "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
+        r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
+    ),
+    "bool m[N]; alpha[N]; z[i] = log_softmax[i, m[i] and not i == 0](alpha[i])": (
+        r"\operatorname{log\_softmax}_{i \,:\, \left( \neg \left( i = 0 \right) \right) "
+        r"\wedge m_{i}} \left( \alpha_{i} \right)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", LATEX)
+def test_an_expression_as_latex(text):
+    (equation,) = read(text).equations
+    assert to_latex(equation.value) == LATEX[text]
+
+
+def test_names_and_text_as_latex():
+    names = ["x", "alpha", "W_Q", "x1", "query", "A_K_2", "_", "mu_0"]
+    assert [to_name(name) for name in names] == [
+        "x", r"\alpha", "W_{Q}", "x_{1}", r"\mathrm{query}", "A_{K,2}", r"\_", r"\mu_{0}",
+    ]  # fmt: skip
+    assert escape("a_b {c}^2 \\ 5%") == (r"a\_b \{c\}\textasciicircum{}2 \textbackslash{} 5\%")
+
+
+KNOWN = {  # commands of LaTeX and amsmath
+    *("begin", "end", "intertext", "text", "texttt", "mathrm", "operatorname", "left", "right"),
+    *("textbackslash", "textasciicircum", "textasciitilde", "sum", "prod", "frac", "sqrt", "to"),
+    *("exp", "log", "sin", "cos", "tanh", "max", "min", "infty", "pi", "lfloor", "rfloor"),
+    *("bmod", "leq", "geq", "neq", "wedge", "vee", "neg", "cdot", "det"),
+    *("alpha", "beta", "gamma", "delta", "lambda", "mu", "nu", "omega", "rho", "sigma"),
+    *("tau", "theta"),
+    "overline",
+}
+
+
+def check_latex(text):
+    """Check that braces, brackets and environments balance and each row has one alignment mark."""
+    plain = re.sub(r"\\[\\{}_$&#%,:]", " ", text)
+    depth = 0
+    for sign in plain:
+        depth += (sign == "{") - (sign == "}")
+        assert depth >= 0, text
+    assert depth == 0, text
+    stack = []
+    for word, name in re.findall(r"\\(begin|end|left|right)\b(?:\{(\w+\*?)\})?", plain):
+        if word in {"begin", "left"}:
+            stack.append((word, name))
+        else:
+            opened = {"end": "begin", "right": "left"}[word]
+            assert stack.pop() == (opened, name if word == "end" else ""), text
+    assert not stack, text
+    assert set(re.findall(r"\\([a-zA-Z]+)", plain)) <= KNOWN, text
+    lines = text.split("\n")
+    assert (lines[0], lines[-1]) == (r"\begin{align*}", r"\end{align*}")
+    rows = [line for line in lines[1:-1] if not line.startswith(r"\intertext{")]
+    assert all(row.endswith(r" \\") for row in rows[:-1])
+    assert not rows[-1].endswith(r"\\")
+    for row in rows:
+        outside = re.sub(r"\\begin\{cases\}.*\\end\{cases\}", "", row).replace(r"\&", "")
+        assert outside.count("&") == 1, row
+
+
+FAST = slow_except(
+    LIBRARY,
+    *("self_attention", "differential_attention", "linear", "capsule_routing", "pixel_shuffle"),
+    *("batch_norm_inference", "edit_distance", "triplet_loss", "graph_attention", "ao_to_mo"),
+    *("heat_step", "viterbi", "histogram", "delta_net"),
+)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_latex_is_balanced(name):
+    check_latex(to_align(to_system(find_formula(name))))
+
+
+@half_as_many
+@given(formulas())
+def test_latex_of_random_formulas_is_balanced(drawn):
+    check_latex(to_align(read(drawn.text, drawn.empty_row)))
