@@ -6,21 +6,19 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from derive.analysis.names import find_unplanned
-from derive.backend.to_class import find_numbers, name_class, to_class
 from derive.backend.to_function import to_function
-from derive.backend.to_module import Header, More, to_module
+from derive.backend.to_module import Header, to_module
 from derive.errors import DeriveError, refuse, refuse_depth
 from derive.formulas import read_formula
 from derive.frontend.from_sympy import to_system
-from derive.frontend.modules import hold_parameters
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.text import to_lines, to_text
 from derive.ir.walk import find_all_indices, find_sizes, walk
-from derive.options import NONE, Options, Parameters
+from derive.options import NONE, Options
 from derive.plan import search
 from derive.plan.backward import Passes, name_compared, plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, parse_memory
@@ -72,8 +70,7 @@ class Built:
     @property
     def case(self) -> Case:
         """The file as the judge reads it: texts and numbers alone, for another process."""
-        held = self.options.held
-        return Case(self.source, self.name, self._variants, self._pulls, held)
+        return Case(self.source, self.name, self._variants, self._pulls)
 
     @property
     def _variants(self) -> tuple[dict[str, int], ...]:
@@ -102,15 +99,6 @@ class Built:
         from derive.judge.compare import load_function
 
         return load_function(self.source, self.name)
-
-    @cached_property
-    def module(self) -> type[Any]:
-        """The class of the file; DeriveError where it has none."""
-        from derive.judge.compare import load_function
-
-        if not self.options.held:
-            raise refuse("module-none", "the file has no class", help="build it with module=True")
-        return cast("type[Any]", load_function(self.source, name_class(self.name)))
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
@@ -154,7 +142,6 @@ def build(  # noqa: PLR0913 - the options, by name
     cells: bool = True,
     backward: bool = False,
     einsum: bool = True,
-    module: bool | Parameters = False,
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
@@ -165,10 +152,7 @@ def build(  # noqa: PLR0913 - the options, by name
     or a quotient magnifies what it loses.
     `cells=False`: no call of torch that lacks second derivatives. `backward`: the file has a
     backward of its own, planned from the formula's gradients, for which it keeps little, unless
-    autograd does far better on the usual file, as its notes say. `module`: the file has an
-    `nn.Module`, too, which holds some of the arguments: names `"W_q,W_k"` or others by which a
-    state dict has them, as `derive.frontend.modules` says; True for those without a batch, or those
-    that the module of `from_torch` has.
+    autograd does far better on the usual file, as its notes say.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
@@ -179,8 +163,6 @@ def build(  # noqa: PLR0913 - the options, by name
         cells=cells,
         backward=backward,
         einsum=einsum,
-        module=bool(module),
-        parameters="" if isinstance(module, bool) else module,
     )
     return build_file(formula, options, name)
 
@@ -199,7 +181,6 @@ def build_file(
     """
     _refuse_conflicts(options)
     formula = read_formula(formula)
-    formula = hold_parameters(formula, options.held) if options.held else formula
     request = to_request(options)
     with refuse_depth():
         system = to_system(formula, name)
@@ -214,38 +195,11 @@ def build_file(
             passes = _plan_passes(formula, system, typical, request)
             remarks = passes.compare(plan, DEFAULT)
             if not remarks:
-                return _write_backward(built, passes, header)
+                source = to_function(passes, system, system.name, header)
+                plan = replace(passes.forward, system=system)
+                return replace(built, plan=plan, source=source, passes=passes)
             built = replace(built, remarks=remarks)
-        return _write_forward(built, header)
-
-
-def _write_backward(built: Built, passes: Passes, header: Header) -> Built:
-    """The file with a backward of its own."""
-    system = built.system
-    plan = replace(passes.forward, system=system)
-    results = plan.results[: len(system.results)]
-    blocks = [*(tile.block for tile in plan.tiles), *passes.blocks.values()]
-    more = More(_write_class(built, replace(plan, results=results), blocks, header))
-    source = to_function(passes, system, system.name, header, more)
-    return replace(built, plan=plan, source=source, passes=passes)
-
-
-def _write_forward(built: Built, header: Header) -> Built:
-    """The file whose gradients are autograd's."""
-    plan = built.plan
-    blocks = [tile.block for tile in plan.tiles]
-    more = More(_write_class(built, plan, blocks, header), built.remarks)
-    return replace(built, source=to_module(plan, built.system.name, header, more))
-
-
-def _write_class(
-    built: Built, plan: Plan, blocks: Sequence[str], header: Header
-) -> tuple[str, ...]:
-    """The text of the file's `nn.Module`; none where none is asked for."""
-    if not built.options.held:
-        return ()
-    held = built.formula.held or ()
-    return (to_class(plan, name=built.name, header=header, held=held, blocks=blocks),)
+        return replace(built, source=to_module(plan, system.name, header, built.remarks))
 
 
 def _refuse_conflicts(options: Options) -> None:
@@ -269,33 +223,22 @@ class Case:
     name: str
     variants: Sequence[Mapping[str, Any]]  # keywords of the calls
     pulls: Sequence[Mapping[str, Any]]  # keywords of the backward
-    held: bool | Parameters  # tensors of the module
 
 
 @refuse_depth()
 def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
     """Execute a file's text and compare it with the loops; DeriveError where they differ."""
     from derive.frontend.gradient import find_backward
-    from derive.judge.compare import BackwardCase, Layer, judge_file
+    from derive.judge.compare import BackwardCase, judge_file
 
-    system, layer, pull = to_system(formula, case.name), None, None
+    system, pull = to_system(formula, case.name), None
     if case.pulls:
         found = find_backward(formula)
         given = {e.name: 1.0 for e in system.inputs if isinstance(e, ir.ScalarInput)}
         made = to_system(found.formula)
         pull = BackwardCase(found.formula, made, case.pulls, found.given, found.made, given)
-    if case.held:
-        numbers = tuple(find_numbers(system, formula.held or ()))
-        layer = Layer(name_class(case.name), formula.parameters, numbers)
     return judge_file(
-        case.source,
-        case.name,
-        formula,
-        system,
-        variants=case.variants,
-        pull=pull,
-        layer=layer,
-        count=count,
+        case.source, case.name, formula, system, variants=case.variants, pull=pull, count=count
     )
 
 

@@ -6,13 +6,11 @@ for one that is on by default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeAlias
-
-Parameters: TypeAlias = "str | Mapping[str, str] | Sequence[str]"  # tensors that a module holds
+from typing import Any
 
 
 def option(
@@ -30,8 +28,7 @@ class Options:
     """The settings that change a generated file.
 
     `sizes` are the numbers that the plan is made for. `memory` is a number of bytes, or text such
-    as "256MiB". `parameters` are the tensors that a module holds, as `derive.frontend.modules`
-    reads them; without them, those without a batch.
+    as "256MiB".
     """
 
     sizes: Mapping[str, int] = option({}, "Numbers to plan and count for.", "S=4096,...")
@@ -46,18 +43,6 @@ class Options:
     cells: bool = option(True, "No torch call without second derivatives.")
     backward: bool = option(False, "With a backward of its own, which keeps little.")
     einsum: bool = option(True, "Products of matrices instead, as for ONNX.")
-    module: bool = option(False, "With an nn.Module around it.")
-    parameters: Parameters = option(
-        "",
-        "What the module holds; without it what has no batch.",
-        "W,q.weight=W_q.T|TEXT",
-        type=str,
-    )
-
-    @property
-    def held(self) -> bool | Parameters:
-        """The tensors that the module holds; False for a file without a module."""
-        return self.parameters or self.module
 
     def at(self, sizes: Mapping[str, int]) -> Options:
         """The options at other sizes."""

@@ -36,19 +36,17 @@ if TYPE_CHECKING:
     from derive.plan.backward import Passes
     from derive.plan.plan import Plan
 
+IMPORTS = (
+    "import torch",
+    "from torch import Tensor",
+    "from torch.autograd.function import FunctionCtx",
+)
 ROOM = WIDTH - 2 * len(INDENT)  # columns of a line of a method
 TWICE = "Second derivatives go through the backward; jvp needs the file without --backward."
 
 
-def to_function(
-    passes: Passes,
-    system: ir.System,
-    name: str,
-    header: to_module.Header,
-    more: to_module.More | None = None,
-) -> str:
-    """The text of the file with `more` in it; the same plans and header give the same bytes."""
-    more = more or to_module.More()
+def to_function(passes: Passes, system: ir.System, name: str, header: to_module.Header) -> str:
+    """The text of the file; the same plans and header give the same bytes."""
     forward, backward = passes.forward, passes.backward
     results = len(system.results)
     shown = replace(forward, system=system, results=forward.results[:results])
@@ -79,10 +77,9 @@ def to_function(
     gradients = [to_text(e) for e in passes.gradients.equations if e.target.tensor not in own]
     is_more = len(names) > results
     words = "The results, and what is kept for the backward." if is_more else "The results."
-    imports = more.write("import torch", "from torch.autograd.function import FunctionCtx")
     functions = [
         "\n".join(
-            (to_module.write_header(system, name, header, gradients, passes.given), *imports, "")
+            (to_module.write_header(system, name, header, gradients, passes.given), *IMPORTS, "")
         ),
         write_function(
             to_module.sign(shown, name, validate, keywords),
@@ -95,7 +92,7 @@ def to_function(
     ]
     helpers = to_checks.write_helpers((forward, backward), ranges=bool(ranges))
     checks = [check, *helpers] if check else helpers
-    return "\n\n".join([*functions, *more.texts, *checks])
+    return "\n\n".join([*functions, *checks])
 
 
 class _ClassWriter:

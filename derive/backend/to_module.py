@@ -56,20 +56,6 @@ class Header:
     rebuild: str  # the command that makes it again
 
 
-@dataclass(frozen=True, slots=True)
-class More:
-    """The other contents of a file: a class, remarks."""
-
-    texts: Sequence[str] = ()
-    remarks: tuple[str, ...] = ()  # lines of the docstring
-
-    def write(self, *own: str) -> list[str]:
-        """All lines that import, beside those that the file has of its `own`."""
-        words = {"Tensor", *(["nn"] if any("(nn.Module)" in text for text in self.texts) else [])}
-        lines = [f"from torch import {', '.join(sorted(words))}", *own]
-        return sorted(dict.fromkeys(lines), key=lambda line: (line.startswith("from"), line))
-
-
 def write_header(
     system: ir.System,
     name: str,
@@ -372,26 +358,25 @@ def _choose_block(tile: Tile) -> list[str]:
     ]
 
 
-def to_module(plan: Plan, name: str, header: Header, more: More | None = None) -> str:
+def to_module(plan: Plan, name: str, header: Header, remarks: Sequence[str] = ()) -> str:
     """The text of the file; the same plan and header give the same bytes.
 
-    `more` stands behind the function.
+    `remarks` are lines of the docstring.
     """
-    more = more or More()
     system = plan.system
     validate = to_checks.name_validate(plan)
     ranges = to_checks.write_ranges(system, validate)
     code = [*ranges, *write_body(plan)]
     checking, check = to_checks.write_check(system, code, plan)
-    remarks = [f"{said[0].upper()}{said[1:]}." for said in more.remarks]
+    remarks = [f"{said[0].upper()}{said[1:]}." for said in remarks]
     helpers = to_checks.write_helpers([plan], ranges=bool(ranges))
-    has_torch = "torch." in "".join((*code, check, *helpers, *more.texts))
-    lines = more.write(*(["import torch"] if has_torch else []))
+    has_torch = "torch." in "".join((*code, check, *helpers))
+    lines = [*(["import torch"] if has_torch else []), "from torch import Tensor"]
     docstring = write_docstring(plan, header, remarks=remarks)
     function = write_function(sign(plan, name, validate), docstring, [*checking, *code])
     head_text = "\n".join((write_header(system, name, header), *lines, ""))
     checks = [check, *helpers] if check else helpers
-    return "\n\n".join([head_text, function, *more.texts, *checks])
+    return "\n\n".join([head_text, function, *checks])
 
 
 def write_body(

@@ -331,16 +331,12 @@ def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> Non
         import torch  # noqa: F401 - it takes longest, and nothing was asked yet
 
         from derive.compiler import Case, judge_case
-        from derive.frontend.modules import hold_parameters
 
         while True:
             case: Case = way.recv()
             answer: Diagnostic | bool = True
             try:
-                formula = by_name[case.name]
-                judge_case(
-                    case, hold_parameters(formula, case.held) if case.held else formula, DRAWS
-                )
+                judge_case(case, by_name[case.name], DRAWS)
             except DeriveError as error:
                 answer = error.diagnostic
             except Exception:

@@ -174,15 +174,6 @@ class BackwardCase:
     numbers: Mapping[str, float] = field(default_factory=dict)  # scalars gradients do not read
 
 
-@dataclass(frozen=True)
-class Layer:
-    """The class of a file, its tensors by dotted name, and the numbers its constructor takes."""
-
-    name: str
-    held: Mapping[str, str]
-    numbers: Sequence[str]
-
-
 def write_sizes(sizes: Mapping[str, Any], between: str = ", ") -> str:
     """The sizes as text: `B=2, S=3`."""
     return between.join(f"{name}={number}" for name, number in sizes.items())
@@ -213,15 +204,14 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
     *,
     variants: Sequence[Mapping[str, Any]] = ({},),
     pull: BackwardCase | None = None,
-    layer: Layer | None = None,
 ) -> Judgement:
     """The judgement of a file's text at the drawn sizes; the last draw has a row masked out.
 
     Every draw is called with the keywords of every variant, such as several block lengths. With
-    `pull` the formula is that of the file's gradients. With `layer` the file's class is judged.
+    `pull` the formula is that of the file's gradients.
     """
     try:
-        function = load_function(source, name if layer is None else layer.name)
+        function = load_function(source, name)
         function = function if pull is None else partial(_pull_back, function, pull)
     except Exception as error:  # whatever a broken file raises is its judgement
         return Judgement(False, (), inf, f"the file cannot be run: {_describe_error(error)}")
@@ -237,8 +227,7 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         names = tuple(tensor.name for tensor in system.results)
         divides = _divides_by_zero(system, sizes)
         for variant in variants:
-            call = function if layer is None else partial(_call_layer, function, layer, sizes)
-            call = partial(call, **variant)
+            call = partial(function, **variant)
             # a file may branch where gradients are required: every second draw requires them
             judge = partial(_judge_call, call, inputs, slopes=number % 2 == 1, is_undefined=divides)
             off, where = judge(names, expected)
@@ -255,8 +244,6 @@ def judge_source(  # noqa: PLR0913 - the last one is for functions with a loop
         return Judgement(False, tuple(judged), inf, vague[0])
     if draws and is_empty:
         return Judgement(False, tuple(judged), inf, NOTHING)
-    if draws and layer is not None:
-        function = partial(_call_layer, function, layer, draws[0])
     difference = _judge_fields(function, system, draws, variants)
     return Judgement(not difference, tuple(judged), inf if difference else worst, difference)
 
@@ -304,23 +291,6 @@ def _pull_back(
     return found
 
 
-def _call_layer(
-    kind: Callable[..., Any], layer: Layer, sizes: Mapping[str, int], /, **values: Any
-) -> Any:
-    """The result of the class, constructed for these sizes, with its tensors from `values`."""
-    given = {**sizes, **values}
-    numbers = {name: given[name] for name in layer.numbers}
-    made = kind(**rename_arguments(kind, numbers), dtype=torch.float64)
-    own = {dotted: torch.as_tensor(values[name]) for dotted, name in layer.held.items()}
-    there = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers())}
-    for dotted, value in own.items():
-        if there[dotted].shape != value.shape:
-            raise ValueError(f"{dotted} has shape {list(there[dotted].shape)}")
-    inside = {*numbers, *layer.held.values()}
-    rest = {name: value for name, value in values.items() if name not in inside}
-    return torch.func.functional_call(made, own, (), rename_arguments(made.forward, rest))
-
-
 def _judge_fields(
     function: Callable[..., Any],
     system: ir.System,
@@ -355,19 +325,15 @@ def judge_file(  # noqa: PLR0913 - all that a file is made of
     *,
     variants: Sequence[Mapping[str, int]] = ({},),
     pull: BackwardCase | None = None,
-    layer: Layer | None = None,
     count: int = 3,
 ) -> Judgement:
     """The judgement of a file at drawn sizes; DeriveError where it does not agree.
 
-    `pull` judges the file's own backward, `layer` its class.
+    `pull` judges the file's own backward.
     """
     draws = samples.choose_sizes(system, count=count)
     judgement = judge_source(source, name, formula, system, draws, variants=variants)
     raise_unless_agrees(judgement, name)
-    if layer is not None:
-        whole = judge_source(source, name, formula, system, draws, layer=layer)
-        raise_unless_agrees(whole, f"the class {layer.name}")
     if pull is not None:
         draws = samples.choose_sizes(pull.system, count=count)
         variants = pull.variants

@@ -24,19 +24,6 @@ class Declarations:
     domains: tuple[Any, ...] = ()  # scalars with bounds, each as a tensor that has them
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A tensor that a module holds: a parameter or a buffer."""
-
-    dotted: str  # name in the state dict
-    name: str  # name of the argument; empty where the formula does not read it
-    shape: tuple[int, ...] | None = None  # in the module that it is from
-    dtype: str = ""  # where it is not that of the module: "int64"
-    is_buffer: bool = False
-    is_persistent: bool = True  # is it in the state dict
-    value: float | None = None  # value of every entry of a constant buffer
-
-
 class About(TypedDict, total=False):
     """Keywords of a formula besides its equations."""
 
@@ -93,14 +80,6 @@ class Formula:
         self.scalars = _defaults(scalars)
         self.empty_row = empty_row
         self.declarations = declarations
-        self.held: tuple[Held, ...] | None = (
-            None  # tensors of the module that it comes from, or becomes
-        )
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """The arguments that are tensors of a module, by their dotted names there."""
-        return {each.dotted: each.name for each in self.held or () if each.name}
 
     def _repr_latex_(self) -> str | None:
         """The maths that a notebook shows; None for equations that cannot be used."""

@@ -25,8 +25,6 @@ Options of build, show and bench
 Options of build alone
     --backward            a torch.autograd.Function, planned from the formula's gradients: it stores
                           less and computes again; the file says where autograd does better
-    --module              an nn.Module, too, which holds the tensors without a batch index
-    --parameters "q_proj.weight=W_q.T,W_k"    what the module holds, by the names of its state dict
 
 How a file is judged. It is executed and compared with direct loops over the formula, at pairwise
 distinct sizes and one of size 1, with blocks of one, two and three positions. Where prime fields

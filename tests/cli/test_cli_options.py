@@ -227,18 +227,3 @@ def test_small_ratios_keep_two_digits():
     assert [to_ratio(r) for r in (0, 0.0034, 0.0999, 0.1, 1.0, 123.456)] == [
         "0.00", "0.0034", "0.1", "0.10", "1.00", "123.46",
     ]  # fmt: skip
-
-
-def test_a_file_with_a_module_is_rebuilt_by_its_header(run, tmp_path):
-    code = "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
-    code += "        super().__init__()\n        self.inner = nn.Linear(4, 6)\n\n"
-    code += "    def forward(self, x):\n        return self.inner(x).tanh()\n"
-    (tmp_path / "net.py").write_text(code)
-    built = run("build", "--from", "net.py:Net", "--inputs", "x[B, I]", "--module")
-    assert built.code == 0, built.err
-    text = (tmp_path / "generated" / "Net.py").read_text()
-    assert "self.inner.weight = nn.Parameter(torch.empty(" in text
-    assert run("build", "lora", "--parameters", "down=A, up.weight=B.T").code == 0
-    assert run("build", "linear", "--module", "--no-einsum").code == 0
-    for name in ("lora", "linear"):
-        assert run("build", name, "--check").code == 0
