@@ -138,7 +138,6 @@ def build(  # noqa: PLR0913 - the options, by name
     name: str | None = None,
     *,
     exact: bool = False,
-    fast_math: bool = False,
     cells: bool = True,
     backward: bool = False,
     einsum: bool = True,
@@ -148,18 +147,16 @@ def build(  # noqa: PLR0913 - the options, by name
     A text with an = is parsed, another one is the name of a formula of the library.
     `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
     sizes in float32, the arguments aside. `exact`: no rule that rounds worse than the formula, as
-    the products do that a squared distance is made of. `fast_math`: such a rule also where a root
-    or a quotient magnifies what it loses.
-    `cells=False`: no call of torch that lacks second derivatives. `backward`: the file has a
-    backward of its own, planned from the formula's gradients, for which it keeps little, unless
-    autograd does far better on the usual file, as its notes say.
+    the products do that a squared distance is made of. `cells=False`: no call of torch that lacks
+    second derivatives. `backward`: the file has a backward of its own, planned from the formula's
+    gradients, for which it keeps little, unless autograd does far better on the usual file, as its
+    notes say.
     Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
     """
     options = Options(
         sizes=dict(sizes or {}),
         memory=memory,
         exact=exact,
-        fast_math=fast_math,
         cells=cells,
         backward=backward,
         einsum=einsum,
@@ -179,7 +176,6 @@ def build_file(
     The file's header names `origin`, where the formula is from, and `rebuild`, the command that
     makes the file again.
     """
-    _refuse_conflicts(options)
     formula = read_formula(formula)
     request = to_request(options)
     with refuse_depth():
@@ -202,17 +198,10 @@ def build_file(
         return replace(built, source=to_module(plan, system.name, header, built.remarks))
 
 
-def _refuse_conflicts(options: Options) -> None:
-    """Raise for two options that exclude each other."""
-    if options.exact and options.fast_math:
-        raise refuse("options-conflict", "exact and fast_math exclude each other", help="give one")
-
-
 def to_request(options: Options) -> search.Request:
     """The planner's part of the options."""
     elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
-    exact, fast_math, cells = options.exact, options.fast_math, options.cells
-    return search.Request(elements, exact, fast_math, cells, not options.einsum)
+    return search.Request(elements, options.exact, options.cells, not options.einsum)
 
 
 @dataclass(frozen=True, slots=True)

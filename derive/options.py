@@ -39,7 +39,6 @@ class Options:
         type=str,
     )
     exact: bool = option(False, "Use no rule that rounds worse.")
-    fast_math: bool = option(False, "Lose digits also where a root or quotient magnifies.")
     cells: bool = option(True, "No torch call without second derivatives.")
     backward: bool = option(False, "With a backward of its own, which keeps little.")
     einsum: bool = option(True, "Products of matrices instead, as for ONNX.")

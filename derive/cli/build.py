@@ -121,7 +121,7 @@ def write_all(order: Order, as_json: bool) -> int:
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
     else:
-        _print_built([outcome for outcome in outcomes if outcome.built is not None], len(outcomes))
+        _print_built([outcome for outcome in outcomes if outcome.built is not None])
     return _end(outcomes)
 
 
@@ -242,7 +242,7 @@ def _find_left(order: Order) -> list[Path]:
     return left
 
 
-def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
+def _print_built(outcomes: Sequence[Outcome]) -> None:
     """A row for each file, the sizes of the counts, and options that changed nothing."""
     if not outcomes:
         return
@@ -264,10 +264,6 @@ def _print_built(outcomes: Sequence[Outcome], asked: int) -> None:
         assert outcome.built is not None
         counted = tables.say_sizes(outcome.built, outcome.options)
     tables.print_text(f"flops and elements {counted}" if counted else "")
-    for outcome in outcomes:
-        assert outcome.built is not None
-        for remark in tables.find_remarks(outcome.built, outcome.options):
-            tables.print_text(remark if asked == 1 else f"{outcome.found.name}: {remark}")
 
 
 def _end(outcomes: Sequence[Outcome]) -> int:

@@ -77,7 +77,7 @@ GRADIENT = "Of its gradients by these instead."
 
 OPTIONS = tuple(each.name for each in fields(Options))
 # Those that make sense where no file is written.
-PLANNED = ("sizes", "memory", "exact", "fast_math", "cells")
+PLANNED = ("sizes", "memory", "exact", "cells")
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,6 @@ def _print_all(found: formulas.Found, options: Options) -> None:
     tables.print_costs(data, built.plan)
     for note in built.notes:
         tables.print_text(f"by {note}")
-    for remark in tables.find_remarks(built, options):
-        tables.print_text(remark)
 
 
 def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.Data:

@@ -284,15 +284,6 @@ def say_at(sizes: Mapping[str, int]) -> str:
     return to_word(sizes).replace(",", " ")
 
 
-def find_remarks(built: Built, options: Options) -> Iterator[str]:
-    """A sentence for each option that changed nothing."""
-    from derive.rewrite.recipes import LOSSY
-
-    names = tuple(f"{rule.name}:" for rule in LOSSY)
-    if options.fast_math and not any(note.startswith(names) for note in built.plan.notes):
-        yield "--fast-math: no rule that loses digits makes it faster here"
-
-
 def say_sizes(built: Built, options: Options) -> str:
     """`at N=64 D=64 (default; choose with --sizes)`: the sizes, and who chose them."""
     groups: dict[str, dict[str, int]] = {source: {} for source in SOURCES}

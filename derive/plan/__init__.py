@@ -19,7 +19,6 @@ Options of build, show and bench
     --memory 256MiB       intermediates stay within it, forward and not compiled, or build refuses
     --no-cells            no calls that stand for several steps: some lack second derivatives
     --exact               no rule that loses digits, such as (x - y)**2 = x**2 - 2*x*y + y**2
-    --fast-math           such rules also under a root, a logarithm or a quotient
     --no-einsum           matmul and permute, for torch.onnx.export
     --gradient X,Y        the formula of the gradients instead
 Options of build alone

@@ -56,7 +56,6 @@ class Request:
 
     elements: int | None = None  # the largest number of elements alive at once
     exact: bool = False  # no rule that loses digits
-    fast_math: bool = False  # lossy rules also where digits count, if the sign is kept
     cells: bool = True
     is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
     uses: tuple[tuple[str, ...], ...] = ()  # sets of results that are computed together
@@ -228,7 +227,7 @@ class _Search:
         """The forms that one use of one rule leads to, without those seen before."""
         operations = sum(1 for step in here.plan.steps for _ in ops.walk_ops(step.op))
         most = min(MOST_FORMS, MOST_OPERATIONS // max(1, operations))
-        found = find_rewritings(here.form.prepared, rules, fast_math=self.request.fast_math)
+        found = find_rewritings(here.form.prepared, rules)
         for rewriting in found:
             if len(seen) >= most:
                 return

@@ -8,8 +8,7 @@ LOSSY       round worse, by the rounding of their summands: not used where a roo
 
 The slopes of these functions are unbounded at 0: rounding of a small difference may give a large
 error, another sign or nan. Sums, products and names pass that on; exp and similar functions do not,
-and neither does a quotient by a nonnegative value of 1 or more. With `fast_math`, a rule that keeps
-the sign may be used anywhere.
+and neither does a quotient by a nonnegative value of 1 or more.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -184,20 +183,18 @@ class Rewriting:
 Site = tuple[Rule, int, ir.Expr, ir.Expr]  # the equation's number, a node, what it becomes
 
 
-def find_rewritings(
-    system: ir.System, rules: Sequence[Rule], *, fast_math: bool = False
-) -> Iterator[Rewriting]:
+def find_rewritings(system: ir.System, rules: Sequence[Rule]) -> Iterator[Rewriting]:
     """Every system that one use of one rule gives, each once: by site, then by rule.
 
     Equal nodes of one equation are one site. At the end, each rule is used at all of its sites.
     Positions and conditions are not rewritten. Rules that do not hold for the system's empty rows
-    are not tried. `fast_math`: a rule that keeps the sign may lose digits of a sensitive value.
+    are not tried.
     """
     seen = {system: None}
     indices = IndexNames(system)
     rules = find_valid(rules, system.empty_row)
     nonfinite = guards.find_nonfinite(system, signs=True)
-    uses = _find_sites(system, rules, nonfinite, fast_math=fast_math)
+    uses = _find_sites(system, rules, nonfinite)
     use = partial(_use, system=system, indices=indices, nonfinite=nonfinite)
     alike = ([each for each in uses if each[0] is rule] for rule in rules)
     wholes = [group for group in alike if len(group) > 1]
@@ -211,11 +208,7 @@ def find_rewritings(
 
 
 def _find_sites(
-    system: ir.System,
-    rules: Sequence[Rule],
-    nonfinite: Mapping[ir.Tensor, ir.Tensor],
-    *,
-    fast_math: bool,
+    system: ir.System, rules: Sequence[Rule], nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> list[Site]:
     names = rounding.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
@@ -229,7 +222,7 @@ def _find_sites(
                 new = rule(site)
                 if new is None or new is site:
                     continue
-                is_free = not rule.loses or rule.keeps_digits or (fast_math and rule.keeps_sign)
+                is_free = not rule.loses or rule.keeps_digits
                 is_free = is_free or guards.is_count(site)  # integers are exact
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue
