@@ -6,7 +6,7 @@ The map of the house, from the door to the ground; each module imports only from
     compiler.py  build: formula -> equations -> plan -> source, on one page
     checker/     check: code against formula -> verdict, on one page: pick, judge, explain; edits/
     linter/      einsum strings of a source tree
-    bench/       generated code against code by hand and the machine's limit
+    bench/       generated code against code by hand
     formulas/    the library: one file per family, found by name
     frontend/    into the language: from_text, from_sympy, from_latex, from_torch; gradient
     backend/     out of it: the printed PyTorch function and its file

@@ -1,86 +1,130 @@
-"""Measuring: the generated function against code by hand, einsum and torch.compile.
+"""Measuring: the generated function against code by hand and torch.compile.
 
     derive bench NAME|FILE
-    --against FILE.py:FUNCTION      code by hand; code that gives other values is refused
+    --against FILE.py:FUNCTION      code by hand, or an einsum string; code that gives other values
+                                    is refused
     --compile                       torch.compile of both
     --backward                      with gradients
-    --dtype float32|bfloat16|float64, --threads 1,all
-    --over S=32..256                at doubled values of one size, and the slope of the seconds
+    --dtype float32|float64, --threads N, --runs N
 
-Seconds are medians over interleaved runs. Memory is measured in a child process. The limit of the
-machine is estimated from rates measured in the same run. A ratio of medians from one run means
-something on a busy machine; a time alone does not.
+Seconds are medians over interleaved runs. Memory is measured in a child process. A ratio of medians
+from one run means something on a busy machine; a time alone does not.
 
 Modules
-    run         inputs, rows and tables at one choice of sizes, as data; several, and slopes
-    candidates  the generated function, code by hand, one einsum call, torch.compile of the first
-                two; each checked against the first
-    timing      medians, rates of this machine, memory
+    candidates  the generated function, code by hand, torch.compile of both
+    timing      medians, memory
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from derive.bench.candidates import load_hand
-from derive.bench.run import Over, Sweep, Wishes, find_dtype, measure
-from derive.bench.timing import refuse_too_large
-from derive.compiler import Built, build_file
+from derive.bench import timing
+from derive.bench.candidates import (
+    compile_candidate,
+    draw_moderate,
+    find_candidates,
+    load_hand,
+    quietly,
+)
+from derive.compiler import build_file
 from derive.errors import refuse
 from derive.judge.samples import is_possible
+from derive.libraries import torch
+from derive.options import NONE, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from derive.bench.run import Report
+    from derive.bench.timing import Candidate
+    from derive.compiler import Built
     from derive.notation.formula import Formula
 
-USUAL = Wishes()
+RUNS = 7
+DTYPES = ("float32", "float64")
 
 
-def bench(
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to compute the formula: median seconds, bytes beyond the inputs."""
+
+    name: str
+    forward: float
+    peak_bytes: int | None = None
+    backward: float | None = None  # forward and backward together
+    backward_peak_bytes: int | None = None  # forward and backward together
+
+    def to_data(self, first: Row) -> dict[str, Any]:
+        """The row for JSON; the ratios are to the times of the first row."""
+        ratio = self.backward / first.backward if self.backward and first.backward else None
+        return {**asdict(self), "ratio": self.forward / first.forward, "backward_ratio": ratio}
+
+
+@dataclass(frozen=True)
+class Report:
+    """One formula at one choice of sizes: the generated function in the first row."""
+
+    name: str
+    sizes: Mapping[str, int]
+    dtype: str
+    threads: int
+    flops: int  # operations of the plan
+    rows: tuple[Row, ...]
+    skipped: tuple[str, ...] = ()  # what is not measured, and why
+
+    def to_data(self) -> dict[str, Any]:
+        """The report for JSON; times in seconds."""
+        rows = [row.to_data(self.rows[0]) for row in self.rows]
+        return {**vars(self), "sizes": dict(self.sizes), "rows": rows}
+
+
+def bench(  # noqa: PLR0913 - the options, by name
     formula: Formula,
     against: str = "",
-    sizes: Mapping[str, int] | None = None,
     *,
     name: str | None = None,
-    wishes: Wishes = USUAL,
+    options: Options = NONE,
+    backward: bool = False,
+    compiled: bool = False,
+    threads: int = 1,
+    runs: int = RUNS,
+    dtype: str = "float32",
 ) -> Report:
     """The generated function timed against code by hand (`against`, FILE.py:FUNCTION).
 
-    `sizes` are those of the run, else the formula's typical ones. Raises DeriveError for code that
-    gives other values. Values are compared in float32, or float64 if that is asked for.
+    Values are compared and memory is measured on one thread. Raises DeriveError for code that gives
+    other values.
     """
-    built = _build(formula, sizes or {}, name, wishes)
+    built = _build(formula, options, name, dtype)
     hand = load_hand(against, built.system) if against else None
-    return measure(built, hand, wishes)
+    inputs = draw_moderate(built.system, built.plan.sizes, getattr(torch, dtype))
+    skipped: list[str] = []
+    with quietly() if compiled else nullcontext():
+        with timing.on_threads(1):
+            candidates = find_candidates(built, hand, inputs)
+            candidates += _list_compiled(candidates, skipped) if compiled else []
+            forward = {each.name: timing.to_forward(each) for each in candidates}
+            both = _find_backward(candidates, skipped) if backward else {}
+            peaks = {key: timing.find_peak(call) for key, call in forward.items()}
+            both_peaks = {key: timing.find_peak(call) for key, call in both.items()}
+        with timing.on_threads(threads):
+            alone, together = (timing.find_timings(calls, runs) for calls in (forward, both))
+    rows = tuple(
+        Row(key, seconds, peaks[key], together.get(key), both_peaks.get(key))
+        for key, seconds in alone.items()
+    )
+    flops = built.plan.at_sizes(built.plan.flops)
+    return Report(built.name, built.plan.sizes, dtype, threads, flops, rows, tuple(skipped))
 
 
-def sweep(  # noqa: PLR0913 - the last two are for the command line
-    formula: Formula,
-    over: Over,
-    against: str = "",
-    sizes: Mapping[str, int] | None = None,
-    *,
-    name: str | None = None,
-    wishes: Wishes = USUAL,
-    track: Callable[[Sequence[Built]], Iterable[Built]] = iter,
-) -> Sweep:
-    """The measurements at each value of one size; the function is planned for each.
-
-    All sizes are looked at before the first is measured. `track` may show how far it has come.
-    """
-    at = [{**(sizes or {}), over.size: value} for value in over.values]
-    points = [_build(formula, each, name, wishes) for each in at]
-    hand = load_hand(against, points[0].system) if against else None
-    reports = tuple(measure(built, hand, wishes) for built in track(points))
-    texts = [built.source for built in points]
-    return Sweep(over, reports, is_one_text=all(text == texts[0] for text in texts))
-
-
-def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes: Wishes) -> Built:
+def _build(formula: Formula, options: Options, name: str | None, dtype: str) -> Built:
     """The function for these sizes, which have to be possible and to fit."""
-    built = build_file(formula, wishes.options.at(sizes), name)
+    if dtype not in DTYPES:
+        says, facts = f"{dtype} is no type that is measured", [f"the types are {', '.join(DTYPES)}"]
+        raise refuse("bench-dtype", says, facts=facts)
+    built = build_file(formula, options, name)
     if not is_possible(built.system, built.plan.sizes):
         at = ", ".join(f"{size}={number}" for size, number in built.plan.sizes.items())
         raise refuse(
@@ -89,5 +133,32 @@ def _build(formula: Formula, sizes: Mapping[str, int], name: str | None, wishes:
             facts=("an extent is negative or no whole number, or a place is outside",),
             help="give other sizes with --sizes",
         )
-    refuse_too_large(built, find_dtype(wishes.dtype).itemsize)
+    timing.refuse_too_large(built, getattr(torch, dtype).itemsize)
     return built
+
+
+def _list_compiled(candidates: Sequence[Candidate], skipped: list[str]) -> list[Candidate]:
+    """The candidates under torch.compile; those that do not compile are skipped."""
+    made = []
+    for each in candidates:
+        try:
+            made.append(compile_candidate(each))
+        except Exception as error:  # no compiler, or code that it cannot compile
+            skipped.append(f"{each.name}, compiled: {timing.say_failure(error)}")
+    return made
+
+
+def _find_backward(
+    candidates: Sequence[Candidate], skipped: list[str]
+) -> dict[str, Callable[[], Any]]:
+    """The calls with gradients of all candidates that have some."""
+    calls = {}
+    for each in candidates:
+        call = timing.to_backward(each)
+        try:
+            call()
+        except Exception as error:  # whatever the code raises
+            skipped.append(f"gradients of {each.name}: {timing.say_failure(error)}")
+        else:
+            calls[each.name] = call
+    return calls

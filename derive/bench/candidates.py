@@ -1,28 +1,28 @@
 """The ways to compute a formula that are compared: each is called without arguments.
 
-Somebody's code is loaded once, and its arguments matched as a check matches them. What
-torch.compile makes of it holds for one number of threads and for gradients or none; torch compiles
-it again when one of these changes, at the first call. That time is found and told, and in no row.
+Somebody's code is loaded once, and its arguments matched as a check matches them. Code under
+torch.compile is compiled at its first call, which no row counts.
+
+Inputs are of the order that they have in a network: sums over many normal numbers grow, and
+exponentials of logits far below the largest are numbers so small that a processor multiplies them
+many times slower than others.
 """
 
-import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
-from itertools import repeat
-from string import ascii_letters
-from timeit import timeit
 from typing import Any
 
-from derive.bench.timing import Candidate, find_failure, say_failure, to_backward, to_forward
+from derive.bench.timing import Candidate, say_failure
 from derive.checker import pick, processes, runs
 from derive.checker.load import load
 from derive.checker.program import Program, evaluate_source, find_expected
 from derive.compiler import Built
 from derive.errors import refuse
 from derive.ir import nodes as ir
+from derive.judge.samples import draw_inputs
 from derive.libraries import internals, torch
 
 
@@ -90,49 +90,56 @@ def _find_arguments(
 
 
 GENERATED = "generated"
-# Of the largest element: other values, not another rounding.
-FAR = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 1e-1}
-_MOST_OPERANDS = 20
+FAR = 1e-2  # of the largest element: other values, not another rounding
 
 
-@dataclass
-class Found:
-    """The candidates, the generated function first, and the omitted ones, in words."""
+def draw_moderate(system: ir.System, sizes: Mapping[str, int], dtype: Any) -> dict[str, Any]:
+    """Random inputs by name; a real tensor without a domain is scaled by its last extent ** -1/4.
 
-    candidates: list[Candidate]
-    skipped: list[str]
-
-
-def find_candidates(
-    built: Built,
-    hand: Hand | None,
-    inputs: Mapping[str, Any],
-    *,
-    backward: bool = False,
-    judge: bool = True,
-) -> Found:
-    """The candidates for these inputs; DeriveError where code gives other values.
-
-    With `judge=False` values are not compared. With `backward` gradients have to fit as well.
+    A product of two of them over that extent is then of order 1.
     """
-    far = FAR["float32"] if judge else math.inf
+    drawn = draw_inputs(system, sizes, seed=0, dtype=dtype)
+    for entry in system.inputs:
+        is_free = getattr(entry, "lower", None) is getattr(entry, "upper", None) is None
+        if getattr(entry, "kind", "") == "real" and is_free and getattr(entry, "shape", ()):
+            value = drawn[entry.name]
+            drawn[entry.name] = value * max(1, value.shape[-1]) ** -0.25
+    return drawn
+
+
+def find_candidates(built: Built, hand: Hand | None, inputs: Mapping[str, Any]) -> list[Candidate]:
+    """The generated function, then code by hand; DeriveError where that gives other values."""
     tensors = tuple(value for value in inputs.values() if hasattr(value, "is_floating_point"))
     first = Candidate(GENERATED, partial(built.function, **inputs), tensors)
     wanted = _run_code(first, f"{built.name} does not run at these sizes")
-    found = Found([first], [])
-    if hand is not None:
-        try:
-            candidate = hand.bind(inputs, built.plan.sizes)
-        except (Exception, SystemExit) as error:  # a class of modules is made in there
-            raise refuse("bench-code", f"{hand.name} does not run: {say_failure(error)}") from error
-        names = [tensor.name for tensor in built.system.results]
-        named = dict(zip(names, wanted, strict=True))
-        _check(candidate, tuple(value for _, value in find_expected(hand.program, named)), far)
-        found.candidates.append(candidate)
-    for candidate in _find_einsums(found.skipped, built, inputs, tensors, backward):
-        _check(candidate, wanted, far)
-        found.candidates.append(candidate)
-    return found
+    if hand is None:
+        return [first]
+    try:
+        candidate = hand.bind(inputs, built.plan.sizes)
+    except (Exception, SystemExit) as error:  # a class of modules is made in there
+        raise refuse("bench-code", f"{hand.name} does not run: {say_failure(error)}") from error
+    names = [tensor.name for tensor in built.system.results]
+    named = dict(zip(names, wanted, strict=True))
+    _check(candidate, tuple(value for _, value in find_expected(hand.program, named)))
+    return [first, candidate]
+
+
+def compile_candidate(candidate: Candidate) -> Candidate:
+    """The candidate under torch.compile; DeriveError where that gives other values."""
+    torch.compiler.reset()  # graphs compiled for other sizes count against a limit
+    call = candidate.call
+    compiled = partial(torch.compile(call.func, dynamic=False), *call.args, **call.keywords)
+    made = replace(candidate, name=f"{candidate.name}, compiled", call=compiled)
+    _check(made, _run_code(candidate, f"{candidate.name} does not run"))
+    return made
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Compile in this process, without warnings."""
+    with warnings.catch_warnings(), internals.inductor.patch(compile_threads=1):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _run_code(candidate: Candidate, says: str) -> tuple[Any, ...]:
@@ -144,66 +151,7 @@ def _run_code(candidate: Candidate, says: str) -> tuple[Any, ...]:
         raise refuse("bench-code", f"{says}: {say_failure(error)}") from error
 
 
-def _find_einsums(
-    skipped: list[str],
-    built: Built,
-    inputs: Mapping[str, Any],
-    tensors: tuple[Any, ...],
-    backward: bool,
-) -> Iterator[Candidate]:
-    """One call of torch.einsum, where the formula is one product, with and without a path."""
-    equation = to_einsum(built)
-    if equation is None:
-        skipped.append("torch.einsum: the formula is more than one product")
-        return
-    string, names = equation
-    operands = [inputs[name] for name in names]
-    for title, is_planned in (("torch.einsum", True), ("without a path", False)):
-        candidate = Candidate(title, partial(_contract, string, operands, is_planned), tensors)
-        failure = find_failure(to_backward(candidate) if backward else to_forward(candidate))
-        if failure:
-            skipped.append(f"{title}: {failure}")
-        else:
-            yield candidate
-
-
-def _contract(string: str, operands: list[Any], is_planned: bool) -> Any:
-    with torch.backends.opt_einsum.flags(enabled=is_planned):
-        return torch.einsum(string, *operands)
-
-
-def to_einsum(built: Built) -> tuple[str, tuple[str, ...]] | None:
-    """The string and the operands, where the formula is one sum of one product of plain reads."""
-    if len(built.system.equations) != 1:
-        return None
-    (equation,) = built.system.equations
-    factors = _find_factors(equation)
-    if factors is None or not 1 <= len(factors) <= _MOST_OPERANDS:
-        return None
-    reads = [f for f in factors if isinstance(f, ir.Access) and f.tensor.kind == "real"]
-    indices: dict[ir.Index, str] = {}
-    *terms, out = (_write_call(each.places, indices) for each in (*reads, equation.target))
-    if len(reads) < len(factors) or None in (*terms, out):
-        return None
-    return f"{','.join(map(str, terms))}->{out}", tuple(read.tensor.name for read in reads)
-
-
-def _find_factors(equation: ir.Equation) -> tuple[Any, ...] | None:
-    body = equation.value
-    if isinstance(body, ir.Reduce):
-        if body.kind != "sum" or body.condition is not ir.TRUE:
-            return None
-        body = body.body
-    return ir.split_product(body)
-
-
-def _write_call(places: tuple[Any, ...], indices: dict[ir.Index, str]) -> str | None:
-    if not all(isinstance(place, ir.Index) for place in places):
-        return None
-    return "".join(indices.setdefault(place, ascii_letters[len(indices)]) for place in places)
-
-
-def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
+def _check(candidate: Candidate, wanted: Sequence[Any]) -> None:
     """Refuse code that writes into its inputs, and results that differ by more than rounding.
 
     What is returned besides is not judged.
@@ -217,76 +165,18 @@ def _check(candidate: Candidate, wanted: Sequence[Any], far: float) -> None:
             help="let it work on a copy: each call has to find the same inputs",
         )
     if len(made) < len(wanted):
-        raise refuse(
-            "bench-differs",
-            f"{candidate.name} gives {len(made)} of the formula's {len(wanted)} results",
-        )
-    if not all(is_near(one, other, far) for one, other in zip(made, wanted, strict=False)):
-        raise refuse(
-            "bench-differs",
-            f"{candidate.name} gives other values than the formula",
-            help="derive check says where",
-        )
+        says = f"{candidate.name} gives {len(made)} of the formula's {len(wanted)} results"
+        raise refuse("bench-differs", says)
+    if not all(map(is_near, made, wanted)):
+        says = f"{candidate.name} gives other values than the formula"
+        raise refuse("bench-differs", says, help="derive check says where")
 
 
-def is_near(one: Any, other: Any, far: float) -> bool:
-    """Whether shapes and elements are equal, up to `far` times the largest finite element."""
-    if one.shape != other.shape or far == math.inf:
-        return bool(one.shape == other.shape)
+def is_near(one: Any, other: Any) -> bool:
+    """Whether shapes and elements are equal, up to FAR times the largest finite element."""
+    if one.shape != other.shape:
+        return False
     one, other = one.detach().double(), other.detach().double()
     finite = other[other.isfinite()]
     top = float(finite.abs().max()) if finite.numel() else 0.0
-    same = (one == other) | (one.isnan() & other.isnan())
-    return bool((same | ((one - other).abs() <= far * top + far**3)).all())
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """In here the compiler works in this process, and its warnings are its own affair."""
-    with warnings.catch_warnings(), internals.inductor.patch(compile_threads=1):
-        warnings.simplefilter("ignore")
-        yield
-
-
-def find_compiled(
-    candidates: Sequence[Candidate], dtype: str, backward: Collection[str]
-) -> tuple[list[Candidate], dict[str, float], list[str]]:
-    """The candidates compiled, the seconds that took, and why one is left out.
-
-    Those whose names are in `backward` are compiled for gradients too.
-    """
-    found: list[Candidate] = []
-    seconds: dict[str, float] = {}
-    skipped: list[str] = []
-    torch.compiler.reset()  # graphs compiled for other sizes count against a limit
-    for candidate in candidates:
-        name = to_compiled_name(candidate.name)
-        try:
-            with quietly():
-                call = candidate.call
-                function: Callable[..., Any] = torch.compile(call.func, dynamic=False)
-                compiled = partial(function, *call.args, **call.keywords)
-                made = Candidate(name, compiled, candidate.inputs)
-                calls = [to_forward(made)]
-                calls += [to_backward(made)] if candidate.name in backward else []
-                took = 0.0
-                for each in calls:  # the first call less the second
-                    first = timeit(each, number=1)
-                    took += max(0.0, first - timeit(each, number=1))
-                with torch.no_grad():
-                    wanted, given = runs.flatten_results(call()), runs.flatten_results(compiled())
-                if len(given) != len(wanted) or not all(
-                    map(is_near, given, wanted, repeat(FAR[dtype]))
-                ):
-                    raise refuse("bench-differs", "it gives other values than as it stands")
-        except Exception as error:  # a missing compiler, or code that it cannot take
-            skipped.append(f"{name}: {say_failure(error)}")
-        else:
-            found.append(made)
-            seconds[name] = took
-    return found, seconds, skipped
-
-
-def to_compiled_name(name: str) -> str:
-    """The label of the row of the compiled code."""
-    return f"{name}, compiled"
+    return bool(torch.allclose(one, other, rtol=0, atol=FAR * top + FAR**3, equal_nan=True))

@@ -1,14 +1,8 @@
-"""The time and memory of a call: medians over interleaved runs, and the machine's limit.
+"""The time and memory of a call: medians over interleaved runs.
 
 What slows the machine for a while slows all calls alike. The order changes from run to run, and a
 short call is made once before it is timed: what ran before it has filled the caches with other
 things.
-
-The limit is operations over the rate of a product, bytes over that of a copy (Williams, Waterman,
-Patterson 2009, "Roofline: an insightful visual performance model"). It is an estimate. A rate is
-the best of several runs, since others may work on the machine, and of a small and a large product,
-since only the large one is slowed down by what is beyond the caches. Code that finds its inputs in
-the cache, or moves while it multiplies, can be faster.
 
 The most memory that a call holds beyond what was there before is found in a child process with one
 thread: those of the parent do not live on in it, and code that waits for them would wait for ever.
@@ -37,10 +31,6 @@ LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated within it
 MOST_CALLS = 2000
 _FEW = 10
 _SHORT = 0.05  # seconds, below which caches count
-SIDE = 1024  # extent of the matrices
-SMALL = 256  # extent of matrices that stay in the cache
-_COPIED = 1 << 26  # bytes of the copy, beyond the caches
-_RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -88,36 +78,20 @@ def to_backward(candidate: Candidate) -> Callable[[], Any]:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one call: the first one, which also warms up; the median and least of others."""
-
-    first: float
-    median: float
-    least: float
-
-    @property
-    def warming(self) -> float:
-        """The extra time of the first call; for compiled code, the compile time."""
-        return max(0.0, self.first - self.median)
-
-
-def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, Timing]:
-    """The timing of each call."""
+def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, float]:
+    """The median seconds of each call."""
     firsts = {name: timeit(call, number=1) for name, call in calls.items()}
     counts = {name: _find_count(call) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for run in range(runs):
-        turn = run % len(names) if names else 0
+        turn = run % max(1, len(names))
         for name in (*names[turn:], *names[:turn]):
             call, count = calls[name], counts[name]
             if firsts[name] < _SHORT:
                 call()
             seconds[name].append(timeit(call, number=count) / count)
-    return {
-        name: Timing(firsts[name], median(found), min(found)) for name, found in seconds.items()
-    }
+    return {name: median(found) for name, found in seconds.items()}
 
 
 def _find_count(call: Callable[[], Any]) -> int:
@@ -128,72 +102,11 @@ def _find_count(call: Callable[[], Any]) -> int:
     return max(1, min(MOST_CALLS, int(LEAST / max(one, 1e-7))))
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """Operations and bytes in a second."""
-
-    flops: float
-    bytes: float
-
-    def find_seconds(self, flops: int, moved: int) -> float:
-        """An estimate of the least time for so many operations and bytes."""
-        return flops / self.flops + moved / self.bytes
-
-
-def measure_roofline(dtype: Any = None) -> Roofline:
-    """Both rates for numbers of a type (float32), here and now, with the threads in force."""
-    dtype = dtype or torch.float32
-    products = {f"product {side}": to_product(dtype, side) for side in (SMALL, SIDE)}
-    found = find_timings({**products, "copy": to_copy(dtype)}, _RUNS)
-    rates = (2 * side**3 / found[f"product {side}"].least for side in (SMALL, SIDE))
-    return Roofline(max(rates), 2 * _COPIED / found["copy"].least)
-
-
-def to_product(dtype: Any, side: int = SIDE) -> Callable[[], Any]:
-    """A product of two matrices of `side` rows and columns."""
-    one, other = torch.randn(2, side, side).to(dtype)
-    return lambda: torch.mm(one, other)
-
-
-def to_copy(dtype: Any) -> Callable[[], Any]:
-    """A copy of `_COPIED` bytes, which are read and written."""
-    source = torch.zeros(_COPIED // dtype.itemsize, dtype=dtype)
-    target = torch.zeros_like(source)
-    return lambda: target.copy_(source)
-
-
-def count_moved(candidate: Candidate) -> int:
-    """Bytes: each input read and each result written once."""
-    with torch.no_grad():
-        made = flatten_results(candidate.call())
-    return sum(each.numel() * each.element_size() for each in (*candidate.inputs, *made))
-
-
 _STATUS = Path("/proc/self/status")
 _MACHINE = Path("/proc/meminfo")
 _SECONDS = 60
 _FULL = "can't allocate memory"  # torch has no class of its own for it on a processor, but words
 _LONGEST = 160  # most characters of a foreign error message
-
-
-def find_failure(call: Callable[[], Any]) -> str:
-    """Why a call does not end in the time and the memory that a child is given; "" if it does."""
-
-    def work(send: Callable[[Any], None]) -> None:
-        torch.set_num_threads(1)
-        try:
-            call()
-        except Exception as error:  # whatever the code raises
-            send(say_failure(error))
-        else:
-            send("")
-
-    found, ended = run_in_child(work, _SECONDS, _find_room())
-    if isinstance(found, str):
-        return found
-    if ended == "time":
-        return f"one call takes more than {_SECONDS} s"
-    return ended and f"the process that ran the code {ended}"
 
 
 def say_failure(error: BaseException) -> str:
@@ -205,15 +118,6 @@ def say_failure(error: BaseException) -> str:
     said = f"{type(error).__name__}: {str(error).strip()}".split("\n\n")[0]
     said = " ".join(said.removesuffix(": ").split())
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
-
-
-def say_no_peak() -> str:
-    """Why there are no bytes, where there are none."""
-    if not _STATUS.exists() or not hasattr(os, "fork"):
-        return "this system does not tell"
-    return (
-        f"it is looked for in a child process, which has {_SECONDS} s and {_find_room() >> 30} GiB"
-    )
 
 
 _GRAIN = 1 << 16  # bytes; the system counts pages in batches, and reports some late

@@ -235,7 +235,7 @@ def _check(
 @app.command("bench")
 @spread
 def _bench(options: Planned, timed: Timed, where: Where, as_json: Json = False) -> None:
-    """Time the generated function against code by hand, one einsum call, and torch.compile."""
+    """Time the generated function against code by hand and torch.compile."""
     from derive.cli.bench import print_bench
 
     print_bench(where, options, timed, as_json, read_build)

@@ -125,11 +125,10 @@ class Timed:
     """Options of `derive bench`: the measurements of each candidate."""
 
     against: str = option("", "Code by hand.", "FILE.py:FUNCTION")
-    over: str = option("", "Measure as one size grows.", "S=64..1024")
     backward: bool = option(False, "Time gradients too.")
     compiled: bool = option(False, "Time torch.compile too.", name="--compile")
-    threads: Words = option(None, "A table for each.", "N,..|all")
-    dtype: str = option("float32", "Of real tensors.", "float32|bfloat16|float64")
+    threads: int = option(1, "Threads of torch.", min=1, max=1024)
+    dtype: str = option("float32", "Of real tensors.", "float32|float64")
     runs: int = option(7, "Interleaved runs.", min=1)
 
 

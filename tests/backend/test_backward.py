@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from derive import DeriveError, build, parse
-from derive.bench.run import draw_moderate
+from derive.bench.candidates import draw_moderate
 from derive.bench.timing import Candidate, find_peak, to_backward
 from derive.formulas import find_formula
 from derive.frontend.from_sympy import to_system

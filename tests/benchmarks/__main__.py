@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ from rich.console import Console
 
 from derive.bench.timing import say_failure
 from tests.benchmarks.cases import find_cases, load_cases
-from tests.benchmarks.run import RUNS, Row, measure, measure_limits
+from tests.benchmarks.run import RUNS, Row, measure
 from tests.benchmarks.tables import COMPILED, TRAINED, USUAL, to_markdown, to_table
 
 WIDTH = 150  # columns of the table without a terminal
@@ -32,14 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
     columns = COMPILED if asked.compile else TRAINED if asked.backward else USUAL
-    roofline = measure_limits()
     rows: list[Row] = []
     failures: list[str] = []
     for number, case in enumerate(cases, 1):
         progress.print(f"{number}/{len(cases)} {case.name} {case.title}")
         try:
             wishes = dict(backward=asked.backward, compiled=asked.compile)
-            rows.append(measure(case, roofline, asked.runs, **wishes))
+            rows.append(measure(case, asked.runs, **wishes))
         except Exception as error:  # the timed code may raise anything
             if not (asked.corpus or asked.compile):
                 raise
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         rows.sort(key=lambda row: row.forward.ratio)
         if asked.json:
-            data = {"roofline": asdict(roofline), "rows": [row.to_data() for row in rows]}
+            data = {"rows": [row.to_data() for row in rows]}
             asked.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
         if asked.markdown:
             asked.markdown.write_text(to_markdown(rows, columns), encoding="utf-8")
@@ -56,9 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(to_table(rows, columns))
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
-    console.print(
-        f"one thread, float32: {roofline.flops / 1e9:.0f} Gflop/s, {roofline.bytes / 1e9:.1f} GB/s"
-    )
 
 
 def _read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -11,18 +11,8 @@ from typing import Any
 import torch
 
 import derive
-from derive.bench.candidates import find_compiled, quietly, to_compiled_name
-from derive.bench.run import draw_moderate
-from derive.bench.timing import (
-    Candidate,
-    Roofline,
-    count_moved,
-    find_peak,
-    find_timings,
-    measure_roofline,
-    to_backward,
-    to_forward,
-)
+from derive.bench.candidates import compile_candidate, draw_moderate, quietly
+from derive.bench.timing import Candidate, find_peak, find_timings, to_backward, to_forward
 from tests.benchmarks.cases import WEIGHT, Case, to_tuple
 
 RUNS = 3  # runs of each function in a round, interleaved; the round counts their median
@@ -46,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds and peak bytes of one case; `bound` is the roofline limit in seconds.
+    """Seconds and peak bytes of one case.
 
     `autograd` times gradients through the usual file, `backward` those of the `--backward` file.
     """
@@ -54,20 +44,11 @@ class Row:
     case: Case
     forward: Pair
     peak: Pair | None  # None where it is not measured or zero
-    bound: float
     autograd: Pair | None = None
     autograd_peak: Pair | None = None
     backward: Pair | None = None
     backward_peak: Pair | None = None
-    compiled: Pair | None = (
-        None  # both functions under torch.compile; `compiling` is the compile time
-    )
-    compiling: Pair | None = None
-
-    @property
-    def times_bound(self) -> float:
-        """The seconds of the generated function over the roofline limit."""
-        return self.forward.generated / self.bound
+    compiled: Pair | None = None  # both functions under torch.compile
 
     def to_data(self) -> dict[str, Any]:
         """The row for JSON; times in seconds."""
@@ -79,7 +60,6 @@ class Row:
             "autograd_peak_bytes": self.autograd_peak,
             "backward_peak_bytes": self.backward_peak,
             "compiled": self.compiled,
-            "compile_seconds": self.compiling,
         }
         return {
             "name": self.case.name,
@@ -88,18 +68,10 @@ class Row:
                 name: pair and {"generated": pair.generated, "by_hand": pair.by_hand}
                 for name, pair in pairs.items()
             },
-            "bound": self.bound,
         }
 
 
-def measure(
-    case: Case,
-    roofline: Roofline,
-    runs: int = RUNS,
-    *,
-    backward: bool = True,
-    compiled: bool = False,
-) -> Row:
+def measure(case: Case, runs: int = RUNS, *, backward: bool = True, compiled: bool = False) -> Row:
     """Measure a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
     inputs = draw_case(case, built)
@@ -107,18 +79,14 @@ def measure(
     calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
-    made, seconds, skipped = find_compiled(pair, "float32", ()) if compiled else ([], {}, [])
-    if skipped:
-        raise AssertionError("; ".join(skipped))
     with quietly() if compiled else nullcontext():
+        made = [compile_candidate(each) for each in pair] if compiled else []
         forward, *others = measure_pairs([*pair, *made], runs)
     row = Row(
         case,
         forward,
         find_peaks([to_forward(each) for each in pair]),
-        roofline.find_seconds(built.plan.at_sizes(built.plan.flops), count_moved(pair[0])),
         compiled=next(iter(others), None),
-        compiling=Pair(*(seconds[to_compiled_name(name)] for name in calls)) if made else None,
     )
     if not backward:
         return row
@@ -159,11 +127,5 @@ def measure_pairs(
     make = to_backward if backward else to_forward
     calls = {each.name: make(each) for each in candidates}
     rounds = [find_timings(calls, runs) for _ in range(ROUNDS)]
-    least = [min(found[each.name].median for found in rounds) for each in candidates]
+    least = [min(found[each.name] for found in rounds) for each in candidates]
     return [Pair(*two) for two in zip(least[::2], least[1::2], strict=True)]
-
-
-def measure_limits() -> Roofline:
-    """The machine's rates, the best of all rounds."""
-    rounds = [measure_roofline() for _ in range(ROUNDS)]
-    return Roofline(max(each.flops for each in rounds), max(each.bytes for each in rounds))

@@ -18,14 +18,13 @@ NUMBERS = 2  # index of the first right-aligned column
 class Column:
     """A column: its head, the number that a row has in it, and the format of the number.
 
-    Below a column of ratios are the means, and with `counts` the number of losses.
+    Below a column of ratios are the means and the number of losses.
     """
 
     head: str
     find: Callable[[Row], float | None]
     form: str = ".3g"
     is_ratio: bool = False
-    counts: bool = True
 
     def format_number(self, number: float | None) -> str:
         """Format a number, or a dash for None."""
@@ -42,20 +41,12 @@ def find_ratio(name: str) -> Callable[[Row], float | None]:
     return read_ratio
 
 
-def _find_compiled(name: str, factor: float, pair: str = "compiled") -> Callable[[Row], float]:
-    return lambda row: factor * float(getattr(getattr(row, pair), name))
-
-
 TIMES = (
     Column("generated ms", lambda row: row.forward.generated * 1e3),
     Column("by hand ms", lambda row: row.forward.by_hand * 1e3),
     Column("forward", find_ratio("forward"), ".2f", True),
 )
-LIMITS = (
-    Column("memory", find_ratio("peak"), ".2f", True),
-    Column("x roofline", lambda row: row.times_bound, ".1f", True, False),
-)
-USUAL = (*TIMES, *LIMITS)
+USUAL = (*TIMES, Column("memory", find_ratio("peak"), ".2f", True))
 TRAINED = (
     *TIMES,
     Column("autograd", find_ratio("autograd"), ".2f", True),
@@ -65,8 +56,8 @@ TRAINED = (
 )
 COMPILED = (
     *TIMES,
-    Column("generated, compiled ms", _find_compiled("generated", 1e3)),
-    Column("by hand, compiled ms", _find_compiled("by_hand", 1e3)),
+    Column("generated, compiled ms", lambda row: row.compiled and row.compiled.generated * 1e3),
+    Column("by hand, compiled ms", lambda row: row.compiled and row.compiled.by_hand * 1e3),
     Column("compiled", find_ratio("compiled"), ".2f", True),
     Column(
         "compiled by hand / generated",
@@ -74,8 +65,6 @@ COMPILED = (
         ".2f",
         True,
     ),
-    Column("generated, s", _find_compiled("generated", 1, "compiling"), ".1f"),
-    Column("by hand, s", _find_compiled("by_hand", 1, "compiling"), ".1f"),
 )
 
 
@@ -123,6 +112,4 @@ def _to_middles(rows: Sequence[Row], columns: Sequence[Column]) -> list[tuple[st
         cells.append(str(sum(ratio < LEAST for ratio in found)) if found else "-")
         for line, cell in zip(lines, cells if column.is_ratio else [""] * 3, strict=True):
             line.append(cell)
-        if column.is_ratio and not column.counts:
-            lines[-1][-1] = ""
     return [tuple(line) for line in lines]
