@@ -444,7 +444,7 @@ def find_code(
                     help='give them as in a call: --init "64, heads=2"',
                 )
             code = replace(code, target=make_object(code.target, "", {}))
-        lift = partial(lift_code, code.target, inputs, name=name, source=code.source)
+        lift = partial(lift_code, code.target, inputs, name=name)
         try:
             found = lift()
         except DeriveError as error:

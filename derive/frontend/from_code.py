@@ -2,22 +2,14 @@
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
 
-Shapes that are not declared are read from the function's own text:
-
-    def attend(q, k):  # q: (B, S, D), k: (B, T, D)         a comment
-    \"\"\"q [B, S, D] the queries\"\"\"                            a docstring
-    def attend(q: Float[Tensor, "b s d"])                     an annotation in the jaxtyping form
-
 The tensors of a module have to be arguments:
 
     lambda x, w, b: torch.func.functional_call(linear, {"weight": w, "bias": b}, x)
 """
 
-import ast
 import inspect
-import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,9 +59,9 @@ def from_torch(
     """The formula that a function of torch tensors computes.
 
     `inputs` declares its arguments in the notation, `"q[B, S, D]; k[B, T, D]; size H"`, by their
-    names; without it the shapes are read from annotations, the docstring or comments. `sizes` are
-    those at which the code runs once. Raises DeriveError, with the line, for branches on data,
-    numbers read out and random numbers. Warns where the formula holds only for some sizes.
+    names. `sizes` are those at which the code runs once. Raises DeriveError, with the line, for
+    branches on data, numbers read out and random numbers. Warns where the formula holds only for
+    some sizes.
     """
     found = lift_code(function, inputs, name=name, sizes=sizes)
     for note in found.describe_assumptions():
@@ -83,7 +75,6 @@ def lift_code(
     *,
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
-    source: str = "",
 ) -> FromCode:
     """The formula of a function, and its assumptions."""
     if isinstance(function, torch.nn.Module):
@@ -93,7 +84,11 @@ def lift_code(
     except (TypeError, ValueError):
         says = f"{function!r} is no function with known arguments"
         raise refuse("lift-code", says) from None
-    inputs = inputs or _find_declared(function, parameters, source)
+    if not inputs:
+        says = f"the shapes of {', '.join(parameters) or 'the arguments'} are not known"
+        example = f"{next(iter(parameters), 'x')}[B, S, D]; bool mask[B, S]"
+        advice = f'declare them, as in "{example}", by --inputs on the command line'
+        raise refuse("lift-shapes", says, help=advice)
     own_name = getattr(function, "__name__", "")
     is_name = own_name.isidentifier() and not own_name.startswith("_")
     name = name or (own_name if is_name else "formula")
@@ -104,22 +99,8 @@ def lift_code(
     lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
-    bounded = _bound_positions(formula, inputs)
-    if bounded != inputs:
-        return lift_code(function, bounded, name=name, sizes=sizes, source=source)
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
-
-
-def _bound_positions(formula: Formula, inputs: str) -> str:
-    """The declarations with a bound for integers used as positions: the extent of the axis read."""
-    try:
-        to_system(formula)
-    except DeriveError as error:
-        bound = re.fullmatch(r"declare (int (\w+)\[.*\] < .*)", error.diagnostic.help)
-        if bound is not None:
-            return re.sub(rf"\bint {bound[2]}\[[^]]*\](?!\s*<)", bound[1], inputs)
-    return inputs
 
 
 def _lift_anywhere(
@@ -175,21 +156,6 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
         yield ir.Compare(">=", (sizes + below).to_expr(), (below - number).to_expr())
 
 
-def _find_declared(function: Any, parameters: Mapping[str, Any], source: str) -> str:
-    if not source:
-        try:
-            source = inspect.getsource(inspect.getmodule(function) or function)
-        except (OSError, TypeError):
-            source = ""
-    shapes = find_shapes(source, getattr(function, "__name__", ""), list(parameters))
-    if shapes:
-        return "; ".join(shapes.values())
-    says = f"the shapes of {', '.join(parameters) or 'the arguments'} are not known"
-    example = f"{next(iter(parameters), 'x')}[B, S, D]; bool mask[B, S]"
-    advice = f'declare them, as in "{example}", by --inputs on the command line'
-    raise refuse("lift-shapes", says, help=advice)
-
-
 def _match_parameters(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str
 ) -> dict[str, Argument]:
@@ -212,81 +178,3 @@ def _match_parameters(
                 f"size {each}, scalar {each}",
             )
     return {each: known[each] for each in parameters if each in known}
-
-
-_SIZE = re.compile(r"[A-Za-z]\w*|\d+")
-_KINDS = {"Int": "int ", "Bool": "bool "}
-_NO_SIZES = frozenset(("Tensor", "Optional", "None", "True", "False", "Any"))
-_DOCUMENTED = re.compile(
-    r"(?<![\w.])(\w+(?:\s*,\s*\w+)*)"  # the names, one or several
-    r"\s*(?:\([A-Za-z. ]*\))?\s*"  # a type, as in `x (Tensor): ..`
-    r"(?:(?:of|with|has|shape|tensor|Tensor|float|bool)\b\s*|[:=]\s*(?:[^\[\]()\n]*?\s)?)*"
-    r"[\[(]([^\[\]()]*)[\])]"
-)
-
-
-def find_shapes(source: str, name: str, arguments: Sequence[str]) -> dict[str, str]:
-    """The declarations `q[B, S, D]` of the arguments with documented shapes; others are absent."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return {}
-    for function in nodes:
-        if isinstance(function, ast.FunctionDef) and function.name == name:
-            given = function.args
-            own = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-            shapes = {**_read_words(source, function, own), **_read_annotations(own)}
-            return {argument: shapes[argument] for argument in arguments if argument in shapes}
-    return {}
-
-
-def _read_annotations(arguments: Sequence[ast.arg]) -> dict[str, str]:
-    """Declarations from `Float[Tensor, "b s d"]` and `"(B, S, D)"`, indices as names of sizes."""
-    shapes = {}
-    for argument in arguments:
-        kind, shape = "", ""
-        match argument.annotation:
-            case ast.Subscript(
-                value=ast.Name(word) | ast.Attribute(attr=word),
-                slice=ast.Tuple(elts=[_, ast.Constant(str(shape))]),
-            ):
-                kind = _KINDS.get(word, "")
-            case ast.Constant(str(shape)):
-                pass
-        sizes = _write_sizes(re.sub(r"[\[\](),]", " ", shape).split())
-        if sizes:
-            shapes[argument.arg] = f"{kind}{argument.arg}[{sizes}]"
-    return shapes
-
-
-def _read_words(
-    source: str, function: ast.FunctionDef, arguments: Sequence[ast.arg]
-) -> dict[str, str]:
-    """Declarations from the docstring and comments; one beside an argument is about it."""
-    known = [argument.arg for argument in arguments]
-    lines = source.splitlines()
-    words = (ast.get_docstring(function) or "").splitlines()
-    for argument in arguments:
-        comment = lines[argument.lineno - 1].partition("#")[2].strip()
-        if comment.startswith(("(", "[")):
-            words.append(f"{argument.arg}: {comment}")
-    own = lines[function.lineno - 1 : function.end_lineno]
-    words += [line.partition("#")[2] for line in own if "#" in line]
-    shapes: dict[str, str] = {}
-    for line in words:
-        for names, shape in _DOCUMENTED.findall(line):
-            sizes = _write_sizes([size.strip() for size in shape.split(",")])
-            kind = "bool " if re.search(r"\bbool\b", line) else ""
-            for name in re.split(r"\s*,\s*", names) if sizes else ():
-                if name in known:
-                    shapes.setdefault(name, f"{kind}{name}[{sizes}]")
-    return shapes
-
-
-def _write_sizes(sizes: Sequence[str]) -> str:
-    """Size names in the notation, capitalized; "" for words that are no sizes."""
-    is_word = len(sizes) == 1 and len(sizes[0]) > 2 and sizes[0][0].islower()
-    are_sizes = all(_SIZE.fullmatch(size) and size not in _NO_SIZES for size in sizes)
-    if is_word or not are_sizes or all(size.isdigit() for size in sizes):
-        return ""
-    return ", ".join(size[0].upper() + size[1:] for size in sizes)

@@ -10,9 +10,8 @@ import torch
 from fast_cases import slow_except
 from texts import read_parts
 
-from derive import DeriveError, build, evaluate_loops, from_torch, gradient, parse, show
+from derive import DeriveError, build, evaluate_loops, gradient, parse, show
 from derive.frontend.from_sympy import to_system
-from derive.ir.text import to_text
 from derive.judge.samples import choose_sizes, draw_inputs
 
 
@@ -307,57 +306,6 @@ def test_other_cyclic_definitions_are_refused(text, says):
     with pytest.raises(DeriveError) as caught:
         build(parse(text))
     assert says in caught.value.diagnostic.says
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("module", "inputs"),
-    [
-        ("nn.LSTM(3, 4, batch_first=True)", "x[B,T,D]"),
-        ("nn.LSTM(3, 4, 2, bidirectional=True)", "x[T,B,D]; h0[4,B,H]; c0[4,B,H]"),
-        ("nn.GRU(3, 4, 2, bidirectional=True)", "x[T,B,D]"),
-        ("nn.GRU(3, 4, bias=False)", "x[T,D]; h0[1,H]"),
-        ("nn.RNN(3, 4, nonlinearity='relu')", "x[T,D]"),
-        ("nn.LSTMCell(3, 4)", "x[B,D]; h0[B,H]; c0[B,H]"),
-        ("nn.GRUCell(3, 4)", "x[B,D]; h0[B,H]"),
-        ("nn.RNNCell(3, 4)", "x[B,D]"),
-    ],
-)
-def test_recurrent_modules_are_formulas(module, inputs):
-    torch.manual_seed(0)
-    module = eval(module, {"nn": torch.nn}).double()
-    formula = from_torch(module, inputs)
-    own = {name: value.detach() for name, value in module.named_parameters()}
-    assert set(formula.parameters) == set(own)
-    sizes = {"B": 2, "T": 5, "D": 3, "H": 4}
-    given = {}
-    for entry in build(formula).system.inputs:
-        if entry.name not in own:
-            extents = map(to_text, entry.shape)
-            shape = [sizes[e] if e in sizes else int(e) for e in extents]
-            given[entry.name] = torch.randn(shape, dtype=torch.float64)
-    x, *begin = given.values()
-    with torch.no_grad():
-        expected = module(x, *([tuple(begin)] if len(begin) > 1 else begin))
-    expected = (expected,) if torch.is_tensor(expected) else expected
-    flat = [part for each in expected for part in ([each] if torch.is_tensor(each) else each)]
-    found = build(formula).function(**own, **given)
-    found = found if isinstance(found, tuple) else (found,)
-    torch.testing.assert_close(list(found), flat)
-
-
-@pytest.mark.parametrize(
-    ("module", "inputs", "says"),
-    [
-        ("nn.LSTM(3, 4, proj_size=2)", "x[B,T,D]", "projects its values"),
-        ("nn.GRU(3, 4, 2, dropout=0.5)", "x[B,T,D]", "leaves out values at random"),
-        ("nn.LSTM(3, 4)", "x[B,T,D]; h0[1,B,H]", "that it begins with or none"),
-        ("nn.GRUCell(3, 4)", "x[B,T,D]", "takes input"),
-    ],
-)
-def test_other_recurrent_modules_are_refused(module, inputs, says):
-    with pytest.raises(DeriveError, match=says):
-        from_torch(eval(module, {"nn": torch.nn}), inputs)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The table of torch operations: a file for each family, examples in each row."""
 
 from derive.frontend.torch.call import Op
-from derive.frontend.torch.ops import arithmetic, composites, layers, nn, views, windows
+from derive.frontend.torch.ops import arithmetic, composites, nn, views, windows
 
 OPS: tuple[Op, ...] = (
     *(
@@ -13,7 +13,6 @@ OPS: tuple[Op, ...] = (
     *arithmetic.ROWS,
     *windows.ROWS,
     *composites.OPS,
-    *layers.OPS,
     *nn.OPS,
 )
 

@@ -7,7 +7,6 @@ arguments. The definition runs in place of the call, and its results are checked
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial, reduce
 from operator import ge, le, matmul
 from typing import Any
@@ -16,7 +15,7 @@ from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic
-from derive.frontend.torch.ops.views import clamp, to_list
+from derive.frontend.torch.ops.views import to_list
 from derive.libraries import torch
 
 
@@ -112,97 +111,6 @@ def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any
     return input
 
 
-def _interpolate(  # noqa: PLR0913, PLR0917 - torch's
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> Any:
-    """Resample axis by axis; the ratio of lengths is the scale factor or that of the sizes."""
-    if antialias:
-        unknown("interpolation with antialias is not known")
-    rank = input.dim() - 2
-    given = to_list(scale_factor if size is None else size)
-    lengths = list[Any]()
-    for dim, each in enumerate(given * (rank if len(given) == 1 else 1), 2):
-        old = input.shape[dim]
-        lengths.append(each)
-        if size is not None:
-            over, under = old, each
-        elif is_symbolic(each) or (exact := Fraction(each).limit_denominator(1000)) != each:
-            unknown(f"the factor {each} is no simple fraction", help="say size=, in whole numbers")
-        else:
-            over, under = exact.denominator, exact.numerator
-            lengths[-1] = old * under // over
-            over, under = (old, lengths[-1]) if recompute_scale_factor else (over, under)
-        if mode != "area":
-            places = torch.arange(lengths[-1])
-            input = _resample(input, dim, places, (over, under), mode, bool(align_corners))
-    pools = torch.nn.functional
-    return getattr(pools, f"adaptive_avg_pool{rank}d")(input, lengths) if mode == "area" else input
-
-
-def _resample(  # noqa: PLR0913, PLR0917 - one axis of a call
-    input: Any, dim: int, places: Any, ratio: tuple[Any, Any], mode: str, is_at_ends: bool
-) -> Any:
-    """Resample one axis: output i samples input i*over/under, by its start or by its centre."""
-    (over, under), last = ratio, input.shape[dim] - 1
-    if mode == "nearest":
-        return input.index_select(dim, (places * over // under).clamp(0, last))
-    over, under, shift = over * 2, under * 2, over - (0 if mode == "nearest-exact" else under)
-    if mode == "nearest-exact":
-        return input.index_select(dim, ((places * over + shift) // under).clamp(0, last))
-    if is_at_ends:  # align_corners: the end points coincide
-        end = places.shape[0] - 1
-        over, under, shift = (last, end, 0) if end > 0 else (0, 1, 0)
-    line = places * over + shift
-    first, part = line // under, (line % under) / under
-    if mode == "bicubic":
-        weights = [_cubic_far(part + 1), _cubic_near(part)]
-        weights += [_cubic_near(1 - part), _cubic_far(2 - part)]
-        moves = range(-1, 3)
-    else:
-        weights, moves = [1 - part, part], range(2)
-    behind = (slice(None), *[None] * (input.dim() - 1 - dim))
-    taken = (input.index_select(dim, (first + move).clamp(0, last)) for move in moves)
-    return sum(weight[behind] * each for weight, each in zip(weights, taken, strict=True))
-
-
-def _cubic_near(far: Any) -> Any:
-    return (1.25 * far - 2.25) * far * far + 1
-
-
-def _cubic_far(far: Any) -> Any:
-    return ((-0.75 * far + 3.75) * far - 6) * far + 3
-
-
-def _shuffle_pixels(input: Any, upscale_factor: int) -> Any:
-    channels, rows, columns = input.shape[-3:]
-    times = upscale_factor
-    down, right = torch.arange(rows * times)[:, None], torch.arange(columns * times)
-    channel = torch.arange(channels // times**2)[:, None, None] * times**2
-    channel = channel + down % times * times + right % times
-    return input[..., channel, down // times, right // times]
-
-
-def _unshuffle_pixels(input: Any, downscale_factor: int) -> Any:
-    channels, rows, columns = input.shape[-3:]
-    times = downscale_factor
-    channel = torch.arange(channels * times**2)[:, None, None]
-    down, right = torch.arange(rows // times)[:, None], torch.arange(columns // times)
-    down, right = down * times + channel // times % times, right * times + channel % times
-    return input[..., channel // times**2, down, right]
-
-
-def _shuffle_channels(input: Any, groups: int) -> Any:
-    channels = input.shape[1]
-    places = torch.arange(channels)
-    return input.index_select(1, places % groups * (channels // groups) + places // groups)
-
-
 def _mesh(*tensors: Any, indexing: str = "ij") -> Any:
     given = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
     order = list(range(len(given)))
@@ -223,22 +131,6 @@ def _chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     total = input.shape[dim]
     whole = total % chunks == 0
     return input.split([total // chunks] * chunks if whole else -(-int(total) // chunks), dim)
-
-
-def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Split into pieces of nearly equal length, the longer ones first, or at positions."""
-    total = input.shape[dim]
-    if isinstance(indices_or_sections, (tuple, list)):
-        ends = [*(clamp(each, total) for each in indices_or_sections), total]
-        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
-        if any(length < 0 for length in lengths):
-            unknown("pieces that overlap are not known")
-        return input.split(lengths, dim)
-    count = int(indices_or_sections)
-    if total % count == 0:
-        return input.split([total // count] * count, dim)
-    each, more = divmod(int(total), count)
-    return input.split([each + 1] * more + [each] * (count - more), dim)
 
 
 def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
@@ -284,17 +176,6 @@ def _extreme(
     return getattr(torch.return_types, kind)(parts)
 
 
-def _extreme_so_far(input: Any, dim: int, *, kind: str) -> Any:
-    """Return the running extreme, and the last position at which it occurs."""
-    rows = input.movedim(dim, -1).unsqueeze(-2)
-    places = torch.arange(rows.shape[-1], device=input.device)
-    so_far, edge = places <= places[:, None], -torch.inf if kind == "max" else torch.inf
-    found = getattr(torch.where(so_far, rows, edge), f"a{kind}")(-1)
-    place = torch.where(so_far & (rows == found.unsqueeze(-1)), places, 0).amax(-1)
-    parts = found.movedim(-1, dim), place.movedim(-1, dim)
-    return getattr(torch.return_types, f"cum{kind}")(parts)
-
-
 def _with_mean(input: Any, *args: Any, power: float, **named: Any) -> Any:
     dims = named.get("dim", args[0] if args else None)
     keepdim = named.get("keepdim", len(args) > 2 and args[2])
@@ -334,15 +215,6 @@ def _solve(A: Any, B: Any, *, left: bool = True, **_: Any) -> Any:
     return A.inverse() @ B if left else B @ A.inverse()
 
 
-def _solve_triangle(
-    input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Any:
-    if unitriangular:
-        unknown("a triangle with ones that are not written is not known")
-    triangle = (input.triu() if upper else input.tril()).inverse()
-    return triangle @ B if left else B @ triangle
-
-
 def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Return the definition of the addmm family: beta * input + alpha * product."""
 
@@ -370,8 +242,6 @@ OPS = (
     composite("vdot", lambda input, other: (input.conj() * other).sum(),
         "x, y[S]: x.vdot(y)", "complex x, y[S]: torch.vdot(x, y)"),
     composite("complex", lambda real, imag: real + 1j * imag, "x, y[S]: torch.complex(x, y)"),
-    composite("polar", lambda abs, angle: abs * torch.exp(1j * angle),
-        "x, y[S]: torch.polar(x, y)"),
     composite("expand_as", lambda input, other: input.expand(other.shape),
         "x[S]; y[B, S]: x.expand_as(y) * y"),
     composite("view_as", lambda input, other: input.view(other.shape),
@@ -386,7 +256,6 @@ OPS = (
     composite("select", lambda input, dim, index: input.movedim(dim, 0)[index],
         "x[B, S]: x.select(1, -1)"),
     composite("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]"),
-    composite("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
     composite("unbind",
         lambda input, dim=0: tuple(input.select(dim, k) for k in range(int(input.shape[dim]))),
         "x[B, S]: x.unbind(0)[1]"),
@@ -426,25 +295,12 @@ OPS = (
         lambda input, *dims: reduce(_flip, dims[0] if isinstance(dims[0], (tuple, list)) else dims,
             input),
         "x[B, S]: x.flip(1)"),
-    composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
-    composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
     composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
     composite("pad", _pad,
         f"x[B, S]: {_NN}.pad(x, (1, 2))",
         f"x[B, S + 2, T + 2]: {_NN}.pad(x, (1, 2, 0, 1), mode='reflect')",
         f"x[B, C, S]: {_NN}.pad(x, (1, 2), mode='replicate')",
         f"x[B, C, S + 2]: {_NN}.pad(x, (1, 2), mode='circular')"),
-    composite("interpolate", _interpolate,
-        f"x[B, C, S, T]: {_NN}.interpolate(x, scale_factor=(2, 3))",
-        f"x[B, C, S, T]: {_NN}.interpolate(x, (4, 7), mode='bilinear')",
-        f"x[B, C, S]: {_NN}.interpolate(x, scale_factor=2, mode='linear', align_corners=True)",
-        f"x[B, C, S, T]: {_NN}.interpolate(x, scale_factor=2, mode='bicubic')",
-        f"x[B, C, S]: {_NN}.interpolate(x, 5, mode='nearest-exact')",
-        f"x[B, C, S + 3]: {_NN}.interpolate(x, scale_factor=1.5, mode='area')"),
-    composite("pixel_shuffle", _shuffle_pixels, f"x[B, 8, S, T]: {_NN}.pixel_shuffle(x, 2)"),
-    composite("pixel_unshuffle", _unshuffle_pixels,
-        f"x[B, C, 2*S, 2*T]: {_NN}.pixel_unshuffle(x, 2)"),
-    composite("channel_shuffle", _shuffle_channels, f"x[B, 6, S]: {_NN}.channel_shuffle(x, 2)"),
     composite("tril", partial(_triangle, keep=le), "x[S, T]: x.tril()"),
     composite("triu", partial(_triangle, keep=ge), "x[S, T]: x.triu(1)"),
     composite("masked_fill", lambda input, mask, value: torch.where(mask, value, input),
@@ -473,10 +329,6 @@ OPS = (
         lambda input: _if_real(input, lambda x: (x == -math.inf) | (x == math.inf), False),
         "x[S]: torch.where(torch.isinf(torch.zeros(3)[0]), x, 2 * x)",
         "x[S]; bool m[S]: x * torch.isinf(torch.where(m, torch.inf, 0.0))"),
-    composite("isneginf", lambda input: _if_real(input, lambda x: x == -math.inf, False),
-        "x[S]; bool m[S]: x * torch.where(m, -torch.inf, 0.0).isneginf()"),
-    composite("isposinf", lambda input: _if_real(input, lambda x: x == math.inf, False),
-        "x[S]; bool m[S]: x * torch.where(m, torch.inf, 0.0).isposinf()"),
     composite("isfinite",
         lambda input: _if_real(input, lambda x: (x < math.inf) & (x > -math.inf), True),
         "x[S]; bool m[S]: x * torch.isfinite(x.masked_fill(m, -torch.inf) - 1)"),
@@ -485,9 +337,6 @@ OPS = (
     composite("addcmul",
         lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 * tensor2,
         "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)"),
-    composite("addcdiv",
-        lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2,
-        "x[S]; y[S]; z[S]: torch.addcdiv(x, y, z)"),
     composite("prelu",
         lambda input, weight: torch.where(input > 0, input, (
             weight.reshape(-1, *([1] * (input.dim() - 2)))
@@ -496,10 +345,6 @@ OPS = (
     composite("glu",
         lambda input, dim=-1: (half := input.chunk(2, dim))[0] * half[1].sigmoid(),
         f"x[B, 2]; y[S]: {_NN}.glu(x, -1) * y"),
-    composite("logit special_logit",
-        lambda input, eps=None: (
-            (x := input if eps is None else input.clamp(eps, 1 - eps)) / (1 - x)).log(),
-        "x[S]: x.sigmoid().logit()"),
     composite("xlogy special_xlogy", _log_times, "x, y[S]: torch.xlogy((x - 1).relu(), y.relu())"),
     # reductions
     composite("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
@@ -507,8 +352,6 @@ OPS = (
         "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)"),
     composite("all", partial(_ask, kind="amin"),
         "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)"),
-    composite("cummax", partial(_extreme_so_far, kind="max"), "x[B, S]: x.cummax(0).values"),
-    composite("cummin", partial(_extreme_so_far, kind="min"), "x[B, S]: x.cummin(1)[0]"),
     composite("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
     composite("argmin", lambda input, dim=None, keepdim=False: (-input).argmax(dim, keepdim),
         "x[B, S]; y[S]: y[x.argmin(1)]"),
@@ -532,20 +375,6 @@ OPS = (
     composite("linalg_solve", _solve,
         "x[S, S]; y[S]: torch.linalg.solve(x, y)",
         "x[B, S, S]; y[B, D, S]: torch.linalg.solve(x, y, left=False)"),
-    composite("linalg_solve_triangular", _solve_triangle,
-        "x[S, S]; y[S, D]: torch.linalg.solve_triangular(x, y, upper=False)"),
-    composite("cholesky_solve",
-        lambda input, L, upper=False: (
-            ((root := L.mT.tril() if upper else L.tril()) @ root.mT).inverse() @ input),
-        "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
-    composite("slogdet linalg_slogdet",
-        lambda A: torch.return_types.slogdet(((det := A.det()).sign(), det.abs().log())),
-        "x[S, S]: torch.linalg.slogdet(x).logabsdet", "x[S, S]: x.slogdet()[0]"),
-    composite("matrix_power linalg_matrix_power",
-        lambda A, n: (
-            reduce(matmul, [A if n > 0 else A.inverse()] * abs(n)) if n
-            else unknown("the power 0 of a matrix is not known")),
-        "x[S, S]: torch.linalg.matrix_power(x, -2)"),
     # products
     composite("rmatmul", lambda input, other: other.matmul(input)),
     composite("inner",  # the last axes are summed; all others stay
@@ -570,16 +399,10 @@ OPS = (
     composite("addmm baddbmm addmv", _add_to(matmul),
         "b[E]; x[S, D]; y[D, E]: torch.addmm(b, x, y)",
         "b[S, T]; x[B, S, D]; y[B, D, T]: torch.baddbmm(b, x, y, beta=0.5, alpha=2)"),
-    composite("addr", _add_to(lambda one, other: one[:, None] * other),
-        "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
-    composite("addbmm", _add_to(lambda one, other: (one @ other).sum(0)),
-        "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"),
     composite("linalg_vecdot vecdot", lambda x, y, *, dim=-1: (x.conj() * y).sum(dim),
         "x, y[S, D]: torch.linalg.vecdot(x, y, dim=0)",
         "complex x, y[B, S]: torch.linalg.vecdot(x, y)"),
     composite("cdist",
         lambda x1, x2, p=2.0, *_, **__: (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p=p, dim=-1),
         "x[B, T, D]; y[B, S, D]: torch.cdist(x, y)"),
-    composite("dist", lambda input, other, p=2: (input - other).norm(p=p),
-        "x, y[S, D]: torch.dist(x, y)"),
 )

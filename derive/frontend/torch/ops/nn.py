@@ -1,7 +1,8 @@
 """Layers and losses, defined by other functions of torch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -88,6 +89,46 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
     elif attn_mask is not None:
         scores = scores + attn_mask
     return internals.safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
+
+
+def _find_gates(input: Any, h: Any, weights: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
+    """Return the linear maps of the input and of the previous state, gate by gate."""
+    biases = weights[2:] or (None, None)
+    below, before = (
+        torch.unflatten(torch.nn.functional.linear(value, weight, bias), -1, (count, h.shape[-1]))
+        for value, weight, bias in zip((input, h), weights, biases, strict=False)
+    )
+    return [(below.select(-2, k), before.select(-2, k)) for k in range(count)]
+
+
+def _step_rnn(
+    input: Any, states: Sequence[Any], weights: Sequence[Any], *, act: str
+) -> tuple[Any, ...]:
+    ((below, before),) = _find_gates(input, states[0], weights, 1)
+    return (getattr(below + before, act)(),)
+
+
+def _step_gru(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+    (r, r_old), (z, z_old), (n, n_old) = _find_gates(input, states[0], weights, 3)
+    kept = (z + z_old).sigmoid()
+    new = (n + (r + r_old).sigmoid() * n_old).tanh()
+    return ((1 - kept) * new + kept * states[0],)
+
+
+def _step_lstm(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+    i, f, g, o = (one + other for one, other in _find_gates(input, states[0], weights, 4))
+    c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _run_cell(
+    input: Any, hx: Any, *weights: Any, step: Callable[..., tuple[Any, ...]], **named: Any
+) -> Any:
+    """Run one step of a cell; absent biases are None or left out."""
+    given = [each for each in (*weights, *named.values()) if each is not None]
+    states = hx if isinstance(hx, (tuple, list)) else (hx,)
+    found = step(input, states, given)
+    return found if len(found) > 1 else found[0]
 
 
 # Losses.
@@ -177,31 +218,9 @@ def _pair_distance(
     return (x1 - x2 + eps).norm(p=p, dim=-1, keepdim=keepdim)
 
 
-def _triplet(  # noqa: PLR0913, PLR0917 - torch's
-    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, swap: bool
-) -> Any:
-    near, far = _pair_distance(anchor, positive, p, eps), _pair_distance(anchor, negative, p, eps)
-    if swap:
-        far = far.minimum(_pair_distance(positive, negative, p, eps))
-    return (margin + near - far).relu()
-
-
-def _cosine_embedding(input1: Any, input2: Any, target: Any, margin: float) -> Any:
-    squares = (input1.square().sum(-1) + 1e-12) * (input2.square().sum(-1) + 1e-12)
-    cosine = (input1 * input2).sum(-1) / squares.sqrt()
-    far = (cosine - margin).relu().where(target == -1, 0.0)
-    return (1 - cosine).where(target == 1, 0.0) + far
-
-
-def _gaussian(input: Any, target: Any, var: Any, full: bool, eps: float) -> Any:
-    if isinstance(var, float) or var.dim() != input.dim():
-        unknown("gaussian_nll_loss with a variance of another shape is not known")
-    bounded = var.clamp(min=eps)
-    losses = (bounded.log() + (input - target) ** 2 / bounded) / 2
-    return losses + math.log(2 * math.pi) / 2 if full else losses
-
-
 _NN = "torch.nn.functional"
+_WEIGHTS = "w[N, D]; u[N, N]"
+_GATED = "x[B, D]; h[B, N]; w[{0}*N, D]; u[{0}*N, N]; b, c[{0}*N]"
 
 # fmt: off
 OPS = (
@@ -246,6 +265,14 @@ OPS = (
         f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
         f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
         f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)"),
+    call.composite("rnn_tanh_cell", partial(_run_cell, step=partial(_step_rnn, act="tanh")),
+        f"x[B, D]; h[B, N]; {_WEIGHTS}: torch.rnn_tanh_cell(x, h, w, u)"),
+    call.composite("rnn_relu_cell", partial(_run_cell, step=partial(_step_rnn, act="relu")),
+        f"x[B, D]; h[B, N]; {_WEIGHTS}: torch.rnn_relu_cell(x, h, w, u)"),
+    call.composite("gru_cell", partial(_run_cell, step=_step_gru),
+        f"{_GATED.format(3)}: torch.gru_cell(x, h, w, u, b, c)"),
+    call.composite("lstm_cell", partial(_run_cell, step=_step_lstm),
+        f"{_GATED.format(4)}: torch.lstm_cell(x, (h, 2 * h), w, u, b, c)[1]"),
     # losses
     _loss("mse_loss", lambda input, target: (input - target) ** 2, "x, y[B, S]: LOSS(x, y)"),
     _loss("l1_loss", lambda input, target: (input - target).abs(), "x, y[B, S]: LOSS(x, y)"),
@@ -279,26 +306,6 @@ OPS = (
     _loss("binary_cross_entropy_with_logits", _binary_logits,
         "x, y[B, S]: LOSS(x, y)", "x, y[B, S]; w[S]: LOSS(x, y, pos_weight=w)"),
     _loss("binary_cross_entropy", _binary, "x, y[B, S]: LOSS(x.sigmoid(), y.sigmoid())"),
-    _loss("soft_margin_loss", lambda input, target: (1 + (-target * input).exp()).log(),
-        "x, y[B, S]: LOSS(x, y)"),
-    _loss("triplet_margin_loss", _triplet,
-        "x, y, z[B, S]: LOSS(x, y, z, 0.5)",
-        "x, y, z[B, S]: LOSS(x, y, z, swap=True, reduction='none')"),
-    _loss("margin_ranking_loss",
-        lambda input1, input2, target, margin: (margin - target * (input1 - input2)).relu(),
-        "x, y[B]; z[B]: LOSS(x, y, z, 0.5)"),
-    _loss("hinge_embedding_loss",
-        lambda input, target, margin: (
-            input.where(target != -1, 0.0) + (margin - input).relu().where(target != 1, 0.0)),
-        "x[B, S]; int t[B, S] < 2: LOSS(x, 2 * t - 1, 1.2)"),
-    _loss("cosine_embedding_loss", _cosine_embedding,
-        "x, y[B, S]; int t[B] < 2: LOSS(x, y, 2 * t - 1, 0.1)"),
-    _loss("poisson_nll_loss",
-        lambda input, target, log_input, eps: (
-            input.exp() - target * input if log_input else input - target * (input + eps).log()),
-        "x, y[B, S]: LOSS(x, y)",
-        "x, y[B, S]: LOSS(x.abs(), y, log_input=False, reduction='sum')"),
-    _loss("gaussian_nll_loss", _gaussian, "x, y[B, S]; v[B, S] > 0: LOSS(x, y, v, full=True)"),
 )
 
 

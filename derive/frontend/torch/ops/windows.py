@@ -1,4 +1,4 @@
-"""Operations over windows: convolutions, pools, unfold and fold.
+"""Operations over windows: convolutions and pools.
 
     conv       x[step*i + gap*k - edge]           position k of the window of output i
     transposed x[(i + edge - gap*k)//step]        the inputs that reach output i, if step divides
@@ -6,8 +6,7 @@
 A position outside the input counts as 0 or is left out, so every read has a condition.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,12 +16,12 @@ from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Call, Op, composite, op
 from derive.frontend.torch.exprs import add, multiply, subtract
 from derive.frontend.torch.numbers import is_symbolic, to_expr, to_form
+from derive.frontend.torch.ops.composites import unknown
 from derive.frontend.torch.ops.views import insert_axis, to_list
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, at, hint_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import find_size_names
-from derive.libraries import torch
 
 _NN = "torch.nn.functional"
 
@@ -134,15 +133,8 @@ def _open_transposed(
         far = multiply(step, subtract(own.extent, ir.ONE))
         length = add(far, reach, to_expr(1 + extra - 2 * window.before))
         outer.append(_index_like(trace, own, trace.extent(Polynomial.of(length))))
-    return _open_reaching(trace, outer, [own.extent for own in axes], windows)
-
-
-def _open_reaching(
-    trace: Trace, outer: list[ir.Index], counts: Sequence[ir.Expr], windows: Sequence[Window]
-) -> Opened:
-    """Return the windows that reach a position; `counts` are their numbers along each axis."""
     found = Opened(outer, [], [], [])
-    for own, count, window in zip(outer, counts, windows, strict=True):
+    for own, old, window in zip(outer, axes, windows, strict=True):
         step = to_expr(window.step)
         found.inner.append(_index_inside(trace, window))
         far = multiply(to_expr(window.gap), at(found.inner[-1]))
@@ -152,7 +144,7 @@ def _open_reaching(
             found.inside.append(exprs.compare("==", rest, ir.ZERO))
             place = ir.Call("floordiv", (place, step))
         found.places.append(place)
-        found.inside.append(exprs.within(place, count))
+        found.inside.append(exprs.within(place, old.extent))
     return found
 
 
@@ -233,54 +225,6 @@ def _convolve(call: Call) -> Shadow:
     )
 
 
-def _unroll(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
-    """Return the windows as columns; row (c*K + k)*L + l holds element (k, l) of channel c."""
-    lengths, gaps, edges, steps = (
-        _repeat_for_axes(each, 2) for each in (kernel_size, dilation, padding, stride)
-    )
-    input = torch.constant_pad_nd(input, (edges[1], edges[1], edges[0], edges[0]), 0)
-    places = []
-    for dim, (length, gap, step) in enumerate(zip(lengths, gaps, steps, strict=True), -2):
-        count = (input.shape[dim] - gap * (length - 1) - 1) // step + 1
-        places.append(torch.arange(length)[:, None] * gap + torch.arange(count) * step)
-    down, right = places
-    taken = input[..., down[:, None, :, None], right[:, None]]
-    return taken.flatten(-5, -3).flatten(-2)
-
-
-@op(
-    "col2im",
-    f"x[B, 6, 10]: {_NN}.fold(x, (4, 5), (1, 3), padding=(0, 1), stride=(2, 1), dilation=1)",
-    f"x[B, 4, S]: {_NN}.fold(x, (x.shape[2] + 1, 2), (2, 2))",
-)
-def _roll_up(call: Call) -> Shadow:
-    """Return the sum of overlapping columns; every position gathers the windows that reach it."""
-    trace, value = call.trace, call.shadow(0)
-    lengths = [to_expr(n) for n in _repeat_for_axes(call.argument(2, "kernel_size"), 2)]
-    how = (
-        call.argument(5, "stride", 1),
-        call.argument(3, "dilation", 1),
-        call.argument(4, "padding", 0),
-    )
-    windows = _find_windows(trace, lengths, *how)
-    sizes = map(trace.extent, _repeat_for_axes(call.argument(1, "output_size"), 2))
-    whole = [trace.index(size, hint) for size, hint in zip(sizes, "hw", strict=True)]
-    counts = [
-        _count_positions(trace, i.extent, window) for i, window in zip(whole, windows, strict=True)
-    ]
-    trace.unify(value.shape[-1], multiply(*counts))
-    rest = trace.like(*value.indices[:-2])
-    channels = trace.to_int(value.shape[-2]) // math.prod(map(trace.number, lengths))
-    channel = trace.index(trace.extent(channels), "c")
-    opened = _open_reaching(trace, whole, counts, windows)
-    row = affine.ravel([at(channel), *map(at, opened.inner)], [channel.extent, *lengths])
-    column = affine.ravel(opened.places, counts)
-    taken = trace.read_number(value, [*map(at, rest), row.to_expr(), column.to_expr()])
-    return trace.make_tensor((*rest, channel, *whole), opened.sum([], taken), "real")
-
-
 _MAX = "kernel_size stride padding dilation ceil_mode return_indices"
 _MEAN = "kernel_size stride padding ceil_mode count_include_pad divisor_override"
 
@@ -318,55 +262,24 @@ def _pool(call: Call, kind: str, count: int) -> Shadow:
     return trace.make_tensor((*rest, *opened.outer), found, "real")
 
 
-def _adapt(call: Call, kind: str, count: int) -> Shadow:
-    """Pool to n outputs; output i covers i*H//n up to (i + 1)*H/n, rounded up."""
-    trace, value = call.trace, call.shadow(0)
-    if call.argument(2, "return_indices", False):
-        raise trace.refuse("lift-op", "the places of a pool's largest elements are not known")
-    sizes = _repeat_for_axes(call.argument(1, "output_size"), count)
-    indices = list(trace.like(*value.indices))
-    places: list[ir.Expr] = [at(index) for index in indices]
-    bound, inside = [], []
-    for axis, size in zip(range(value.rank - count, value.rank), sizes, strict=True):
-        own = indices[axis]
-        if size is None or own.extent is ir.ONE:
-            continue
-        inner = trace.indices.copy(own)
-        indices[axis] = _index_like(trace, own, trace.extent(size))
-        bound.append(inner)
-        places[axis] = inner
-        number = to_expr(size)
-        if number is ir.ONE:
-            continue
-        start = multiply(own.extent, indices[axis])
-        end = add(start, own.extent, number, ir.MINUS_ONE)
-        inside.append(exprs.compare("<=", ir.Call("floordiv", (start, number)), inner))
-        inside.append(exprs.compare("<", inner, ir.Call("floordiv", (end, number))))
-    taken = trace.read_number(value, places)
-    return trace.make_tensor(
-        indices, exprs.reduce_over(kind, bound, taken, ir.all_of(*inside)), "real"
-    )
+def _pool_wholly(
+    input: Any, output_size: Any, return_indices: bool = False, *, kind: str, count: int
+) -> Any:
+    """Pool each channel to one place."""
+    if return_indices or any(is_symbolic(n) or n != 1 for n in to_list(output_size)):
+        unknown("an adaptive pool is known for one place, without positions")
+    return getattr(input, kind)(tuple(range(-count, 0)), True)
 
 
-def _list_pools() -> list[Op]:
-    found = []
+def _list_pools() -> Iterator[Op]:
     for count, shape in enumerate(("S + 2", "S + 2, T + 2", "S + 2, T + 2, U + 2"), 1):
-        for kind, name in (("mean", "avg"), ("max", "max")):
-            for word, act, *more in (
-                (f"{name}_pool{count}d", _pool, "2, 1", "3, 2, padding=1"),
-                (f"adaptive_{name}_pool{count}d", _adapt, "1", "2"),
-            ):
-                examples = (f"x[B, C, {shape}]: {_NN}.{word}(x, {each})" for each in more)
-                found.append(Op(word, partial(act, kind=kind, count=count), tuple(examples)))
-    return found
+        for kind, name, whole in (("mean", "avg", "mean"), ("max", "max", "amax")):
+            given, word = f"x[B, C, {shape}]: {_NN}.", f"{name}_pool{count}d"
+            examples = (f"{given}{word}(x, {each})" for each in ("2, 1", "3, 2, padding=1"))
+            yield Op(word, partial(_pool, kind=kind, count=count), tuple(examples))
+            word = f"adaptive_{word}"
+            act = partial(_pool_wholly, kind=whole, count=count)
+            yield composite(word, act, f"{given}{word}(x, 1)")
 
 
-ROWS = (
-    composite(
-        "im2col",
-        _unroll,
-        f"x[B, C, S + 2, T + 2]: {_NN}.unfold(x, (3, 2), padding=(1, 0), stride=(2, 1))",
-        f"x[C, S + 2, T + 2]: {_NN}.unfold(x, 2, dilation=2)",
-    ),
-    *_list_pools(),
-)
+ROWS = tuple(_list_pools())
