@@ -21,12 +21,11 @@ of papers is refused too: `1/2 x`, `\log p / q`, `|A|` of a matrix.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations, islice, product
 from operator import itemgetter
 from typing import Unpack
 
-from derive.errors import DeriveError, keep_what_helps, refuse
+from derive.errors import DeriveError, refuse
 from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.frontend.latex import nodes as tex
@@ -42,7 +41,7 @@ from derive.frontend.latex.names import (
 )
 from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, to_word
 from derive.frontend.latex.reading import Reading
-from derive.frontend.latex.text import LISTED, NOTATION, read_shapes, read_word, split_text
+from derive.frontend.latex.text import NOTATION, read_shapes, split_text
 from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.latex.values import MisfitError, add_number, to_polynomial
 from derive.notation.formula import About, Formula
@@ -61,18 +60,13 @@ def from_latex(
     for missing shapes, and for equations with more than one interpretation. `title`, `source`,
     `typical` and `empty_row` are those of `Formula`.
     """
-    try:
-        formula = parse(to_notation(text, declarations), name, **about)
-    except DeriveError as error:
-        more = partial(to_notation, text)
-        raise keep_what_helps(error, lambda line: parse(more(f"{declarations}\n{line}"))) from None
+    formula = parse(to_notation(text, declarations), name, **about)
     try:
         to_system(formula)
     except DeriveError as error:
         mistake = error.diagnostic
-        if guard := re.fullmatch(r"(guard it .*?\])(?:, or (declare .*) instead)?", mistake.help):
-            first = guard[2] or "shorten the range of the index"
-            advice = f"{first}, or {guard[1]}: zeros are read outside"
+        if mistake.help.startswith("guard it"):
+            advice = f"shorten the range of the index, or {mistake.help}: zeros are read outside"
             raise DeriveError(replace(mistake, help=advice)) from None
         states = re.findall(r"on a line before: (\w+)\[-1", mistake.help)
         if not states:
@@ -93,17 +87,6 @@ def to_notation(text: str, declarations: str = "") -> str:
         is_function = "=" in line and not NOTATION.match(line)
         (lines if is_function else stated).append(line)
     shapes = read_shapes(stated)
-    listed = [line for line in lines if LISTED.match(line)]
-    lines = [line for line in lines if line not in listed]
-    for line in listed:
-        whole = read_word(line.partition("=")[0])
-        if shapes.find_shape(whole) is None:
-            says = f"it is open whether these are the rows of {whole} or its columns"
-            raise tex.refuse_at(says, line, f"say its shape: {whole}: [n, d]")
-        letter = re.sub(r".*?=\s*[\[(]\s*|(?<=[A-Za-z}])[\s_].*", "", line)
-        if any(re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", e) for e in lines):
-            says = f"{letter} stands in the list of a matrix, and in other equations"
-            raise tex.refuse_at(says, line, "read the entries of the matrix")
     words = frozenset(
         word for word in (*shapes.tensors, *shapes.scalars, *shapes.sizes) if len(word) > 1
     )

@@ -48,9 +48,8 @@ def complete_shapes(
 ) -> Shapes:
     r"""Complete the shapes from the equations.
 
-    `i = 1, \ldots, n` and `\mathrm{Concat}(h_1, \ldots, h_n)` give extents of indices. The shape of
-    `W_i`, with i an index of a left side, becomes a shape of W. Sizes named like tensors are
-    renamed.
+    `i = 1, \ldots, n` gives the extent of an index. The shape of `W_i`, with i an index of a left
+    side, becomes a shape of W. Sizes named like tensors are renamed.
     """
     targets = tree.find_targets(equations)
     extents = dict[str, str]()
@@ -59,13 +58,6 @@ def complete_shapes(
         if len(shape) == len(left.below):
             extents |= zip(map(tree.to_word, left.below), shape, strict=True)
     extents |= {index: write_extent(end) for index, end in ranges.items()}
-    for call in find_series(equations):
-        last = call.arguments[-1]
-        if call.function == "concat" and isinstance(last, tree.Name):
-            series = (left for left in targets if left.base == last.base and len(left.below) == 1)
-            extents |= {
-                tree.to_word(left.below[0]): tree.to_word(last.below[-1]) for left in series
-            }
     extents = {
         index: extent for index, extent in extents.items() if index.isidentifier() and extent
     }
@@ -128,17 +120,6 @@ def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree
     return [*found.values()]
 
 
-def is_series(call: tree.Call) -> bool:
-    r"""Whether the arguments are a series with dots, `h_1, \ldots, h_n`."""
-    return any(isinstance(each, tree.Name) and each.base in tree.DOTS for each in call.arguments)
-
-
-def find_series(equations: Sequence[tree.Equation]) -> Iterator[tree.Call]:
-    """Yield the calls whose arguments are a series with dots."""
-    calls = (part for part in tree.walk_parts(equations) if isinstance(part, tree.Call))
-    return filter(is_series, calls)
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """A resolved name: its places, its power, and whether it is transposed."""
@@ -190,8 +171,7 @@ class Names:
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
         # Constant places.
-        listed = {argument for call in find_series(equations) for argument in call.arguments}
-        places = [p for part in names if part not in listed for p in self.resolve(part).places]
+        places = [p for part in names for p in self.resolve(part).places]
         linear = [found for p in places if (found := self.find_linear(p, set())) is not None]
         self.fixed = {write_linear(e) for e in linear if not {*e} - self.sizes - {""}}
         for part in names:

@@ -208,7 +208,6 @@ UNREAD = {f"\\{word}": advice for words, advice in UNREAD.items() for word in wo
 # Functions by their command or word, in lower case and without underscores.
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}
-WORDS |= {"concat": "concat", "concatenate": "concat"}
 WORDS |= {"average": "mean", "variance": "var", "tr": "trace", "trace": "trace", "sgn": "sign"}
 _UNNAMED = {"LN", "Norm", "NORM"}  # names of layer norm in papers; not the function `norm`
 

@@ -1,16 +1,14 @@
-"""Sums and products of values: of numbers, vectors, matrices and concatenations.
+"""Sums and products of values: of numbers, vectors and matrices.
 
 Juxtaposition is the product of matrices and vectors; `u v` of two vectors of one kind is their
-inner product. Numbers are broadcast in a sum. A concatenation is allowed only in a product: it
-becomes the sum of the products of its parts.
+inner product. Numbers are broadcast in a sum.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from derive.frontend.latex.values import ATOM, FACTOR, TERM, Axes, MisfitError, Value, check_extents
+from derive.frontend.latex.values import ATOM, FACTOR, TERM, Axes, MisfitError, Value
 
-CONCATENATED = "a concatenation stands where no product takes its parts"
 VECTORS = "write \\odot for their elements, ^T for the inner product"
 
 
@@ -44,8 +42,6 @@ class Products:
 
     def multiply(self, one: Value, sign: str, other: Value) -> Value:
         """Return the product of numbers, vectors and matrices, or of their elements."""
-        if one.parts or other.parts:
-            return self.multiply_parts(one, sign, other)
         free = tuple(dict.fromkeys((*one.free, *other.free)))
         if sign == "/":
             if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):
@@ -110,25 +106,3 @@ class Products:
                 return self.multiply(whole, sign, self.multiply_all([("", value), *rest]))
             whole = self.multiply(whole, sign, value)
         return whole
-
-    def multiply_parts(self, one: Value, sign: str, other: Value) -> Value:
-        """Return the product of a concatenation and a vector or matrix: the sum over the parts."""
-        whole, given = (one, other) if one.parts else (other, one)
-        if given.parts or sign not in {"", "cdot", "times"} or not given.axes:
-            raise MisfitError(CONCATENATED, help="multiply it by a vector or a matrix")
-        place = 0 if whole is one else -1
-        axis = given.axes[place]
-        check_extents([axis.extent], [whole.axes[-1].extent])
-        terms: list[tuple[str, Value]] = []
-        for part, index, start in whole.parts:
-            inside = f"{start} + <{part.axes[-1].mark}>" if start else f"<{part.axes[-1].mark}>"
-            axes = list(given.axes)
-            axes[place] = part.axes[-1]
-            text = given.text.replace(f"<{axis.mark}>", inside)
-            along = replace(given, text=text, axes=tuple(axes))
-            pair = (part, along) if whole is one else (along, part)
-            term = self.multiply(pair[0], sign, pair[1])
-            free = tuple(i for i in term.free if i != index)
-            summed = replace(term, text=f"sum[{index}]({term.text})", holds=ATOM, free=free)
-            terms.append(("+", summed if index else term))
-        return self.add_all(terms)

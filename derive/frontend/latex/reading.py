@@ -21,9 +21,9 @@ from itertools import chain, count
 from operator import attrgetter
 
 from derive.frontend.latex import nodes as tex
-from derive.frontend.latex.names import TRANSPOSED, Choice, Names, Read, is_series
+from derive.frontend.latex.names import TRANSPOSED, Choice, Names, Read
 from derive.frontend.latex.nodes import Name, Number, Relation, Token, Tree, to_word
-from derive.frontend.latex.products import CONCATENATED, VECTORS, Products
+from derive.frontend.latex.products import VECTORS, Products
 from derive.frontend.latex.values import (
     ATOM,
     EVERY,
@@ -112,9 +112,7 @@ class Reading:
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name
-        named, ends = self.axes.name_indices(f"{target} = {value.text}", self.name_index)
-        self.limits |= ends
-        return named
+        return self.axes.name_indices(f"{target} = {value.text}", self.name_index)
 
     def place_batch(
         self, places: Sequence[str], free: Sequence[str]
@@ -212,15 +210,8 @@ class Reading:
                 self.alike.append((one, other))
         return Value(f"{name}[{','.join(places)}]", free=find_words(places))
 
-    def read_part(self, tree: Tree, scope: frozenset[str], *, is_factor: bool = False) -> Value:
-        """Translate a part, with these indices in scope; only a factor may be a concatenation."""
-        value = self.read_any(tree, scope)
-        if value.parts and not is_factor:
-            raise MisfitError(CONCATENATED, help="multiply it by a vector or a matrix")
-        return value
-
-    def read_any(self, tree: Tree, scope: frozenset[str]) -> Value:
-        """Translate any part, also a concatenation."""
+    def read_part(self, tree: Tree, scope: frozenset[str]) -> Value:
+        """Translate a part, with these indices in scope."""
         match tree:
             case Number(text):
                 return Value(text)
@@ -233,7 +224,7 @@ class Reading:
                     [(sign, self.read_part(term, scope)) for sign, term in terms]
                 )
             case tex.Product(factors):
-                values = [(s, self.read_part(each, scope, is_factor=True)) for s, each in factors]
+                values = [(s, self.read_part(each, scope)) for s, each in factors]
                 for k, (sign, place) in enumerate(factors):
                     if sign == "(":
                         refuse_entry(factors[k - 1][1], values[k - 1][1], place, scope)
@@ -241,7 +232,7 @@ class Reading:
                     [(sign.strip("("), value) for sign, value in values]
                 )
             case tex.Power(base, exponent) if to_word(exponent) in TRANSPOSED:
-                return transpose(self.read_part(base, scope, is_factor=True))
+                return transpose(self.read_part(base, scope))
             case tex.Power(base, exponent):
                 return self.read_power(self.read_part(base, scope), exponent, scope)
             case tex.Call():
@@ -316,42 +307,9 @@ class Reading:
         free = (*base.free, *value.free)
         return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
 
-    def read_concat(self, call: tex.Call, scope: frozenset[str]) -> Value:
-        """Translate a concatenation of vectors; with dots there is a part for each index value."""
-        first, last = call.arguments[0], call.arguments[-1]
-        parts, extents = list[tuple[Value, str, str]](), list[str]()
-        if not is_series(call):
-            for each in call.arguments:
-                value = self.read_part(each, scope)
-                parts.append((value, "", " + ".join(extents)))
-                extents.append(value.axes[-1].extent if value.axes else "")
-        elif isinstance(first, Name) and isinstance(last, Name) and len(last.below) == 1:
-            extent = self.names.shapes.renamed.get(to_word(last.below[0]), to_word(last.below[0]))
-            index = self.name_index(extent)
-            series = replace(first, below=(Name(index, first.token),), label=index)
-            value = self.read_part(series, scope | {index})
-            inside = value.axes[-1].extent if value.axes else ""
-            parts.append((value, index, f"{index}*{inside}"))
-            extents.append(f"{extent}*{inside}")
-        if not parts or any(not value.axes for value, _, _ in parts):
-            advice = "write \\mathrm{Concat}(h_1, \\ldots, h_H) of vectors or matrices"
-            raise MisfitError("a concatenation is of vectors", call.token, advice)
-        whole = parts[0][0]
-        for value, _, _ in parts:
-            if len(value.axes) != len(whole.axes) or value.is_row != whole.is_row:
-                raise MisfitError("what is concatenated is not of one kind", call.token)
-            self.axes.unify_axes(whole.axes[:-1], value.axes[:-1])
-        axes = (*whole.axes[:-1], self.axes.mark(" + ".join(extents)))
-        bound = {index for _, index, _ in parts}
-        free = dict.fromkeys(i for value, _, _ in parts for i in value.free if i not in bound)
-        self.axes.parts |= {value.axes[-1].mark for value, _, _ in parts}
-        return Value("", ATOM, axes, tuple(free), whole.is_row, parts=tuple(parts))
-
     def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """Translate an elementwise function, or a row operation over an index or an axis."""
         word, below = call.function, call.below
-        if word == "concat":
-            return self.read_concat(call, scope)
         is_norm = word.startswith("norm") and not below  # a norm of a matrix runs over both axes
         if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
             values = [self.read_part(each, scope) for each in call.arguments]

@@ -42,7 +42,6 @@ _SIGN = r"(?:[-+*/]|\\(?:cdot|times|odot|wedge|vee|land|lor)(?![A-Za-z]))"
 # names and separators only
 _MENTIONED = re.compile(rf"[\s(]*{_NAMED}(?:\s*[,(]\s*{_NAMED})*[\s),.;]*$")
 _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
-LISTED = re.compile(rf"^\s*{_NAMED}\s*=\s*[\[(][^\[\]()=]*\\[lc]?dots[^\[\]()=]*[\])]\s*[,.]?\s*$")
 _COUNTED = re.compile(r"(?:\s*&\s*\\text\{)?\s*(?:indices|places) count from ([01])[\s}]*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 NOTATION = re.compile(

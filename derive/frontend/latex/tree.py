@@ -42,7 +42,7 @@ _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each 
 # Commands that print a letter; other commands are names only if the text declares them.
 _LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma"
 _LETTERS += " tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi"
-_LETTERS += " Omega ell hbar imath jmath top intercal ldots dots cdots"
+_LETTERS += " Omega ell hbar imath jmath top intercal"
 
 
 class Reader(Tokens):
@@ -382,22 +382,20 @@ class Reader(Tokens):
     def _read_within(self, opened: Token) -> Tree:
         """Return the content of parentheses, braces or brackets."""
         outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
-        parts = [self.read_relation()]
-        while opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
-            self.take_token()
-            parts.append(self.read_sum())
+        part = self.read_relation()
+        if opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
+            advice = "write the sum of the products of its parts"
+            raise refuse_at("a concatenation is not read", opened, advice)
         self.bars, self.is_list = outside, False
         if self.peek() == "," and opened.text == "(":
             advice = "define the function whose arguments these are: d(x, y) = .."
             raise refuse_at("a list in parentheses is not read here", opened, advice)
         self.take_token(_CLOSING[opened.text])
-        if len(parts) > 1:
-            return Call("concat", opened, tuple(parts))
         if opened.text in {"\\lfloor", "\\lvert"}:
-            return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (parts[0],))
-        is_name = opened.text == "[" and isinstance(parts[0], Name)
-        is_condition = is_name or isinstance(parts[0], (tex.Relation, tex.Logic))
-        return tex.Bracket(parts[0]) if is_condition else parts[0]
+            return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (part,))
+        is_name = opened.text == "[" and isinstance(part, Name)
+        is_condition = is_name or isinstance(part, (tex.Relation, tex.Logic))
+        return tex.Bracket(part) if is_condition else part
 
     def _read_bars(self, opened: Token) -> Tree:
         """Return an absolute value or a norm."""

@@ -45,7 +45,6 @@ class Axes:
     def __init__(self) -> None:
         self.extents: list[str] = []  # extents by mark
         self.same: dict[int, int] = {}
-        self.parts: set[int] = set()  # marks of axes in concatenations
         self.pools: dict[str, list[str]] = {}  # names of indices, by extent
 
     def mark(self, extent: str) -> Axis:
@@ -69,13 +68,9 @@ class Axes:
             if low != high:
                 self.same[high] = low
 
-    def name_indices(self, line: str, make: Callable[[str], str]) -> tuple[str, dict[str, str]]:
-        """Replace the marks in a line by indices; each extent has the same indices in every line.
-
-        Also return the extents of the indices of concatenated parts.
-        """
+    def name_indices(self, line: str, make: Callable[[str], str]) -> str:
+        """Replace the marks in a line by indices; an extent has the same ones in every line."""
         names: dict[int, str] = {}
-        ends: dict[str, str] = {}
         for mark in map(int, _MARK.findall(line)):
             root = self.root(mark)
             if root not in names:
@@ -84,9 +79,7 @@ class Axes:
                 if not free:
                     pool.append(make(self.extents[root]))
                 names[root] = free[0] if free else pool[-1]
-            if mark in self.parts:
-                ends[names[root]] = self.extents[root]
-        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line), ends
+        return _MARK.sub(lambda found: names[self.root(int(found[1]))], line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,6 @@ class Value:
     free: tuple[str, ...] = ()
     is_row: bool | None = None  # of vectors only
     is_curved: bool = False  # a vector made elementwise, not by matrix products
-    parts: tuple[tuple[Value, str, str], ...] = ()  # concatenated parts: value, index, start
 
     def within(self, holds: int) -> str:
         """Return the text, in parentheses if its precedence is below that of its place."""
