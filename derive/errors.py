@@ -10,11 +10,10 @@ the door. It prints as
       help: HELP
 """
 
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from threading import current_thread, main_thread
 
@@ -70,41 +69,6 @@ def refuse(
 ) -> DeriveError:
     """The error to raise for one refusal."""
     return DeriveError(Diagnostic(code, says, tuple(marks), tuple(facts), help))
-
-
-# A part of a help that proposes a line of the notation: a declaration that has all its parts.
-PROPOSED = re.compile(
-    r"(?:, or |, |; |^)(?:to repeat[^;:]*line: |[^,;:]*(?:line|line before|declare it): |declare )?"
-    r"((?:index|size|scalar) \w+(?: < [^,;.]+?)?|int \w+\[[^].]*\](?: < [^,;.]+?)?"
-    r"|(?<=: )\w+\[[^].]*\]|(?<=line: )\w+: \[.*?\]|indices count from 1)"
-    r"(?: for a \w+| or size \w+| instead|, which [^;]*)?(?=[,;]|$)"
-)
-
-
-def keep_what_helps(error: DeriveError, read: Callable[[str], object]) -> DeriveError:
-    """The refusal, its help without the lines that get the formula no further.
-
-    `read` reads the formula with a line more, or with none, "".
-    """
-    told = error.diagnostic
-
-    def is_refused(line: str) -> bool:
-        """Is it refused as it is without the line, or for the line itself?"""
-        try:
-            read(line)
-        except DeriveError as other:
-            after = other.diagnostic
-            is_of_line = any(line and line in mark.line for mark in after.marks)
-            return is_of_line or (after.code, after.says) == (told.code, told.says)
-        return False
-
-    def keep(found: re.Match[str]) -> str:
-        return "" if is_refused(found[1]) else found[0]
-
-    if not PROPOSED.search(told.help) or not is_refused(""):
-        return error
-    help = PROPOSED.sub(keep, told.help)
-    return DeriveError(replace(told, help=re.sub(r"^[,; ]+(or )?", "", help)))
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from derive.analysis.facts import (
 from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, is_same_extent
 from derive.ir.starts import find_lowest
 from derive.ir.text import find_marks, find_undeduced, to_text, write_extent
 from derive.ir.walk import (
@@ -396,22 +396,15 @@ def _report_other_extent(read: Read, index: ir.Index) -> Diagnostic:
 
 
 def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
-    """The advice for an index with two extents: another index, place 0, or a guard."""
+    """The advice for an index with two extents: place 0, or another index or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == ONE:
         return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
-    origin = find_origin(index, read.system)
-    if Polynomial.of(index.extent) == ONE and origin is not None:
-        return f"nothing is stretched silently: write 0 for {index.name} in {origin[0].name}"
-    own = "give one of them a name of its own, or"
-    gap, more = Polynomial.of(read.extent) - Polynomial.of(index.extent), ""
+    gap = Polynomial.of(read.extent) - Polynomial.of(index.extent)
+    other = f"guard {tensor} with [{index.name} < {here}]"
     if is_never_negative(gap):
-        extent = write_extent(index.extent)
-        return f"{own} declare index {index.name} < {extent}, which leaves the rest of {tensor} out"
-    if is_never_negative(NOTHING - gap) and not isinstance(read.extent, ir.Number):
-        rest = f", which leaves the rest of {origin[0].name} out" if origin else " instead"
-        more = f", or declare index {index.name} < {here}{rest}"
-    return f"{own} guard {tensor} with [{index.name} < {here}]{more}"
+        other = f"declare index {index.name} < {write_extent(index.extent)}"
+    return f"give one of them a name of its own, or {other}"
 
 
 def _report_outside(read: Read, *, starts: bool, ends: bool) -> Diagnostic:
@@ -449,25 +442,7 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
         guard = f"{written} >= 0"
     else:
         guard = f"{written} < {extent}" if starts else f"0 <= {written} < {extent}"
-    return f"guard it with a factor [{guard}]" + ("" if ends else _propose_extent(read, starts))
-
-
-def _propose_extent(read: Read, starts: bool) -> str:
-    """The advice to shorten an index of the left side, if that alone keeps the read in range."""
-    value = Polynomial.of(read.place)
-    for index in read.equation.target.places:
-        if not isinstance(index, ir.Index) or not starts:
-            continue
-        split = value.split_linear(index)
-        if split is None or split[0].constant != 1:
-            continue
-        rest = find_range(split[1].to_expr()).high
-        if rest is not None and not is_never_negative(rest - Polynomial.of(read.extent)):
-            less = write_extent(Polynomial.of(read.extent) - rest)
-            is_declared = find_origin(index, read.system) is None
-            again = " instead" if is_declared else ""
-            return f", or declare index {to_text(index)} < {less}{again}"
-    return ""
+    return f"guard it with a factor [{guard}]"
 
 
 def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:

@@ -38,8 +38,7 @@ from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.integers import mark_integers
 from derive.analysis.names import check_names, find_missing
-from derive.errors import DeriveError, Diagnostic, keep_what_helps, refuse, refuse_depth, suggest
-from derive.frontend.from_text import read_with_line
+from derive.errors import DeriveError, refuse, refuse_depth, suggest
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
     Context,
@@ -101,17 +100,6 @@ def from_sympy(formula: Formula) -> ir.System:
     for mistake in find_missing(system, declarations.indices):
         raise DeriveError(mistake)
     return system
-
-
-def _refuse(mistake: Diagnostic, system: ir.System) -> DeriveError:
-    """Return the error of a mistake, with the advice only if the proposed line is valid."""
-
-    def act(line: str) -> None:
-        formula = read_with_line("\n".join(text.to_lines(system)), line)
-        for other in names.find_mistakes(mark_integers(from_sympy(formula))):
-            raise DeriveError(other)
-
-    return keep_what_helps(DeriveError(mistake), act)
 
 
 def show(formula: Formula) -> str:
@@ -396,7 +384,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
     with refuse_depth():
         system = mark_integers(from_sympy(formula))
         for mistake in names.find_mistakes(system):
-            raise _refuse(mistake, system)
+            raise DeriveError(mistake)
         system = places.join_parts(starts.inline_starts(recurrences.lift_alongs(system)))
         system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):

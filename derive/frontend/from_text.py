@@ -16,15 +16,13 @@ of the text is evaluated, and every mistake is a DeriveError with its position.
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any, Unpack
 
 from sympy import Add, Eq, Interval, Symbol, expand
 
 from derive.analysis.names import to_article
-from derive.errors import DeriveError, keep_what_helps, refuse, refuse_depth, suggest
+from derive.errors import refuse, refuse_depth, suggest
 from derive.frontend.names import Extents, Use, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
@@ -62,26 +60,9 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     if not isinstance(text, str):
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
     check_name(name)
-    code, lines = _read_lines(text)
-    try:
-        return _resolve(code, lines, name, **about)
-    except DeriveError as error:
-        raise keep_what_helps(error, partial(read_with_line, text)) from None
-
-
-def read_with_line(text: str, more: str) -> Formula:
-    """Return the formula of the text plus a line that replaces declarations of its names."""
-    code, lines = _read_lines(f"{more}\n{text}")
-    new = {token.text for token in getattr(lines[0], "names", ()) if more}
-    for k, line in enumerate(lines[1:], 1):
-        if isinstance(line, TensorLine | IndexLine):
-            lines[k] = replace(line, names=tuple(n for n in line.names if n.text not in new))
-    return _resolve(code, [line for line in lines if getattr(line, "names", True)], "formula")
-
-
-def _read_lines(text: str) -> tuple[Source, list[Line]]:
     code = Source(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return code, [read_statement(code, tokens) for tokens in split_statements(code)]
+    lines = [read_statement(code, tokens) for tokens in split_statements(code)]
+    return _resolve(code, lines, name, **about)
 
 
 def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:

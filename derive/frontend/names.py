@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from sympy import Add, Integer, Poly, S, Symbol, cancel, expand, floor, fraction, together
+from sympy import Add, Integer, Symbol, expand, floor, fraction, together
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, refuse
@@ -130,41 +129,6 @@ class Extents:
             value = value.subs(Symbol(index), last)
         return expand(value)
 
-    def propose(self, name: str) -> Any:
-        """The extent implied by the accesses of an index; None where they do not agree."""
-        found = list(dict.fromkeys(e for e in map(partial(self._fit, name), self.uses) if e))
-        found = [] if S.NaN in found else found
-        return next((e for e in found if all((o - e).is_nonnegative for o in found)), None)
-
-    def _fit(self, name: str, use: Use) -> Any:
-        """The extent for which an access fills a place: of x[t + k] it is T - K + 1.
-
-        Of merged indices, x[h*D + d] in a place of H*D, each runs as far as the next one steps.
-        None where the access implies no extent, nan where no other access may imply one either.
-        """
-        tensor, number, value = use
-        extent, indices = self.find_extent(tensor, number), find_indices(value)
-        if extent is None or name not in indices:
-            return None
-        step = value.coeff(Symbol(name))
-        others = [index for index in indices if index != name]
-        rest = expand(value - step * Symbol(name))
-        if step.is_Integer and not {*others} - {*self.known}:
-            if step < 0:
-                least = -self._find_last(expand(-rest), others)
-                return least + 1 if step == -1 and least.free_symbols else None
-            last = self._find_last(rest, others)
-            last = Integer(0) if last.is_negative else last  # x[t - 1] has a guard at the start
-            found = _divide(expand(extent - 1 - last), step) + 1
-            return found if _is_plausible(found) else None
-        steps = [value.coeff(Symbol(index)) for index in others]
-        if expand(rest - sum(a * Symbol(b) for a, b in zip(steps, others, strict=True))) != 0:
-            return S.NaN  # H*D + h*D + d: an unknown part of the place
-        ratios = [cancel(other / step) for other in (*steps, extent)]
-        whole = [ratio for ratio in ratios if ratio.is_polynomial() and ratio != 1]
-        nearest = [r for r in whole if all(cancel(o / r).is_polynomial() for o in whole)]
-        return nearest[0] if nearest else None
-
 
 def _is_index(place: Any) -> bool:
     return isinstance(place, Symbol) and place == Symbol(place.name)
@@ -174,25 +138,6 @@ def find_indices(place: Any) -> list[str]:
     """The indices of a place, sorted; none if it is no sum of products."""
     symbols = () if place is None else place.free_symbols
     return sorted(symbol.name for symbol in symbols if _is_index(symbol))
-
-
-def _divide(value: Any, step: Any) -> Any:
-    """The whole part of a quotient, without a // where only a number is left over."""
-    number, sizes = value.as_coeff_Add()
-    if all(term.as_coeff_Mul()[0] % step == 0 for term in Add.make_args(sizes)):
-        return expand(sizes / step) + number // step
-    return floor(value / step)
-
-
-def _is_plausible(extent: Any) -> bool:
-    """Whether the extent may be positive for large sizes: T - K + 1 may, M + N - M*N may not."""
-    degrees = {True: 0, False: 0}  # degrees of the positive and of the negative terms
-    for term in Add.make_args(expand(extent)):
-        number, rest = term.as_coeff_Mul()
-        is_plain = rest.free_symbols and rest.is_polynomial()
-        degree = int(Poly(rest).total_degree()) if is_plain else len(rest.free_symbols)
-        degrees[number > 0] = max(degrees[number > 0], degree)
-    return degrees[False] <= max(1, degrees[True])
 
 
 def write_extent(extent: Any) -> str:

@@ -24,10 +24,7 @@ from derive import (
     tensors,
 )
 from derive.analysis.names import find_mistakes
-from derive.errors import PROPOSED
-from derive.frontend.from_latex import from_latex
-from derive.frontend.from_sympy import from_sympy, to_system
-from derive.frontend.from_text import read_with_line
+from derive.frontend.from_sympy import from_sympy
 from derive.judge.compare import judge_source
 from derive.judge.samples import choose_sizes, draw_inputs
 
@@ -149,54 +146,3 @@ def test_every_condition_of_a_reduction_counts() -> None:
     wanted = torch.tensor([1.0, 1.5, 3.0])
     torch.testing.assert_close(build(formula).function(**inputs), wanted)
     torch.testing.assert_close(evaluate_loops(formula, inputs), wanted.double())
-
-
-PROPOSALS = [
-    (text, [line.strip() for line in lines.split("|") if line.strip()])
-    for row in Path(__file__).with_name("helps.txt").read_text("utf8").splitlines()
-    for text, mark, lines in [row.partition("  #")]
-    if mark
-]
-
-
-def find_refusal(read):
-    """The first error, or None."""
-    try:
-        to_system(read())
-    except DeriveError as error:
-        return error.diagnostic
-    return None
-
-
-@pytest.mark.parametrize(("text", "lines"), PROPOSALS, ids=[text for text, _ in PROPOSALS])
-def test_a_line_that_a_help_proposes_gets_the_text_further(text, lines):
-    told = find_refusal(lambda: parse(text))
-    assert [found[1] for found in PROPOSED.finditer(told.help)] == lines
-    assert told.help
-    for line in lines:
-        after = find_refusal(lambda: read_with_line(text, line))  # noqa: B023
-        assert after is None or (after.code, after.says) != (told.code, told.says)
-        assert after is None or not any(line in mark.line for mark in after.marks)
-
-
-@pytest.mark.parametrize("text", [text for text, message in MISTAKES if PROPOSED.search(message)])
-def test_so_does_each_line_in_the_table_of_mistakes(text):
-    told = find_refusal(lambda: parse(text))
-    for found in PROPOSED.finditer(told.help):
-        after = find_refusal(lambda: read_with_line(text, found[1]))  # noqa: B023
-        assert after is None or (after.code, after.says) != (told.code, told.says)
-
-
-@pytest.mark.parametrize(
-    ("text", "help"),
-    [
-        (r"y_i = \mathrm{lambda} x_i; x: [N]", "scalar lambda_"),
-        (r"y_i = \lambda x_i", "scalar lambda_"),
-        (r"y_t = \sum_{k=1}^{K} w_k x_{t-k}", "x: [N]"),
-    ],
-)
-def test_a_line_for_latex_gets_the_equations_further(text, help):
-    told = find_refusal(lambda: from_latex(text.replace("; ", "\n")))
-    assert help in [found[1] for found in PROPOSED.finditer(told.help)]
-    after = find_refusal(lambda: from_latex(text.replace("; ", "\n"), help))
-    assert after is None or after.says != told.says

@@ -119,16 +119,6 @@ def test_the_command_line_reads_latex(tmp_path, capsys):
     assert "y[i] = sum[j](A[i,j] * x[j])" in capsys.readouterr().out
 
 
-def test_a_suggested_shape_uses_new_letters():
-    latex = r"y_l = \sum_{n=0}^{N-1} w_n x_{l+n}"
-    for shape in ("x: [M]", "index l < M - N + 1"):
-        with pytest.raises(DeriveError) as caught:
-            to_system(from_latex(latex))
-        assert caught.value.diagnostic.help == f"add {'a' if ':' in shape else 'the'} line: {shape}"
-        latex = f"{latex}\n{shape}"
-    assert to_system(from_latex(latex))
-
-
 QUESTIONS = [
     ("y = x_3; x: [N]", "x_3", "counts from 0 or from 1"),
     (r"s = \sum_{j=2}^N x_j", "j=2", "counts from 0 or from 1"),
@@ -144,13 +134,3 @@ def test_a_question_marks_the_ambiguous_sign(latex, sign, says):
     (mark,) = caught.value.diagnostic.marks
     assert says in caught.value.diagnostic.says
     assert mark.line[mark.start :].startswith(sign)
-
-
-def test_a_guard_is_offered_after_the_shorter_range():
-    for latex, first in (
-        (r"y_t = \sum_{k=0}^{K-1} w_k x_{t+k}; x: [T]; index t < T", "declare index t < T - K + 1"),
-        ("y_t = x_t - x_{t-1}; x: [T]", "shorten the range of the index"),
-    ):
-        with pytest.raises(DeriveError) as caught:
-            from_latex(latex)
-        assert re.match(re.escape(first) + r", or guard it .*: zeros", caught.value.diagnostic.help)

@@ -28,7 +28,7 @@ from sympy.core.relational import Relational
 
 from derive.analysis.facts import is_never_negative
 from derive.errors import refuse
-from derive.frontend.names import Extents, write_extent
+from derive.frontend.names import Extents
 from derive.ir import functions, pieces, polynomial, text
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
@@ -259,9 +259,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
     if extent is None:
         extent = next(iter(context.extents.get(name, ())), None)
     if extent is None:
-        least = context.resolved.propose(name)
-        extent = "S" if least is None else write_extent(least)
-        advice = f'give it an extent, {name} = Idx("{name}", {extent})'
+        advice = f'give it an extent, {name} = Idx("{name}", S)'
         says = f"nothing tells the extent of index {name}"
         raise refuse("extent-unknown", says, help=advice)
     # extents of the index's plain places in known tensors

@@ -60,18 +60,12 @@ class Names(Claims):
     extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
 
     def index(self, name: str, place: tuple[int, int]) -> Any:
-        """Return the index; DeriveError with a line to add if its extent is unknown."""
+        """Return the index; DeriveError if its extent is unknown."""
         if name in self.extents.known:
             return build.to_index(name, self.extents.known[name])
-        least = self.extents.propose(name)
-        if least is not None and not least.is_nonpositive:
-            advice = f"add the line: index {name} < {write_extent(least)}"
-        else:
-            sizes = ", ".join(n for n, claim in self.claims.items() if claim.kind == "size")
-            own = "" if name.upper() in self.claims else f"size {name.upper()}"
-            choice = " or ".join(filter(None, (sizes, own)))
-            advice = f"say how far it runs: index {name} < .., with the extent that is meant"
-            advice += f", {choice}" if choice else ""
+        sizes = ", ".join(n for n, claim in self.claims.items() if claim.kind == "size")
+        advice = f"say how far it runs: index {name} < .., with the extent that is meant"
+        advice += f", {sizes}" if sizes else ""
         found = (n for n, claim in self.claims.items() if claim.kind == "index" and n != name)
         others = [n for n in found if n not in self.extents.known]
         raise self.source.refuse(
