@@ -42,31 +42,18 @@ RULES: tuple[Rule, ...] = (
     products.flatten_sum,
     products.flatten_product,
     exponentials.merge_mask,
-    exponentials.exponentiate_mask,
     products.guard_product,
     chains.split_root,
-    logarithms.turn_sigmoid,
-    products.choose_argument,
-    products.clip_argument,
     tables.join_reads,
     products.contract_mean,
     exponentials.find_softmax,
-    exponentials.find_full_softmax,
     exponentials.find_share,
-    exponentials.find_weighted_softmax,
-    exponentials.join_exponents,
-    logarithms.split_log,
     logarithms.find_logsumexp,
-    logarithms.find_logaddexp,
     logarithms.find_log_softmax,
     logarithms.find_masked_log_softmax,
-    logarithms.find_logdet,
     exponentials.exponentiate_row,
     exponentials.restrict_softmax,
-    exponentials.drop_largest,
-    logarithms.return_shift,
     exponentials.guard_root,
-    deltas.join_brackets,
     deltas.split_delta,
     deltas.sift_index,
     deltas.sift_label,
@@ -75,15 +62,11 @@ RULES: tuple[Rule, ...] = (
     products.merge_sums,
     products.distribute_product,
     products.count_unused,
-    products.count_interval,
 )
 
 
-# Rules on whole systems. The first group runs before guards are carried; the second changes the
-# ranges of indices, and runs after that.
-UNGUARDED = (masks.include_zero, masks.order_symmetric, logarithms.take_logarithm)
-GUARDED = (masks.shorten_ranges,)
-ACROSS = (*UNGUARDED, *GUARDED)
+# Rules on whole systems, which run before guards are carried.
+ACROSS = (masks.include_zero, masks.order_symmetric)
 
 # First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -95,14 +78,10 @@ REPORTED = (
     deltas.sift_index,
     deltas.sift_label,
     exponentials.find_softmax,
-    exponentials.find_full_softmax,
     exponentials.find_share,
-    exponentials.find_weighted_softmax,
     logarithms.find_logsumexp,
     logarithms.find_log_softmax,
     exponentials.exponentiate_row,
-    exponentials.drop_largest,
-    logarithms.return_shift,
     masks.include_zero,
 )
 
@@ -119,15 +98,12 @@ def prepare(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         ir.Equation(each.target, rewrite(each.value, reported)) for each in opened_rows.equations
     )
 
-    def use(rules: Sequence[Rule], here: ir.System) -> ir.System:
-        for rule in rules:
-            new = next(rule.across(here), here) if rule.across is not None else here
-            reported.update([rule] * (new.equations != here.equations))
-            here = new
-        return here
-
-    guarded = guards.carry_guards(use(UNGUARDED, replace(opened_rows, equations=equations)))
-    last = rename_clashes(use(GUARDED, guarded), system)
+    here = replace(opened_rows, equations=equations)
+    for rule in ACROSS:
+        new = next(rule.across(here), here) if rule.across is not None else here
+        reported.update([rule] * (new.equations != here.equations))
+        here = new
+    last = rename_clashes(guards.carry_guards(here), system)
     return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)
 
 
@@ -222,7 +198,7 @@ def _find_sites(
                 new = rule(site)
                 if new is None or new is site:
                     continue
-                is_free = not rule.loses or rule.keeps_digits
+                is_free = not rule.loses
                 is_free = is_free or guards.is_count(site)  # integers are exact
                 if not is_free and _find_changed(site, new) in sensitive[rule.keeps_sign]:
                     continue

@@ -16,8 +16,7 @@ each system that one application of the law can give. At a single node it never 
 Laws hold for real numbers. A rule whose right side rounds worse than its left side states the loss
 in `loses`: no more than the rounding of its summands. The rule is used where nothing magnifies
 that, see `recipes`, and not with the option `exact`. With `keeps_sign`, rounding makes no
-nonnegative value negative. With `keeps_digits`, a value that neither overflows nor underflows
-rounds as before.
+nonnegative value negative.
 
 A rule with `nan_rows` assumes that an empty normalized row is 0/0, which is nan. It is not used in
 a formula with zeros for empty rows.
@@ -63,7 +62,6 @@ class Rule:
     )
     nan_rows: bool = False  # not valid where an empty row is zeros
     keeps_sign: bool = False  # rounding makes no nonnegative value negative
-    keeps_digits: bool = False  # the loss is one of range alone
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:
         """The node rewritten, or None where the rule does not fit."""

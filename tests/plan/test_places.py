@@ -111,16 +111,6 @@ def test_rows_are_multiplied_once_for_each_offset_where_that_is_faster(text, is_
         assert "unfold(" not in built.source or not is_multiplied
 
 
-@pytest.mark.parametrize(
-    ("text", "sizes", "is_multiplied"), ROWS["entries at labels are products with rows of ones"]
-)
-def test_entries_at_labels_are_products_where_that_is_faster(text, sizes, is_multiplied):
-    built = build(text, name="y", sizes=sizes)
-    assert ("By multiply_labels" in built.source) is is_multiplied
-    assert ("gather(" in built.source) is not is_multiplied
-    assert built.judge().agrees
-
-
 @pytest.mark.parametrize(("text", "is_cut"), ROWS["a range of an index is cut out and padded"])
 def test_a_range_of_an_index_is_cut_out_and_padded(text, is_cut):
     """At every size, 0 too; values outside of the range are harmless."""

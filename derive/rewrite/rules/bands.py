@@ -22,21 +22,19 @@ from derive.ir.walk import (
     Names,
     find_accesses,
     find_free,
-    find_indices,
     is_reading,
     map_children,
-    rename_apart,
     substitute,
     walk,
 )
 from derive.rewrite.guards import mark_tensors
-from derive.rewrite.rule import apply_rules, drop_unread, put_value, rule, system_rule
-from derive.rewrite.rules.exponentials import exponentiate_mask, merge_mask, restrict_softmax
+from derive.rewrite.rule import apply_rules, drop_unread, put_value, system_rule
+from derive.rewrite.rules.exponentials import merge_mask, restrict_softmax
 
 LENGTHS = (32, 128)  # rows of a block; more rows copy columns less often
 Pairs = set[tuple[ir.Expr, ir.Expr]]
 Compared = dict[ir.Tensor, set[tuple[int, int]]]  # pairs of places that a tensor's value compares
-MASKS = (merge_mask, exponentiate_mask, restrict_softmax)
+MASKS = (merge_mask, restrict_softmax)
 
 
 class OutsideError(Exception):
@@ -51,47 +49,6 @@ class Band:
     column: ir.Index
     first: Polynomial
     width: Polynomial
-
-
-@rule(
-    law="sum_{i - a <= j <= i + b} f_j = sum_k [0 <= i + k - a < N] * f_{i + k - a}, k <= a + b",
-    before="x[N]; size W; index i < N; y[i] = sum[j, i - W <= j and j <= i + W](x[j])",
-    after="x[N]; size W; index i < N; index k < 2*W + 1; "
-    "y[i] = sum[k, i + k - W >= 0 and i + k - W < N](x[i + k - W])",
-    refuses="x[N]; size W; index i < N; y[i] = sum[j, j <= i + W](x[j])",
-)
-def open_band(expr: ir.Expr) -> ir.Expr | None:
-    """Write a reduction over positions around another index as one over a window.
-
-    No sum is subtracted from another, so no digits are lost.
-    """
-    if not isinstance(expr, ir.Reduce) or expr.condition is ir.TRUE or ROWS[expr.kind].is_matrix:
-        return None
-    if expr.kind == "argmax":
-        return None  # an argmax is a position in the whole range
-    parts = ir.split_and(expr.condition)
-    reads = find_accesses(expr.body)
-    for index in expr.bound:
-        if any(index in find_free(p) and p is not index for read in reads for p in read.places):
-            continue
-        ends = find_ends(parts, index)
-        if ends is None:
-            continue
-        first, width, rest = ends
-        if width.terms.get((), 0) < 0:  # for sizes of 0
-            continue
-        taken = {i.name for i in find_indices(expr)}
-        inner = rename_apart(ir.Index(index.name, width.to_expr()), taken)
-        place = simplify_place((first + Polynomial.of(inner)).to_expr())
-        inside = (ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, index.extent))
-        new: dict[ir.Expr, ir.Expr] = {index: place}
-        try:
-            condition, body = (substitute(part, new) for part in (ir.all_of(*rest), expr.body))
-        except ValueError:  # the index of a row cannot be replaced
-            continue
-        bound = tuple(inner if i is index else i for i in expr.bound)
-        return ir.Reduce(expr.kind, bound, ir.all_of(*inside, condition), body)
-    return None
 
 
 def find_ends(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from derive.analysis.facts import is_never_negative
 from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
-from derive.ir.functions import ROWS
 from derive.ir.walk import find_brackets, find_free, is_reading, map_children, substitute, walk
 from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
 from derive.rewrite.rule import find_value, rule, system_rule
@@ -185,21 +184,6 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
             yield whole
 
 
-@system_rule(
-    law="p_ij = softmax_j(x_ij), y_i = sum_j p_ij * v_j: y_i = sum_j softmax_j(x_ij) * v_j",
-    before="x[M, N]; v[N, E]; p[i,j] = softmax[j](x[i,j]); z[i,e] = sum[k](p[i,k] * v[k,e])",
-    after="x[M, N]; v[N, E]; z[i,e] = sum[k](softmax[k](x[i,k]) * v[k,e])",
-    refuses="x[M, N]; v[N, E]; p[i,j] = softmax[j](x[i,j]); z[i,e] = sum[j](p[i,j] * v[j,e]); "
-    "return z, p",
-)
-def inline_row(system: ir.System) -> Iterator[ir.System]:
-    """Inline a normalized row into the sums that read it, so that one call may compute both."""
-    nonfinite = find_nonfinite(system)
-    for equation in system.equations:
-        if isinstance(equation.value, ir.Along) and ROWS[equation.value.kind].normalizes:
-            yield from _inline(equation, system, nonfinite)
-
-
 @rule(
     law="(a_i * b_j)**p = a_i**p * b_j**p where -1 < p < 1 and neither is below 0; p = -1",
     before="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2) * sum[d](b[j,d]**2))",
@@ -213,22 +197,6 @@ def split_root(expr: ir.Expr) -> ir.Expr | None:
     """
     match expr:
         case ir.Pow(base, ir.Number(power) as exponent) if -1 <= power < 1:
-            return _split_power(base, exponent)
-    return None
-
-
-@rule(
-    law="(a_i / b_j)**p = a_i**p / b_j**p where p is whole or neither is below 0",
-    before="a[M, D]; b[N, D]; scalar p; z[i,j] = (norm[d](a[i,d]) / norm[d](b[j,d]))**p",
-    after="a[M, D]; b[N, D]; scalar p; z[i,j] = norm[d](a[i,d])**p * (norm[d](b[j,d])**p)**(-1)",
-    refuses="a[M]; b[N, D]; scalar p; z[i,j] = (a[i] / norm[d](b[j,d]))**p",
-    loses="range: a power of each may be too large or too small where that of the quotient is not",
-    keeps_digits=True,
-)
-def split_power(expr: ir.Expr) -> ir.Expr | None:
-    """Split a power of a product that is wider than each of its factors."""
-    match expr:
-        case ir.Pow(base, exponent) if exponent is not ir.MINUS_ONE and not find_free(exponent):
             return _split_power(base, exponent)
     return None
 

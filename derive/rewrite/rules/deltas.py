@@ -3,34 +3,24 @@
 sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from functools import reduce
-from itertools import combinations, product
+from collections.abc import Iterator
 
 from derive.analysis.facts import is_never_negative, is_whole
-from derive.analysis.safety import is_finite, is_finite_where_defined, is_safe
+from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
-    Names,
-    exchange,
-    exchange_tensors,
-    find_accesses,
     find_free,
     find_indices,
-    is_reading,
     rename_apart,
     rewrite_bottom_up,
     substitute,
     walk,
 )
-from derive.rewrite import guards, rounding
-from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
+from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket
-from derive.rewrite.rules.sums import find_factors, negate_term
+from derive.rewrite.rules.sums import find_factors
 
 
 @rule(
@@ -99,50 +89,6 @@ def sift_label(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
-    law="sum_{i, j: t_i = t_j} a_i * b_j = sum_c (sum_{i: t_i = c} a_i) * (sum_{j: t_j = c} b_j)",
-    before="x, y[N]; int t[N] < 9; s = sum[i, j, t[i] == t[j]](x[i] * y[j])",
-    after="x, y[N]; int t[N] < 9; index c < 9; "
-    "s = sum[c](sum[i, t[i] == c](x[i]) * sum[j, t[j] == c](y[j]))",
-    refuses="x[N, N]; int t[N] < 9; s = sum[i, j, t[i] == t[j]](x[i,j])",
-)
-def split_label(expr: ir.Expr) -> ir.Expr | None:
-    """Write a sum over pairs with equal labels as a product of sums, summed over labels."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
-    conditions = ir.split_and(expr.condition)
-    for equal in conditions:
-        match equal:
-            case ir.Compare("==", ir.Access(one) as left, ir.Access(other) as right) if (
-                one.below is not None
-                and other.below is not None
-                and is_same_extent(one.below, other.below)
-            ):
-                pass
-            case _:
-                continue
-        sides = [{*find_free(place)} & {*expr.bound} for place in (left, right)]
-        if not all(sides) or sides[0] & sides[1]:
-            continue
-        label = ir.Index("c", one.below)
-        whole = list[ir.Expr]()
-        parts = [*find_factors(expr.body), *(c for c in conditions if c is not equal)]
-        for k, place in enumerate((left, right)):
-            own = [p for p in parts if not {*find_free(p)} & sides[1 - k]]
-            own = [p for p in own if k == 0 or {*find_free(p)} & sides[1]]
-            entries = ir.all_of(
-                ir.Compare("==", place, label), *(p for p in own if p in conditions)
-            )
-            body = ir.product_of([p for p in own if p not in conditions])
-            bound = tuple(i for i in expr.bound if i in sides[k])
-            whole.append(ir.Reduce("sum", bound, entries, body))
-            parts = [p for p in parts if p not in own]
-        if not parts:
-            rest = tuple(i for i in expr.bound if i not in sides[0] | sides[1])
-            return ir.Reduce("sum", (label, *rest), ir.TRUE, ir.Mul(tuple(whole)))
-    return None
-
-
-@rule(
     law="where(j == t_i, f(x_ij), z) = where(j == t_i, f(x_i,t_i), z)",
     before="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], exp(x[i,j]), x[i,j])",
     after="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], exp(x[i,t[i]]), x[i,j])",
@@ -185,246 +131,6 @@ def split_delta(expr: ir.Expr) -> ir.Expr | None:
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return ir.Add(tuple(parts))
     return None
-
-
-@system_rule(
-    law="sum_j f_j([j == i]) = sum_j f_j(0) + f_i(1) - f_i(0)",
-    before="x[M, N]; int t[M] < N; q[i,j] = where(j == t[i], 3, 2); "
-    "y[i] = sum[j](q[i,j] * (log(q[i,j]) - x[i,j]))",
-    after="x[M, N]; int t[M] < N; y[i] = (N - 1) * (2 * log(2)) + sum[j](-2 * x[i,j]) "
-    "+ sum[j, j == t[i]](2 * x[i,j]) + sum[j, j == t[i]](3 * (log(3) - x[i,j]))",
-    refuses="x[M, N]; int t[M] < N; y[i] = sum[j](where(j == t[i], x[i,j], log(x[i,j])))",
-    loses="digits where the value at the label would be larger than the sum of the others",
-)
-def open_choice(system: ir.System) -> Iterator[ir.System]:
-    """Split a sum in which one entry is chosen: the sum over all others, plus that entry.
-
-    A row along the index is named, so that it can be read as a whole and at the label.
-    """
-    names = rounding.find_sensitive_names(system)
-    nonfinite = guards.find_nonfinite(system, signs=True)
-    choosing: list[ir.Equation] = []
-    for place, marked in enumerate(exchange_tensors(system.equations, nonfinite)):
-        sensitive, _ = rounding.find_sensitive(marked, names)
-        parts = [*walk(marked.value)]
-        reads = any(is_reading(marked.value, part.target.tensor) for part in choosing)
-        if not reads and not _find_choices(marked.value):
-            continue
-        if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
-            choosing.append(marked)
-        for site in dict.fromkeys(parts):
-            new = None if site in sensitive else _split_choice(site, choosing)
-            if new is not None:
-                whole = replace(system.equations[place], value=exchange(marked.value, site, new))
-                found = [*system.equations[:place], *_name_rows(whole, site, Names.of(system))]
-                found = [replace(e, value=guards.unmark_tensors(e.value, nonfinite)) for e in found]
-                found += system.equations[place + 1 :]
-                yield replace(system, equations=drop_unread(found, system.results))
-
-
-def _find_choices(value: ir.Expr) -> list[ir.Compare]:
-    """The equations of an index inside the conditions of a value."""
-    conditions = (part.condition for part in walk(value) if isinstance(part, ir.Where))
-    return [
-        part
-        for condition in conditions
-        for part in walk(condition)
-        if isinstance(part, ir.Compare)
-        and part.relation in {"==", "!="}
-        and any(isinstance(side, ir.Index) for side in (part.left, part.right))
-    ]
-
-
-def _split_choice(expr: ir.Expr, choosing: Sequence[ir.Equation]) -> ir.Expr | None:
-    """A sum split at its chosen entry, with the equations in `choosing` inlined.
-
-    An inlined bracket would guard other factors, so it must have been decided.
-    """
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
-        return None
-    body = reduce(put_value, reversed(choosing), expr.body)
-    known = {part for part in walk(expr.body) if is_bracket(part)}
-    for choice in dict.fromkeys(_find_choices(body)):
-        equal = ir.Compare("==", choice.left, choice.right)
-        deltas = ir.Reduce("sum", expr.bound, ir.all_of(expr.condition, equal), ir.ONE)
-        for index, place, _ in _find_deltas(deltas):
-            rows = [part for part in walk(body) if isinstance(part, ir.Along)]
-            own = (part for row in rows if row.index is index for part in walk(row.body))
-            if _binds(body, find_free(equal)):
-                continue  # the condition there is on an inner bound index
-            if index in find_free(expr.condition) or equal in own or not is_position(place, index):
-                continue
-            chosen, others = (_decide(body, equal, truth) for truth in (True, False))
-            if chosen is None or others is None:
-                continue
-            left = {part for each in (chosen, others) for part in walk(each) if is_bracket(part)}
-            terms = _sum_others(expr, others, index, equal) if left <= known else None
-            if terms is not None:
-                return ir.sum_of([*terms, replace(deltas, body=chosen)])
-    return None
-
-
-def _binds(expr: ir.Expr, indices: Sequence[ir.Index]) -> bool:
-    """Whether a reduction inside binds one of these indices."""
-    reductions = (part for part in walk(expr) if isinstance(part, ir.Reduce))
-    return any({*part.bound} & {*indices} for part in reductions)
-
-
-def _sum_others(
-    expr: ir.Reduce, others: ir.Expr, index: ir.Index, equal: ir.Compare
-) -> list[ir.Expr] | None:
-    """The sum over all values of an index but one, with terms free of the index counted.
-
-    The number of the other values is at least 1 wherever a term divides by it.
-    """
-    count = Polynomial.of(index.extent) - Polynomial.of(1)
-    others = rewrite_bottom_up(
-        others,
-        lambda part: (
-            ir.Call("max", (part, ir.ONE))
-            if isinstance(part, ir.Add) and Polynomial.of(part) == count
-            else part
-        ),
-    )
-    rest = tuple(i for i in expr.bound if i is not index)
-    counted, summed = list[ir.Expr](), list[ir.Expr]()
-    for factors in _distribute(others, index):
-        outer = ir.product_of([f for f in factors if index not in find_free(f)])
-        term = negate_term(
-            negate_term(ir.product_of(factors))
-        )  # merges the numbers among the factors
-        if index in find_free(term):
-            summed.append(term)
-            if not is_safe(term):
-                return None
-            continue
-        if find_accesses(outer) and not is_safe(outer):
-            return None  # 0 times infinity where there are no other values
-        number = ir.Mul((ir.Add((index.extent, ir.MINUS_ONE)), outer))
-        counted.append(ir.sum_over(rest, number, expr.condition))
-    if summed:
-        entry = replace(expr, condition=ir.all_of(expr.condition, equal))
-        counted.append(replace(expr, body=ir.sum_of(summed)))
-        counted.append(replace(entry, body=ir.sum_of(list(map(negate_term, summed)))))
-    return counted
-
-
-def _distribute(expr: ir.Expr, index: ir.Index) -> list[tuple[ir.Expr, ...]]:
-    """The terms of an expression, each as factors; a sum that alone has the index is expanded."""
-    if isinstance(expr, ir.Add):
-        return [found for term in expr.terms for found in _distribute(term, index)]
-    factors = find_factors(expr)
-    for k, factor in enumerate(factors):
-        others = [*factors[:k], *factors[k + 1 :]]
-        is_apart = not any(index in find_free(f) for f in others)
-        if isinstance(factor, ir.Add) and is_apart:
-            products = (ir.Mul((*others, term)) for term in factor.terms)
-            return [found for each in products for found in _distribute(each, index)]
-    return [factors]
-
-
-def _decide(expr: ir.Expr, equal: ir.Compare, truth: bool) -> ir.Expr | None:
-    """The expression where an equation is true or false; None for a 0 times an infinity."""
-    sides = {equal.left, equal.right}
-
-    def act(here: ir.Expr) -> ir.Expr:
-        match here:
-            case ir.Compare("==" | "!=" as relation, left, right) if {left, right} == sides:
-                return ir.Truth(truth == (relation == "=="))
-            case ir.And(parts):
-                return ir.all_of(*parts)
-            case ir.Or(parts):
-                return ir.any_of(*parts)
-            case ir.Not(ir.Truth(value)):
-                return ir.Truth(not value)
-            case ir.Where(ir.Truth(value), then, other):
-                return then if value else other
-            case ir.Add(terms):
-                found = [part for term in terms for part in ir.split_sum(term)]
-                total = sum(part.value for part in found if isinstance(part, ir.Number))
-                rest = [part for part in found if not isinstance(part, ir.Number)]
-                return ir.sum_of([ir.Number(Fraction(total)), *rest] if total else rest)
-            case ir.Mul(factors) if ir.ZERO in factors and all(map(is_finite, factors)):
-                return ir.ZERO
-            case ir.Mul((ir.Number(-1), ir.Add(terms))):
-                return ir.Add(tuple(map(negate_term, terms)))
-            case ir.Mul(factors):
-                return ir.product_of([factor for factor in factors if factor is not ir.ONE])
-        return here
-
-    decided = rewrite_bottom_up(expr, act)
-    products = (part for part in walk(decided) if isinstance(part, ir.Mul))
-    return None if any(ir.ZERO in part.factors for part in products) else decided
-
-
-def _name_rows(equation: ir.Equation, site: ir.Expr, taken: Names) -> list[ir.Equation]:
-    """The equation with each row of a site moved into an equation of its own."""
-    rows = dict.fromkeys(part for part in walk(site) if isinstance(part, ir.Along))
-    found = list[ir.Equation]()
-    value = equation.value
-    for row in rows:
-        reads = [access.tensor.name for access in find_accesses(row)]
-        name = taken.take("_".join([row.kind, *reads[:1]]))
-        own = ir.name_axes(name, find_free(row))
-        found.append(ir.Equation(own, row))
-        value = exchange(value, row, own)
-    return [*found, replace(equation, value=value)]
-
-
-@rule(
-    law="[a < b] + [a == b and c] = [a < b or a == b and c]",
-    before="x[N]; r[n] = sum[m]([x[m] < x[n]]) + sum[k, k < n]([x[k] == x[n]])",
-    after="x[N]; r[n] = sum[m]([x[m] < x[n] or (m < n and x[m] == x[n])])",
-    refuses="x[N]; r[n] = sum[m]([x[m] < x[n]]) + sum[k, k < n]([x[k] <= x[n]])",
-)
-def join_brackets(expr: ir.Expr) -> ir.Expr | None:
-    """Join brackets that exclude each other, or sums of such brackets."""
-    match expr:
-        case ir.Where(condition, ir.ONE, ir.Where(other, ir.ONE, ir.ZERO)):
-            return ir.Where(ir.any_of(condition, other), ir.ONE, ir.ZERO)
-        case ir.Add(terms):
-            pass
-        case _:
-            return None
-    for one, other in combinations(terms, 2):
-        joined = _join_counts(one, other)
-        if joined is not None:
-            rest = [term for term in terms if term is not one and term is not other]
-            return ir.sum_of([joined, *rest])
-    return None
-
-
-def _join_counts(one: ir.Expr, other: ir.Expr) -> ir.Expr | None:
-    match one, other:
-        case ir.Where(left, ir.ONE, ir.ZERO), ir.Where(right, ir.ONE, ir.ZERO):
-            is_apart = _exclude(left, right)
-            return ir.Where(ir.any_of(left, right), ir.ONE, ir.ZERO) if is_apart else None
-        case ir.Reduce("sum", (index,), own, body), ir.Reduce("sum", (bound,), where, term):
-            if not is_same_extent(index.extent, bound.extent) or index in find_free(other):
-                return None
-            new: dict[ir.Expr, ir.Expr] = {bound: index}
-            parts = (ir.sum_over((), body, own), substitute(ir.sum_over((), term, where), new))
-            joined = _join_counts(*(_merge_brackets(part) for part in parts))
-            return None if joined is None else ir.Reduce("sum", (index,), ir.TRUE, joined)
-    return None
-
-
-def _merge_brackets(expr: ir.Expr) -> ir.Expr:
-    """A bracket inside a bracket as one bracket."""
-    match expr:
-        case ir.Where(condition, ir.Where(inner, ir.ONE, ir.ZERO), ir.ZERO):
-            return ir.Where(ir.all_of(condition, inner), ir.ONE, ir.ZERO)
-    return expr
-
-
-def _exclude(one: ir.Expr, other: ir.Expr) -> bool:
-    """Whether one condition makes two values unequal by an order and the other makes them equal."""
-    for left, right in product(ir.split_and(one), ir.split_and(other)):
-        match left, right:
-            case ir.Compare(sign, a, b), ir.Compare(relation, c, d) if {a, b} == {c, d}:
-                if {sign, relation} in ({"<", "=="}, {">", "=="}):
-                    return True
-    return False
 
 
 def _expand_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, combinations, pairwise, permutations, product
+from itertools import accumulate, combinations, pairwise, permutations
 from math import factorial
 
 from derive.analysis.affine import simplify_place, simplify_places
@@ -58,63 +58,6 @@ def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
         return None
     before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
     return ir.Along("cumsum", running.index, ir.TRUE, before)
-
-
-@system_rule(
-    law="sum_{i < N: i >= 1} f_i = sum_{i < N - 1} f_{i + 1}",
-    before="x[N]; s = sum[i, i >= 1](abs(x[i] - x[i - 1]))",
-    after="x[N]; index j < N - 1; s = sum[j](abs(x[j + 1] - x[j]))",
-    refuses="x[N]; s = max[i, i >= 1](x[i])   # that of nothing is -oo",
-)
-def shorten_ranges(system: ir.System) -> Iterator[ir.System]:
-    """Shorten the range of a summed index by a bound on the index alone."""
-    values = (walk.rewrite_bottom_up(each.value, _shorten_range) for each in system.equations)
-    changed = zip(system.equations, values, strict=True)
-    yield replace(system, equations=tuple(ir.Equation(e.target, v) for e, v in changed))
-
-
-def _shorten_range(expr: ir.Expr) -> ir.Expr:
-    match expr:
-        case ir.Reduce("sum" | "mean" as kind, bound, condition, body):
-            parts = ir.split_and(condition)
-        case _:
-            return expr
-    for index, part in product(bound, parts):
-        span = _find_span(part, index)
-        if span is None or not _is_alone(index, body, parts):
-            continue
-        start, extent = span
-        new = ir.Index(index.name, extent.to_expr())
-        there: dict[ir.Expr, ir.Expr] = {index: (Polynomial.of(new) + start).to_expr()}
-        rest = ir.all_of(*(p for p in parts if p is not part))
-        moved = (walk.substitute(p, there) for p in (rest, body))
-        rest, body = (walk.rewrite_bottom_up(p, simplify_places) for p in moved)
-        bound = tuple(new if i is index else i for i in bound)
-        return _shorten_range(ir.Reduce(kind, bound, rest, body))
-    return expr
-
-
-def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> bool:
-    """Whether the index occurs in conditions and positions only by itself, and along no row."""
-    places = [p for access in walk.find_accesses(body) for p in access.places]
-    tied = any(index in walk.find_free(p) != (index,) for p in (*places, *conditions))
-    return not tied and not any(
-        isinstance(p, ir.Along) and p.index is index for p in walk.walk(body)
-    )
-
-
-def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
-    """(start, extent) of the index if its condition is a bound by sizes inside of its range."""
-    length = Polynomial.of(index.extent)
-    for is_least, end in filter(None, (read_bound(f, index) for f in _find_only_fact(condition))):
-        start = end if is_least else NOTHING
-        extent = length - start if is_least else end + ONE
-        is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
-        if is_size and is_never_negative(start) and is_never_negative(length - start - extent):
-            if not is_never_negative(extent):
-                extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
-            return start, extent
-    return None
 
 
 @system_rule(

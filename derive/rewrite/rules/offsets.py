@@ -125,15 +125,13 @@ def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
 class _Offsets(Tables):
     """Tables over offsets."""
 
-    products: bool = False  # tables over one of two indices and their difference, instead
     runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
 
     def insert_reads(self, expr: ir.Expr, guards: Guards) -> ir.Expr:
         """The expression with its largest parts that depend on offsets replaced by table reads."""
         if not find_offsets(expr):
             return expr
-        is_whole = not self.products and _is_work(expr)
-        read = self.read_table(expr, guards) if is_whole else self._read_product(expr, guards)
+        read = self.read_table(expr, guards) if _is_work(expr) else None
         if read is not None:
             return read
         match expr:
@@ -154,7 +152,7 @@ class _Offsets(Tables):
     def _open_sum(self, expr: ir.Reduce, guards: Guards) -> ir.Expr:
         """A sum of a product, with the factors that share inner indices moved into a table."""
         factors, condition = find_factors(expr.body), expr.condition
-        for offset in () if self.products else find_offsets(expr.body):
+        for offset in find_offsets(expr.body):
             mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
             ends = {index for index, _ in offset}
             others = [f for f in factors if f not in mine]
@@ -184,7 +182,7 @@ class _Offsets(Tables):
     ) -> list[ir.Expr]:
         """The parts of a product or a sum, with all parts of one offset in one table."""
         left = list(parts)
-        for offset in () if self.products else find_offsets(make(left)):
+        for offset in find_offsets(make(left)):
             mine = [part for part in left if depend_on(part, offset, ONE) is not None]
             if len(mine) < 2 or not _is_work(make(mine)):
                 continue
@@ -197,44 +195,13 @@ class _Offsets(Tables):
             for p in left
         ]
 
-    def _read_product(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
-        """A read of a table for a sum of a product over one of two indices and their difference."""
-        match expr:
-            case ir.Reduce("sum", bound, ir.TRUE, body) if self.products:
-                factors = find_factors(body)
-            case _:
-                return None
-        for offset in find_offsets(body):
-            steps = {index: step for index, step in offset if index not in bound}
-            mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
-            others = [f for f in factors if f not in mine]
-            free = {index for factor in others for index in find_free(factor)}
-            rows, columns = [i for i in steps if i in free], [i for i in steps if i not in free]
-            if sorted(steps.values()) != [-1, 1] or len(rows) != 1:
-                continue
-            if not any(i in free and any(i in find_free(f) for f in mine) for i in bound):
-                continue
-            held = self.names.take_index(rows[0])  # the other factors' row
-            parts = [f if f in mine else substitute(f, {rows[0]: held}) for f in factors]
-            part = ir.Reduce("sum", bound, ir.TRUE, ir.product_of(parts))
-            read = self.read_table(part, guards, [((columns[0], 1), (rows[0], -1))])
-            back: dict[ir.Expr, ir.Expr] = {held: rows[0]}
-            for key, made in self.made.items():
-                places = tuple(substitute(place, back) for place in made.target.places)
-                target = ir.Access(made.target.tensor, places)
-                self.made[key] = ir.Equation(target, substitute(made.value, back))
-            return None if read is None else substitute(read, back)
-        return None
-
-    def read_table(
-        self, expr: ir.Expr, guards: Guards, offsets: Sequence[Offset] = ()
-    ) -> ir.Expr | None:
+    def read_table(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
         """A read of a table for an expression that depends on offsets alone."""
         body, runs = expr, dict[Polynomial, int]()
         places: dict[ir.Index, ir.Expr] = {}
         guards, is_met = ir.split_and(ir.all_of(*guards)), True
         inside = {part: part for part in guards if part is not ir.TRUE}
-        for offset in offsets or find_offsets(expr):
+        for offset in find_offsets(expr):
             value = to_polynomial(offset)
             low, length, held = find_run(value, guards)
             if low is None or length is None or depend_on(body, offset, ONE) is None:
@@ -320,21 +287,6 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
     An equation that is a whole such part is inlined.
     """
     yield from _Offsets(system).tabulate(system.equations)
-
-
-@system_rule(
-    law="sum_d q_id t_(j - i)d = p_i(j - i + N - 1), p_iu = sum_d q_id t_(u - N + 1)d",
-    before="q[N, D]; t[2*N - 1, D]; index j < N; y[i,j] = sum[d](q[i,d] * t[i - j + N - 1,d])",
-    after="q[N, D]; t[2*N - 1, D]; index u < 2*N - 1; index j < N; "
-    "y_of_u[i,u] = sum[d](q[i,d] * t[-u + 2*N - 2,d]); y[i,j] = y_of_u[i,j - i + N - 1]",
-    refuses="q, r[N, D]; t[2*N - 1, D]; y[i,j] = sum[d](q[i,d] * r[j,d] * t[i - j + N - 1,d])",
-)
-def multiply_before_offset(system: ir.System) -> Iterator[ir.System]:
-    """Multiply a row by a table over offsets to columns before the table is read.
-
-    Windows of the table would be thin matrices, whose gradients torch adds up slowly.
-    """
-    yield from _Offsets(system, products=True).tabulate(system.equations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,13 @@
 """Rules on products and sums: flatten, guard, pull sums out, distribute, count unused indices."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from itertools import chain, combinations
-from typing import TypeAlias, TypeGuard
+from collections.abc import Sequence
+from typing import TypeGuard
 
-from derive.analysis.extents import is_implied_by_facts, is_never_empty
-from derive.analysis.facts import find_facts, is_never_negative, read_bound
+from derive.analysis.extents import is_never_empty
 from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
-from derive.ir.functions import is_complex
-from derive.ir.polynomial import NOTHING, ONE, Polynomial
-from derive.ir.walk import (
-    Names,
-    exchange,
-    find_accesses,
-    find_brackets,
-    find_children,
-    find_free,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
-from derive.rewrite.guards import is_harmless
-from derive.rewrite.rule import rename_all, rule, system_rule
-
-Powers: TypeAlias = dict[ir.Expr, Fraction]  # the exponent of each base of a product
-Site: TypeAlias = tuple[ir.Equation, ir.Expr, Powers]  # the equation, a product in it, its powers
+from derive.ir.walk import find_brackets, find_free, substitute, walk
+from derive.rewrite.rule import rename_all, rule
 
 
 @rule(
@@ -86,78 +65,6 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
         return None
     rest = [f for f in expr.factors if not is_bracket(f)]
     return ir.Where(ir.all_of(*conditions), ir.product_of(rest), ir.ZERO)
-
-
-@rule(
-    law="where(c, f(a), f(b)) = f(where(c, a, b)), and so for powers",
-    before="x, y[N]; bool m[N]; z[i] = where(m[i], log(x[i]), log(1 - y[i]))",
-    after="x, y[N]; bool m[N]; z[i] = log(where(m[i], x[i], 1 - y[i]))",
-    refuses="x[M]; y[N]; bool m[M, N]; z[i,j] = where(m[i,j], exp(x[i]), exp(y[j]))",
-)
-def choose_argument(expr: ir.Expr) -> ir.Expr | None:
-    """Move a choice between two values of a function into the argument, if that adds no entries."""
-    chosen: ir.Expr
-    match expr:
-        case ir.Where(condition, ir.Call(name, (one,)), ir.Call(same, (other,))) if name == same:
-            chosen = ir.Call(name, (ir.Where(condition, one, other),))
-        case ir.Where(condition, ir.Pow(one, ir.Number() as n), ir.Pow(other, same)) if n is same:
-            chosen = ir.Pow(ir.Where(condition, one, other), n)
-        case _:
-            return None
-    own = {*find_free(one)}
-    return chosen if own and own == {*find_free(other)} >= {*find_free(condition)} else None
-
-
-@rule(
-    law="where(x < c, f(x), f(c)) = f(min(x, c)), and so for max",
-    before="x[N]; y[i] = where(x[i] < 2, (2 - x[i])**3, 0)",
-    after="x[N]; y[i] = (2 - min(x[i], 2))**3",
-    refuses="x[N]; y[i] = where(x[i] < 2, (1 - x[i])**3, 0)",
-)
-def clip_argument(expr: ir.Expr) -> ir.Expr | None:
-    """Clip the argument of a function that is constant beyond a number."""
-    if not isinstance(expr, ir.Where):
-        return None
-    value, rest = expr.then, list[ir.Expr]()
-    for part in ir.split_and(expr.condition):
-        for name, argument, end in _find_ends(part):
-            there = _exchange_factors(expr.then, argument, end)
-            is_end = there is not expr.then and Polynomial.of(there) == Polynomial.of(expr.other)
-            if is_end and is_harmless(argument, part) and is_harmless(there, part):
-                value = _exchange_factors(value, argument, ir.Call(name, (argument, end)))
-                break
-        else:
-            rest.append(part)
-    if value is expr.then:
-        return None
-    return ir.Where(ir.all_of(*rest), value, expr.other) if rest else value
-
-
-def _find_ends(condition: ir.Expr) -> Iterator[tuple[str, ir.Expr, ir.Expr]]:
-    """(min or max, the compared argument, the bound); for an abs, also of its square."""
-    if not isinstance(condition, ir.Compare) or condition.relation in {"==", "!="}:
-        return
-    relation, one, other = condition.relation, condition.left, condition.right
-    if not find_accesses(one):
-        relation, one, other = ir.MIRRORED[relation], other, one
-    if find_accesses(one) and not find_accesses(other) and not find_free(other):
-        name = "min" if relation in {"<", "<="} else "max"
-        yield name, one, other
-        match one, other:
-            case ir.Call("abs", (inside,)), ir.Number(number) if number >= 0:
-                yield name, ir.Pow(inside, ir.Number(Fraction(2))), ir.Number(number**2)
-
-
-def _exchange_factors(expr: ir.Expr, site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The expression with a site replaced, also where the site is some factors of a product."""
-
-    def exchange_site(here: ir.Expr) -> ir.Expr:
-        match here, site:
-            case ir.Mul(factors), ir.Mul(own) if not Counter(own) - Counter(factors):
-                return ir.product_of([*(Counter(factors) - Counter(own)).elements(), new])
-        return new if here is site else here
-
-    return rewrite_bottom_up(expr, exchange_site)
 
 
 @rule(
@@ -257,52 +164,6 @@ def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Ex
 
 
 @rule(
-    law="sum_{a <= j <= b} 1 = max(0, b - a + 1)",
-    before="x[N]; index i, j < N; y[i] = x[i] / sum[j, j <= i](1)",
-    after="x[N]; index i < N; y[i] = x[i] * (i + 1)**(-1)",
-    refuses="x[N]; index i, j < N; y[i] = sum[j, j <= i](x[j])",
-)
-def count_interval(expr: ir.Expr) -> ir.Expr | None:
-    """Count a bound index that only bounds from below or above restrict."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
-        return None
-    parts = ir.split_and(expr.condition)
-    for index in expr.bound:
-        mine = [part for part in parts if index in find_free(part)]
-        if not mine or index in find_free(expr.body) or not all(map(is_implied_by_facts, mine)):
-            continue
-        lows, highs = [NOTHING], [Polynomial.of(index.extent) - ONE]
-        for fact in (fact for part in mine for fact in find_facts(part)):
-            bound = read_bound(fact, index)
-            if bound is None:
-                break
-            (lows if bound[0] else highs).append(bound[1])
-        else:
-            first, last = (_find_end(ends, is_last) for ends, is_last in ((lows, 0), (highs, 1)))
-            count = last - first + ONE
-            often = count.to_expr()
-            if not is_never_negative(count):
-                often = ir.Call("max", (often, ir.ZERO))
-            left = tuple(i for i in expr.bound if i is not index)
-            others = ir.all_of(*(part for part in parts if part not in mine))
-            if {*left} & {*find_free(often)}:
-                return ir.sum_over(left, ir.Mul((often, expr.body)), others)
-            whole = ir.sum_over(left, expr.body, others)
-            return often if whole is ir.ONE else ir.Mul((often, whole))
-    return None
-
-
-def _find_end(ends: list[Polynomial], is_last: int) -> Polynomial:
-    """The minimum of upper ends or the maximum of lower ends, simplified."""
-    gaps = ((a, [a - b if is_last else b - a for b in ends if b != a]) for a in ends)
-    found = [a for a, gap in gaps if not any(map(is_never_negative, gap))] or ends[:1]
-    if len(found := list(dict.fromkeys(found))) == 1:
-        return found[0]
-    parts = tuple(end.to_expr() for end in found)
-    return Polynomial.atom(ir.Call("min" if is_last else "max", parts))
-
-
-@rule(
     law="sum_e q * (k + a) = sum_e q * k + sum_e q * a",
     before="q[M, D]; k[N, D]; a[M, N, D]; s[i,j] = sum[e](q[i,e] * (k[j,e] + a[i,j,e]))",
     after="q[M, D]; k[N, D]; a[M, N, D]; "
@@ -390,140 +251,3 @@ def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:
     guarded = isinstance(summed.body, ir.Where) and summed.body.other is ir.ZERO
     full = any(is_never_empty(summed.condition, index) for index in summed.bound)
     return (full and not guarded) or all(map(is_safe, factors))
-
-
-@system_rule(
-    law="y = a * b * c, z = a * b * d: p = a * b, y = p * c, z = p * d",
-    before="a, b[N]; y[i] = 2 * a[i] / b[i]; z[i] = y[i] + exp(a[i]) * (a[i] / b[i])**2",
-    after="a, b[N]; y_common[i] = a[i] * b[i]**(-1); y[i] = 2 * y_common[i]; "
-    "z[i] = y[i] + exp(a[i]) * y_common[i]**2",
-    refuses="a, b, c, d[N]; y[i] = a[i] * b[i] / c[i]; z[i] = sqrt(a[i]) * c[i] / b[i]",
-)
-def share_product(system: ir.System) -> Iterator[ir.System]:
-    """Compute common parts of elementwise products once, the most costly first.
-
-    An equation that equals the common part is moved before the others and read by its own name.
-    """
-    names, found = Names.of(system), system
-    while (best := _find_common(found)) is not None:
-        common, users = best
-        value = _write_powers(common)
-        axes = find_free(value)
-        named = [
-            equation
-            for equation, site, powers in users
-            if powers == common
-            and site is equation.value
-            and set(equation.target.places) == set(axes)
-        ]
-        if named:
-            own = named[0]
-        else:
-            name = names.take(f"{users[0][0].target.tensor.name}_common")
-            own = ir.Equation(ir.name_axes(name, axes), value)
-        equations: list[ir.Equation] = []
-        for equation in found.equations:
-            equations += [own] if equation is users[0][0] else []
-            changed = equation.value
-            for here, site, powers in users:
-                if here is equation:
-                    changed = exchange(changed, site, _divide(powers, common, own.target))
-            if equation is not own:
-                equations.append(ir.Equation(equation.target, changed))
-        found = replace(found, equations=tuple(equations))
-    if found is not system:
-        yield found
-
-
-def _find_common(system: ir.System) -> tuple[Powers, list[Site]] | None:
-    """The common part that saves most operations, and the products that contain it."""
-    sites: list[Site] = [
-        (equation, site, _read_powers(site))
-        for equation in system.equations
-        for site in dict.fromkeys(_walk_products(equation.value))
-    ]
-    holders: dict[ir.Expr, list[int]] = {}
-    for number, (_, _, powers) in enumerate(sites):
-        for base in powers:
-            if not isinstance(base, ir.Number):
-                holders.setdefault(base, []).append(number)
-    pairs = dict.fromkeys(chain.from_iterable(combinations(h, 2) for h in holders.values()))
-    shared = {
-        frozenset(common.items()): common
-        for one, other in pairs
-        if (common := _intersect(sites[one][2], sites[other][2]))
-    }
-    best, most = None, 0
-    for common in shared.values():
-        near = (sites[number] for number in holders[min(common, key=lambda b: len(holders[b]))])
-        users = [site for site in near if _holds(site[2], common)]
-        saved = _count_saved(common, len(users))
-        if saved > most:
-            best, most = (common, users), saved
-    return best
-
-
-def _walk_products(value: ir.Expr) -> Iterator[ir.Expr]:
-    """The products outside of reductions, rows and choices."""
-    if isinstance(value, (ir.Access, ir.Reduce, ir.Along, ir.Where, ir.Compare)):
-        return
-    factors = value.factors if isinstance(value, ir.Mul) and not is_complex(value) else ()
-    if factors and not any(isinstance(f, (ir.Where, ir.Reduce)) for f in factors):
-        yield value
-    for part in find_children(value):
-        yield from _walk_products(part)
-
-
-def _read_powers(product: ir.Expr) -> Powers:
-    """The exponents of the bases of a product; empty where exponents cannot be added."""
-    found: Powers = {}
-    for factor in ir.split_product(product):
-        base, power = factor, Fraction(1)
-        while isinstance(base, ir.Pow) and isinstance(base.exponent, ir.Number):
-            if base is not factor and power != -1:
-                break  # (x**2)**(1/2) is no x
-            power *= base.exponent.value
-            base = base.base
-        before = found.get(base, power)
-        if before * power < 0 or (base in found and (before + power).denominator > 1):
-            return {}
-        found[base] = power + (before if base in found else 0)
-    return found
-
-
-def _intersect(one: Powers, other: Powers) -> Powers:
-    """The common part of two products without numbers; fractional powers must be equal."""
-    return {
-        base: power if abs(power) < abs(other[base]) else other[base]
-        for base, power in one.items()
-        if power * other.get(base, 0) > 0
-        and not isinstance(base, ir.Number)
-        and (power == other[base] or power.denominator == other[base].denominator == 1)
-    }
-
-
-def _holds(powers: Powers, common: Powers) -> bool:
-    """Whether a product contains the common part."""
-    ratios = (powers.get(base, 0) / power for base, power in common.items())
-    return all(ratio >= 1 for ratio in ratios)
-
-
-def _divide(powers: Powers, common: Powers, target: ir.Expr) -> ir.Expr:
-    """The product divided by the largest power of the common part, times that power of its name."""
-    times = Fraction(int(min(powers[base] / power for base, power in common.items())))
-    left = {base: power - times * common.get(base, 0) for base, power in powers.items()}
-    return _write_powers({base: power for base, power in left.items() if power} | {target: times})
-
-
-def _write_powers(powers: Powers) -> ir.Expr:
-    pairs = powers.items()
-    return ir.product_of([b if power == 1 else ir.Pow(b, ir.Number(power)) for b, power in pairs])
-
-
-def _count_saved(common: Powers, users: int) -> int:
-    """The operations per entry that naming the common part saves."""
-    if not any(map(find_free, common)):
-        return 0
-    powers = sum(abs(power) != 1 for power in common.values())
-    own = len(common) - any(power > 0 for power in common.values()) + powers
-    return (len(common) - 1 + powers) * users - own

@@ -1,4 +1,4 @@
-"""Rules on sums: constant factors are hoisted; kinks and squares are expanded.
+"""Rules on sums: constant factors are hoisted; squares are expanded.
 
 sum_j a_i * f_j = a_i * sum_j f_j
 """
@@ -6,28 +6,20 @@ sum_j a_i * f_j = a_i * sum_j f_j
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from itertools import combinations
-from math import comb, prod
+from math import prod
 from typing import TypeAlias
 
 from derive.analysis.extents import is_filled, is_never_empty
-from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.facts import is_never_negative
 from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import (
-    find_accesses,
-    find_brackets,
-    find_free,
-    find_names,
-    rename_apart,
-    substitute,
-)
+from derive.ir.walk import find_accesses, find_brackets, find_free
 from derive.rewrite.needs import find_need
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import is_bracket, is_negative, rename_bound
+from derive.rewrite.rules.products import is_bracket, rename_bound
 
-MOST_POWER = 4  # the largest power of a difference; it has 5 terms
 _LINEAR = ("sum", "mean")
 _SHIFTED = ("mean", *(row.name for row in REDUCTIONS if "+" in row.passes.split()))
 
@@ -84,120 +76,6 @@ def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
     return ir.Where(ir.all_of(*guards), whole, ir.ZERO) if guards else whole
 
 
-@rule(
-    law="sum_j |a_i - b_j| = sum_j (b_j - a_i) + 2 * sum_{j: b_j < a_i} (a_i - b_j), "
-    "and so for relu, max, min and their powers",
-    before="x[M]; y, w[N]; z[i] = sum[j](relu(x[i] - y[j]) * w[j])",
-    after="x[M]; y, w[N]; z[i] = x[i] * sum[j](w[j]) - sum[j](y[j] * w[j]) "
-    "- x[i] * sum[j, y[j] > x[i]](w[j]) + sum[j, y[j] > x[i]](y[j] * w[j])",
-    refuses="x[M]; A[M, N]; z[i] = sum[j](relu(x[i] - A[i,j]))",
-    loses="as many digits as the values are larger than their differences, and than the sum; an "
-    "infinity among them may give nan",
-)
-def open_kink(expr: ir.Expr) -> ir.Expr | None:
-    """Expand absolute values of differences of two vectors by their order, found by a sort."""
-    match expr:
-        case ir.Reduce("sum", bound, condition, body):
-            factors, numbers = find_factors(body), list[ir.Expr]()
-        case ir.Reduce("mean", bound, ir.Truth(True) as condition, body):
-            factors = find_factors(body)
-            numbers = [ir.Pow(i.extent, ir.MINUS_ONE) for i in bound]
-        case _:
-            return None
-    for k, factor in enumerate(factors):
-        others = [*factors[:k], *factors[k + 1 :]]
-        for index in bound:
-            sides = _split_kink(factor, index)
-            parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
-            if sides is None or not all(map(is_safe, (*factors, *parts))):
-                continue
-            own = [i for i in find_free(sides[2]) if i not in find_free(sides[3])]
-            found = [{*find_free(part)} for part in (*others, *parts)]
-            if not own or any(index in each and each & {*own} for each in found):
-                continue
-            if sides[:2] == ("abs", 1) and not parts and {index, *own} == {*bound}:
-                gaps = _sum_gaps(*sides[2:], own[0], index)
-                if gaps is not None and not any({*each} & {*bound} for each in found):
-                    return ir.product_of([*numbers, *others, gaps])
-            opened = _expand_kink(sides, index, find_names(expr))
-            terms = [(ir.all_of(condition, c), [*f, *others]) for c, f in opened]
-            order = (index, own[0] if len(own) == 1 and own[0] in bound else index)
-            return ir.product_of(
-                [*numbers, ir.sum_of([_sum_first(t, order, bound) for t in terms])]
-            )
-    return None
-
-
-def _split_kink(factor: ir.Expr, index: ir.Index) -> tuple[str, int, ir.Expr, ir.Expr] | None:
-    """The function, its power, the side without the index and the side with it."""
-    power, name = 1, ""
-    match factor:
-        case ir.Pow(ir.Call("abs" | "relu" as root) as base, ir.Number(n)) if n.denominator == 1:
-            factor, power = base, int(n)
-            if not 1 < n <= MOST_POWER or (root == "abs" and n % 2 == 0):
-                return None
-    match factor:
-        case ir.Call("max", (ir.Add() as sum_, ir.ZERO) | (ir.ZERO, ir.Add() as sum_)):
-            factor = ir.Call("relu", (sum_,))
-    match factor:
-        case ir.Call("abs" | "relu" as name, (ir.Add(parts),)) if not holds_complex(factor):
-            above = [part for part in parts if index not in find_free(part)]
-            below = [negate_term(part) for part in parts if part not in above]
-        case ir.Call("max" | "min" as name, (one, other)):
-            if index in find_free(one):
-                one, other = other, one
-            above, below = [one], [other]
-        case _:
-            return None
-    if not above or len(below) != 1 or index in find_free(ir.sum_of(above)):
-        return None
-    return name, power, ir.sum_of(above), below[0]
-
-
-def _expand_kink(
-    kink: tuple[str, int, ir.Expr, ir.Expr], index: ir.Index, taken: set[str]
-) -> list[tuple[ir.Expr, list[ir.Expr]]]:
-    """The terms of an expanded kink, each with its condition and factors.
-
-    A mean is subtracted from both sides of a power first, because a common offset would cost all
-    digits. Ties differ by 0; those inside one vector are ordered by index. A nan satisfies no
-    condition: a term without one contains the summed side, and the others contain the other side.
-    """
-    name, power, one, other = kink
-    is_turned = is_negative(one) and is_negative(other)  # compare as written, without the signs
-    sides = (negate_term(other), negate_term(one)) if is_turned else (other, one)
-    below: ir.Expr
-    above: ir.Expr
-    below, above = (ir.Compare(sign, *sides) for sign in ("><" if is_turned else "<>"))
-    own = [i for i in find_free(one) if i not in find_free(other)]
-    if len(own) == 1 and substitute(one, {own[0]: index}) is other:
-        ends = (own[0], index) if is_turned else (index, own[0])
-        same = ir.Compare("==", *sides)
-        below, above = (
-            ir.Or((strict, ir.And((same, ir.Compare("<", *pair)))))
-            for strict, pair in ((below, ends), (above, ends[::-1]))
-        )
-
-    if power > 1:
-        fresh = rename_apart(index, taken)
-        mean = find_centre((fresh,), substitute(other, {index: fresh}), own)
-        one, other = (less(side, mean) for side in (one, other))
-
-    def when(condition: ir.Expr, number: int) -> list[tuple[ir.Expr, list[ir.Expr]]]:
-        """The terms of the power of the difference times a number, where a condition holds."""
-        counts = [(-1) ** k * comb(power, k) * number for k in range(power + 1)]
-        return [
-            (condition, [*_number_factors(n), *[one] * (power - k), *[other] * k])
-            for k, n in enumerate(counts)
-        ]
-
-    if name in {"max", "min"}:
-        return [*when(below if name == "max" else above, 1), (ir.TRUE, [other])]
-    if name == "abs":
-        return [*when(below, 2), *when(ir.TRUE, -1)]
-    return [*when(ir.TRUE, 1), *when(above, -1)]
-
-
 def find_centre(
     bound: tuple[ir.Index, ...], body: ir.Expr, others: Collection[ir.Index]
 ) -> ir.Expr:
@@ -220,17 +98,6 @@ def less(expr: ir.Expr, centre: ir.Expr) -> ir.Expr:
     return ir.sum_of([expr, ir.product_of([ir.MINUS_ONE, *find_factors(centre)])])
 
 
-def _sum_gaps(one: ir.Expr, other: ir.Expr, own: ir.Index, index: ir.Index) -> ir.Expr | None:
-    """sum_ij |a_i - a_j| = sum_j a_j * (4 * rank_j - 2 * (N - 1)), with one sort."""
-    if substitute(one, {own: index}) is not other:
-        return None
-    ((below, _), *_) = _expand_kink(("abs", 1, one, other), index, set())
-    rank = ir.Reduce("sum", (index,), below, ir.ONE)
-    middle = ir.Mul((ir.Number(Fraction(-2)), ir.Add((own.extent, ir.MINUS_ONE))))
-    weight = ir.Add((ir.Mul((ir.Number(Fraction(4)), rank)), middle))
-    return ir.Reduce("sum", (own,), ir.TRUE, ir.Mul((one, weight)))
-
-
 def _number_factors(number: Fraction | int) -> list[ir.Expr]:
     """The number as a list of factors, empty for 1."""
     return [] if number == 1 else [ir.Number(Fraction(number))]
@@ -241,36 +108,6 @@ def _split_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
     factors = find_factors(term)
     numbers = (factor.value for factor in factors if isinstance(factor, ir.Number))
     return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, ir.Number)]
-
-
-def negate_term(term: ir.Expr) -> ir.Expr:
-    """The negated term."""
-    number, rest = _split_numbers(term)
-    return ir.product_of([*_number_factors(-number), *rest])
-
-
-def _sum_first(
-    term: tuple[ir.Expr, list[ir.Expr]],
-    order: tuple[ir.Index, ir.Index],
-    bound: tuple[ir.Index, ...],
-) -> ir.Expr:
-    """A term summed over one of two indices first, with the factors free of it outside.
-
-    The first index is one that only the condition has, if there is one: its entries are counted.
-    """
-    condition, factors = term
-    index = next((i for i in order[::-1] if not any(i in find_free(f) for f in factors)), order[0])
-    inside = [f for f in factors if index in find_free(f)]
-    outside = [f for f in factors if f not in inside]
-    parts = ir.split_and(condition)
-    within = ir.all_of(*(p for p in parts if index in find_free(p)))
-    around = ir.all_of(*(p for p in parts if index not in find_free(p)))
-    inner = ir.Reduce("sum", (index,), within, ir.product_of(inside or [ir.ONE]))
-    numbers = [f for f in outside if is_number(f)]
-    rest = [f for f in outside if not is_number(f)]
-    outer = tuple(i for i in bound if i is not index)
-    whole = ir.sum_over(outer, ir.product_of([*rest, inner]), around)
-    return ir.product_of([*numbers, *find_factors(whole)])
 
 
 @rule(
@@ -287,23 +124,6 @@ def hoist_term(expr: ir.Expr) -> ir.Expr | None:
             inside = [t for t in terms if t not in outside]
             if outside and inside:
                 return ir.Add((*outside, ir.Reduce(kind, bound, condition, ir.sum_of(inside))))
-    return None
-
-
-@rule(
-    law="max_j c * f_j = c * max_j f_j where c > 0, and so for min",
-    before="f[M, N]; size D; y[i] = max[j](f[i,j] / sqrt(D))",
-    after="f[M, N]; size D; y[i] = 1 / sqrt(D) * max[j](f[i,j])",
-    refuses="f[M, N]; y[i] = max[j](-2 * f[i,j])",
-)
-def hoist_scale(expr: ir.Expr) -> ir.Expr | None:
-    """Hoist positive numbers out of a maximum or minimum."""
-    match expr:
-        case ir.Reduce("max" | "min" as kind, bound, condition, ir.Mul() as body):
-            outside = [f for f in find_factors(body) if is_positive(f) and is_number(f)]
-            inside = [f for f in find_factors(body) if f not in outside]
-            if outside and inside:
-                return ir.Mul((*outside, ir.Reduce(kind, bound, condition, ir.product_of(inside))))
     return None
 
 
@@ -336,41 +156,6 @@ def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
 
 
 # Functions that are defined everywhere and increase strictly.
-ALWAYS_RISING = "exp expm1 erf atan tanh sigmoid logsigmoid softplus"
-
-
-@rule(
-    law="argmax_j f(x_j) = argmax_j x_j where f rises, and so for the rows of a softmax",
-    before="x[M, D]; y[N, D]; a[i] = argmin[j](norm[d](x[i,d] - y[j,d]))",
-    after="x[M, D]; y[N, D]; a[i] = argmin[j](sum[d]((x[i,d] - y[j,d])**2))",
-    refuses="x[M, N]; a[i] = argmax[j](relu(x[i,j]))",
-)
-def drop_rising(expr: ir.Expr) -> ir.Expr | None:
-    """Drop an increasing function under an argmax."""
-    match expr:
-        case ir.Reduce("argmax", bound, condition, body):
-            numbers = ir.product_of([f for f in find_factors(body) if is_number(f)])
-            rest = ir.product_of([f for f in find_factors(body) if not is_number(f)])
-        case _:
-            return None
-    match rest:
-        case ir.Pow(inner, ir.Number(power)) if power > 0 and is_never_negative(inner):
-            pass
-        case ir.Call(name, (inner,)) if name in ALWAYS_RISING.split():
-            pass
-        case ir.Along("softmax" | "log_softmax", index, ir.Truth(True), inner) if bound == (index,):
-            pass
-        case _:
-            return None
-    if is_positive(numbers):
-        return ir.Reduce("argmax", bound, condition, inner)
-    return (
-        ir.Reduce("argmax", bound, condition, negate_term(inner))
-        if is_positive(negate_term(numbers))
-        else None
-    )
-
-
 # A sum of squared differences becomes a sum of contractions.
 #
 #     sum_d (x_id - y_jd)**2 = max(sum_d u_id**2 + sum_d v_jd**2 - 2 * sum_d u_id * v_jd, 0)

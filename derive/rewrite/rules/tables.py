@@ -102,19 +102,14 @@ class Tables(ABC):
         return is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite))
 
     def define(
-        self,
-        body: ir.Expr,
-        places: Mapping[ir.Index, ir.Expr],
-        *,
-        is_row: bool = True,
-        name: str = "",
+        self, body: ir.Expr, places: Mapping[ir.Index, ir.Expr], *, is_row: bool = True
     ) -> ir.Expr:
         """A read of a new or known table, at `places` for its last axes, or its first."""
         others = tuple(i for i in find_free(body) if i not in places)
         axes = (*others, *places) if is_row else (*places, *others)
         if (body, axes) not in self.made:
-            told = name or f"{self.target}_of_{'_'.join(i.name for i in places)}"
-            self.made[body, axes] = ir.Equation(ir.name_axes(self.names.take(told), axes), body)
+            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
+            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
         tensor = self.made[body, axes].target.tensor
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
@@ -240,45 +235,6 @@ class _Places(Tables):
         return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
 
 
-@dataclass
-class _Labels(Tables):
-    """One-hot tables: 1 where a row has a label, else 0."""
-
-    labels: Sequence[ir.Access]  # the keys to try
-
-    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
-        """The expression with sums of entries at labels as products with one-hot tables."""
-        if isinstance(expr, ir.Reduce) and expr.kind == "sum":
-            expr = reduce(self._multiply, self.labels, expr)
-        return self.open_values(expr, guards)
-
-    def _multiply(self, expr: ir.Reduce, key: ir.Access) -> ir.Reduce:
-        """The sum extended over all labels, if the entries have other indices than the key."""
-        own, extent = {*find_free(key)}, find_extent(expr.body, key)
-        segments = (each for each in find_accesses(expr.condition) if each.tensor.kind == "int")
-        if extent is None or not own & {*expr.bound} or any(segments):
-            return expr
-        run = self.names.take_index(ir.Index("u", extent))
-        factors = find_factors(expr.body)
-        mine = [substitute(f, {key: run}) for f in factors if key in find_keys(f)]
-        all_runs: dict[ir.Expr, ir.Expr] = dict.fromkeys(self.labels, run)
-        free = {*find_free(substitute(ir.product_of(mine), all_runs))} - {run}
-        is_known = all(is_finite(mark_tensors(each, self.nonfinite)) for each in mine)
-        if own <= free or free <= own or not is_known:
-            return expr
-        rows = [  # one table for all readers
-            p if isinstance(p, ir.Index) and p not in key.places[:k] else ir.Index(f"r{k}", length)
-            for k, (p, length) in enumerate(zip(key.places, key.tensor.shape, strict=True))
-        ]
-        places = {**dict(zip(rows, key.places, strict=True)), run: run}
-        is_there = ir.Compare("==", ir.Access(key.tensor, tuple(rows)), run)
-        name = f"{key.tensor.name}_one_hot"
-        table = self.define(ir.Where(is_there, ir.ONE, ir.ZERO), places, name=name)
-        others = (f for f in factors if key not in find_keys(f))
-        body = ir.product_of([*others, *mine, table])
-        return ir.Reduce("sum", (*expr.bound, run), expr.condition, body)
-
-
 @rule(
     law="where(x < l, t_l, where(x > h, t_h, t_x)) = t_clip(x, l, h), and in other orders",
     before="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * "
@@ -397,21 +353,6 @@ def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """Sum the factors of table reads by place before the product."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
     yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
-
-
-@system_rule(
-    law="sum_j T_ij(s_nj) = sum_ju T_iju * x_nju, x_nju = [s_nj == u], of finite entries",
-    before="int s[N, L] < A; T[K, L, A]; y[n,k] = sum[l](T[k,l,s[n,l]])",
-    after="int s[N, L] < A; T[K, L, A]; index u < A; s_one_hot[n,l,u] = [s[n,l] == u]; "
-    "y[n,k] = sum[l, u](T[k,l,u] * s_one_hot[n,l,u])",
-    refuses="int s[N, L] < A; T[N, L, A]; y[n] = sum[l](T[n,l,s[n,l]])",
-)
-def multiply_labels(system: ir.System) -> Iterator[ir.System]:
-    """Write a sum of entries at labels as a product with one-hot matrices."""
-    keys = dict.fromkeys(k for e in system.equations for k in find_keys(e.value))
-    labels = tuple(key for key in keys if isinstance(key, ir.Access))
-    for allowed in (labels, *((key,) for key in labels if len(labels) > 1)):
-        yield from _Labels(system, allowed).tabulate(system.equations)
 
 
 def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
