@@ -1,1 +1,1 @@
-"""Large networks of tensors: trees of contractions, and terms with common factors."""
+"""Large networks of tensors: terms with common factors."""

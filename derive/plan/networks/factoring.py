@@ -194,20 +194,12 @@ class Factoring:
                 break
             members = [(rest, factors) for rest, (factors, _) in groups[best].items()]
             inner = {rest: remove_product(factors) for rest, factors in members}
-            wholes: Terms = {(best.factor,): Fraction(1)}
-            for term in list(left):
-                found = find_beside(term, inner, frozenset(best.free), free, left)
-                if found is not None:
-                    beside, wholes[beside], taken = found
-                    for each in taken:
-                        remove_product(each)
             number, part = self.make_part(best.free, inner)
-            for beside, ratio in wholes.items():
-                whole = normalize((*beside, part), free)
-                if whole not in left:
-                    left[whole] = Fraction(0)
-                    enter_product(whole)
-                left[whole] += number * ratio
+            whole = normalize((best.factor, part), free)
+            if whole not in left:
+                left[whole] = Fraction(0)
+                enter_product(whole)
+            left[whole] += number
         return left
 
     def make_part(self, free: tuple[Place, ...], terms: Terms) -> tuple[Fraction, Factor]:
@@ -219,54 +211,6 @@ class Factoring:
         tensor = self.known + len(self.parts)
         self.parts[tensor] = (free, terms)
         return Fraction(1), (tensor, free)
-
-
-def find_beside(
-    term: Factors, inner: Terms, own: frozenset[Place], free: frozenset[Place], left: Terms
-) -> tuple[Factors, Fraction, tuple[Factors, ...]] | None:
-    """The cofactor of one inner term in a term, if other terms have it times all inner terms.
-
-    Returns the cofactor, the ratio of the terms' numbers to the inner ones, and the terms.
-    """
-    first = min(inner, key=lambda rest: (len(rest), rest))
-    for beside in match_rest(term, first, own, free) if term in left else ():
-        wholes = {rest: normalize((*beside, *rest), free) for rest in inner}
-        if len({*wholes.values()}) == len(wholes) and all(w in left for w in wholes.values()):
-            ratios = {left[whole] / inner[rest] for rest, whole in wholes.items()}
-            if len(ratios) == 1:
-                return beside, ratios.pop(), tuple(wholes.values())
-    return None
-
-
-def match_rest(
-    term: Factors, rest: Factors, own: frozenset[Place], free: frozenset[Place]
-) -> Iterator[Factors]:
-    """The cofactors of `rest` in a term, for each way to match it."""
-
-    def match_factors(
-        wanted: Factors, left: Factors, names: dict[Place, Place]
-    ) -> Iterator[tuple[Factors, dict[Place, Place]]]:
-        if not wanted:
-            yield left, names
-            return
-        tensor, places = wanted[0]
-        for k, (other, its) in enumerate(left):
-            if other != tensor or len(its) != len(places):
-                continue
-            new = dict(names)
-            for mine, other_place in zip(places, its, strict=True):
-                is_free = mine in free or other_place in free
-                if (is_free and mine != other_place) or new.setdefault(other_place, mine) != mine:
-                    break
-            else:
-                if len({*new.values()}) == len(new):
-                    yield from match_factors(wanted[1:], left[:k] + left[k + 1 :], new)
-
-    for left, names in match_factors(rest, term, {}):
-        beside = rename(left, names)
-        inner = {place for place in names.values() if place not in own}
-        if left and not inner & {*list_places(beside)}:
-            yield beside
 
 
 Part: TypeAlias = tuple[tuple[Place, ...], Terms]

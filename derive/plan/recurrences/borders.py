@@ -9,7 +9,6 @@ A small table shows whether gradients through these values are finite.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -18,20 +17,10 @@ from itertools import product
 from derive.analysis.names import is_condition
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
-from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import Recurrence
-from derive.ir.walk import (
-    find_accesses,
-    find_children,
-    find_free,
-    find_size_names,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
-from derive.plan.recurrences.turns import fold_choices
+from derive.ir.walk import find_accesses, find_free, find_size_names, walk
 
-Reads = tuple[ir.Access, ...]
 Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside
 Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
@@ -125,159 +114,6 @@ class Grid:
         while isinstance(expr, ir.Where) and self.decides(expr.condition):
             expr = expr.then if self.holds(expr.condition, place) else expr.other
         return expr
-
-
-@dataclass
-class Cases:
-    """An equation by cases as its last case, with neutral boundary values for the others.
-
-        R[0,j] = c[0,j] + R[0,j - 1];  R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])
-        R[i,j] = c[i,j] + logaddexp(R[i - 1,j], R[i,j - 1])    with R[-1,j] = -oo
-
-    `lags` are the lags of the last case's reads of the table. A `plain` read, at the same positions
-    on all other axes, may start the table. Data that a case does not read is masked by 0 there.
-    """
-
-    value: ir.Expr
-    grid: Grid
-    lags: Mapping[ir.Access, tuple[int, int]]
-    plain: Collection[ir.Access]
-
-    def absorb(self) -> tuple[ir.Expr, dict[Place, ir.Expr]] | None:
-        """The last case and the boundary values; None where some case does not reduce to it."""
-        groups: dict[tuple[ir.Expr, Reads], list[tuple[int, int]]] = {}
-        for place, leaf in self.grid.find_leaves(self.value).items():
-            out = (a for a, lag in self.lags.items() if place[0] < lag[0] or place[1] < lag[1])
-            groups.setdefault((leaf, tuple(out)), []).append(place)
-        self.last = self.grid.pick_branch(self.value, (self.grid.outer - 1, self.grid.inner - 1))
-        if any((leaf is self.last) is bool(out) for leaf, out in groups) or len(groups) < 2:
-            return None
-        for self.nothing in (ir.Infinity(negative=True), ir.Infinity(), ir.ZERO):
-            with suppress(HarmfulError):
-                return self._absorb({k: v for k, v in groups.items() if k[1]})
-        return None
-
-    def _absorb(
-        self, groups: Mapping[tuple[ir.Expr, Reads], list[tuple[int, int]]]
-    ) -> tuple[ir.Expr, dict[Place, ir.Expr]]:
-        starts: dict[Place, ir.Expr] = {}
-        first: dict[tuple[int, int], tuple[ir.Expr, Reads]] = {}
-        lacking: dict[ir.Access, set[tuple[int, int]]] = {}
-        for (case, out), places in groups.items():
-            at = self._find_fixed(places)
-            here = {*find_accesses(self._fix_indices(case, at))}
-            for access in find_accesses(self.last):
-                if access not in self.lags and self._fix_indices(access, at) not in here:
-                    lacking.setdefault(access, set()).update(places)
-            if len(out) == len(self.lags):
-                first[places[0]] = case, out
-                if len(places) > 1:
-                    raise HarmfulError
-                continue
-            rest = self._drop(out)
-            if Polynomial.of(self._fix_indices(rest, at)) != Polynomial.of(
-                self._fix_indices(case, at)
-            ):
-                raise HarmfulError
-            starts |= {self._find_place(a, p): self.nothing for p in places for a in out}
-        masked: dict[ir.Expr, ir.Expr] = {
-            a: ir.Where(self._write_outside(places), a, ir.ZERO) for a, places in lacking.items()
-        }
-        value = substitute(self.last, masked)
-        for place, (case, out) in first.items():
-            begun = self._begin(
-                case, out, place, starts, {a for a in lacking if place in lacking[a]}
-            )
-            starts |= {self._find_place(a, place): self.nothing for a in out} | begun
-            if not begun:
-                fixed = self._find_fixed([place]).items()
-                is_here = ir.all_of(*(ir.Compare("==", i, n) for i, n in fixed))
-                value = ir.Where(is_here, case, value)
-        return value, starts
-
-    def _begin(
-        self,
-        case: ir.Expr,
-        out: Reads,
-        place: tuple[int, int],
-        starts: Mapping[Place, ir.Expr],
-        lacking: Collection[ir.Access],
-    ) -> dict[Place, ir.Expr]:
-        """The boundary value that makes the last case equal this one at a position, if any does."""
-        free = (a for a in out if a in self.plain and self._find_place(a, place) not in starts)
-        for begin in free:
-            at = self._find_fixed([place])
-            gone: dict[ir.Expr, ir.Expr] = {self._fix_indices(a, at): ir.ZERO for a in lacking}
-            left = substitute(
-                self._fix_indices(self._drop([a for a in out if a is not begin]), at), gone
-            )
-            more = Polynomial.of(left) - Polynomial.of(self._fix_indices(begin, at))
-            value = (Polynomial.of(self._fix_indices(case, at)) - more).to_expr()
-            apart = {*find_accesses(more.to_expr()), begin.tensor}  # they must not cancel
-            if not any(a in apart or a.tensor in apart for a in find_accesses(value)):
-                return {self._find_place(begin, place): value}
-        return {}
-
-    def _find_place(self, access: ir.Access, place: tuple[int, int]) -> Place:
-        """The tensor and the position that a read goes to, from a position of the table."""
-        one, other = self.lags[access]
-        return access.tensor, place[0] - one, place[1] - other
-
-    def _find_fixed(self, places: Sequence[tuple[int, int]]) -> dict[ir.Expr, ir.Expr]:
-        """The values of the indices that are constant over these positions."""
-        each = zip(self.grid.indices, zip(*places, strict=True), strict=True)
-        return {i: ir.Number(Fraction(n[0])) for i, n in each if len({*n}) == 1}
-
-    def _fix_indices(self, expr: ir.Expr, at: dict[ir.Expr, ir.Expr]) -> ir.Expr:
-        return rewrite_bottom_up(substitute(expr, at), fold_choices)
-
-    def _drop(self, out: Collection[ir.Access]) -> ir.Expr:
-        """The last case without these reads; HarmfulError where the neutral value changes it."""
-        nothing, is_below = self.nothing, self.nothing is ir.Infinity(negative=True)
-
-        def drop_read(expr: ir.Expr) -> ir.Expr:
-            match expr:
-                case ir.Access() if expr in out:
-                    return nothing
-                case ir.Add(terms) if ir.ZERO in terms:
-                    return ir.sum_of([term for term in terms if term is not ir.ZERO])
-                case ir.Add(parts) | ir.Mul(parts) if nothing in parts:
-                    if isinstance(expr, ir.Add) is not (nothing is ir.ZERO):
-                        return nothing
-                case ir.Call("exp", (part,)) if part is nothing and is_below:
-                    return ir.ZERO
-                case ir.Call("log", (ir.Call("exp", (part,)),)):
-                    return part
-                case ir.Call("log", (part,)) if part is ir.ZERO and is_below:
-                    return nothing
-                case ir.Call("logaddexp" | "max" | "min" as name, parts) if nothing in parts:
-                    left = tuple(part for part in parts if part is not nothing)
-                    if nothing is not ir.ZERO and is_below is (name != "min"):
-                        return (
-                            left[0] if len(left) == 1 else ir.Call(name, left) if left else nothing
-                        )
-            if nothing in find_children(expr):
-                raise HarmfulError
-            return expr
-
-        return rewrite_bottom_up(self.last, drop_read)
-
-    def _write_outside(self, places: set[tuple[int, int]]) -> ir.Expr:
-        """The condition that excludes these positions: the first of one index, or of both."""
-        whole = {*product(range(self.grid.outer), range(self.grid.inner))}
-        parts: list[ir.Expr] = []
-        for k, index in enumerate(self.grid.indices):
-            line = {place for place in whole if place[k] == 0}
-            if line <= places:
-                parts.append(ir.Compare(">=", index, ir.ONE))
-                whole -= line
-        if whole & places == {(0, 0)}:
-            parts.append(
-                ir.Not(ir.all_of(*(ir.Compare("<", i, ir.ONE) for i in self.grid.indices)))
-            )
-        elif whole & places:
-            raise HarmfulError
-        return ir.all_of(*parts)
 
 
 def is_infinite(expr: ir.Expr) -> bool:

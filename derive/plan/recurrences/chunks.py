@@ -1,4 +1,4 @@
-"""Recurrences rewritten as prefix reductions, or as sums in chunks.
+"""Recurrences rewritten as cumulative sums, or as sums in chunks.
 
 A linear recurrence S that is read only in sums of products is computed in chunks. The chunks hold
 the sums, and S only at the end of each chunk:
@@ -12,18 +12,14 @@ Let t = n*C + c. D[n,c,s] is the product of a from n*C + s + 1 to n*C + c, P[n,c
     o[n,c,j] = sum[i](q[n,c,i] * P[n,c] * E[n - 1,i,j])
              + sum[s,i](q[n,c,i] * D[n,c,s] * k[n,s,i] * v[n,s,j])
 
-D and P are recurrences over c, without divisions, so all values stay finite. Where the declared
-bounds of a keep P in a range that is safe to divide by, D[n,c,s] = P[n,c] / P[n,s]. The sums are
-then matrix products even if a has indices of S.
+D and P are recurrences over c, without divisions, so all values stay finite.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf
 from typing import TypeGuard
 
-from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
@@ -32,7 +28,6 @@ from derive.ir.walk import (
     find_accesses,
     find_children,
     find_free,
-    is_reading,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -41,91 +36,35 @@ from derive.plan.cost import Storage
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.recurrences.loops import find_indices_of
 from derive.plan.recurrences.readers import time_turn
-from derive.plan.recurrences.turns import (
-    add_terms,
-    excludes_first,
-    find_interval,
-    find_slope,
-    multiply,
-    strip_starts,
-)
+from derive.plan.recurrences.turns import find_interval, find_slope, multiply, strip_starts
 
 LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less memory than S
-LEAST = 8  # the shortest chunk in which products of decays are divided
 SMALLER = 4  # size of S over that of the pairs of positions in a chunk
-MOST_DIVIDED = 2**16  # largest over smallest product of decays in a chunk
 
 
 def close_running(system: ir.System) -> ir.System:
-    """Replace recurrences by prefix reductions, where they are equal.
-
-    h[t] = h[t - 1] + x[t] is h0 plus a cumsum. Products, maxima, minima and
-    log(exp(h[t - 1]) + exp(x[t])) are replaced likewise. A product must start at 1: without a small
-    h0 it could overflow.
-    """
-    names = Names.of(system)
+    """Replace recurrences h[t] = h[t - 1] + x[t] by h0 plus a cumsum."""
     for recurrence in find_recurrences(system):
         equation, *more = recurrence.equations
         if recurrence.inner is not None or more:
             continue
-        (value,), starts = strip_starts(recurrence) or ([equation.value], {})
+        (value,), starts = strip_starts(recurrence) or ([ir.ZERO], {})
         start = starts.get((equation.target.tensor, 1))
-        whole = _find_prefix(replace(equation, value=value), recurrence, start, names)
-        if whole is not None:
-            new = ir.Equation(equation.target, whole)
-            made = tuple(new if e is equation else e for e in system.equations)
-            system = replace(system, equations=made)
+        stripped = replace(recurrence, equations=(replace(equation, value=value),))
+        slope, rest = find_slope(value, stripped) or (ir.ZERO, value)
+        if start is None or slope is not ir.ONE:
+            continue
+        whole: ir.Expr = ir.Along("cumsum", recurrence.index, ir.TRUE, rest)
+        if start is not ir.ZERO:
+            places = {*find_free(equation.target)}
+            if not any(places <= {*find_free(access)} for access in find_accesses(rest)):
+                continue  # narrow factors: use chunks
+            whole = ir.Add((start, whole))
+        new = ir.Equation(equation.target, whole)
+        system = replace(
+            system, equations=tuple(new if e is equation else e for e in system.equations)
+        )
     return system
-
-
-def _find_prefix(
-    equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
-) -> ir.Expr | None:
-    """The prefix reduction that equals a recurrence, if any; `start` is its initial value."""
-    t, value = recurrence.index, equation.value
-    stripped = replace(recurrence, equations=(equation,))
-    slope, rest = find_slope(value, stripped) or (None, value)
-    kind: str
-    match slope:
-        case ir.Where(condition, ir.Number() as then, ir.Number() as other) if start is None:
-            holds = condition if then is ir.ONE else ir.Not(condition)
-            if {then, other} == {ir.ZERO, ir.ONE} and excludes_first(holds, t):
-                return ir.Along("cumsum", t, ir.TRUE, rest)
-    match value:
-        case _ if start is None:
-            return None
-        case ir.Call("max" | "min" as kind, parts):
-            pass
-        case ir.Call("logaddexp", parts):
-            kind = "logsumexp"
-        case ir.Call("log", (ir.Add((ir.Call("exp", (one,)), ir.Call("exp", (two,)))),)):
-            kind, parts = "logsumexp", (one, two)
-        case _ if slope is ir.ONE:
-            total, places = ir.Along("cumsum", t, ir.TRUE, rest), {*find_free(equation.target)}
-            if start is ir.ZERO:
-                return total
-            is_made = any(places <= {*find_free(access)} for access in find_accesses(rest))
-            return ir.Add((start, total)) if is_made else None  # narrow factors: use chunks
-        case _ if rest is ir.ZERO and start is ir.ONE and slope is not None:
-            kind, parts = "prod", (slope,)
-        case _:
-            return None
-    others = [part for part in parts if find_slope(part, stripped) != (ir.ONE, ir.ZERO)]
-    if kind != "prod" and len(others) != len(parts) - 1:
-        return None
-    if any(is_reading(part, equation.target.tensor) for part in others):
-        return None
-    body = others[0] if len(others) == 1 else ir.Call(kind, tuple(others))
-    if start is None or t not in find_free(body):
-        return None
-    s = names.take_index(t)
-    so_far = ir.Reduce(kind, (s,), ir.Compare("<=", s, t), substitute(body, {t: s}))
-    match kind, start:
-        case ("prod", _) | ("max" | "logsumexp", ir.Infinity(True)) | ("min", ir.Infinity(False)):
-            return so_far
-        case "logsumexp", _:
-            kind = "logaddexp"
-    return ir.Call(kind, (start, so_far))
 
 
 @dataclass
@@ -133,8 +72,7 @@ class Chunks:
     """A system with sums in chunks, and its equations that cut a tensor or join chunks."""
 
     system: ir.System
-    # The axis of the index, and the padding of the last chunk.
-    views: dict[ir.Equation, tuple[int, ir.Expr]] = field(default_factory=dict)
+    views: dict[ir.Equation, int] = field(default_factory=dict)  # the axis of the index
     lengths: dict[str, int] = field(default_factory=dict)  # keyword arguments and their defaults
     indices: dict[str, ir.Index] = field(default_factory=dict)  # the index that each keyword cuts
     inner: set[ir.Tensor] = field(default_factory=set)  # D and P
@@ -171,21 +109,16 @@ class _Chunker:
         self.target = recurrence.equations[0].target
         self.index = recurrence.index
         self.axis = recurrence.find_axis(self.target.tensor)
-        last = Polynomial.of(self.index.extent) - Polynomial.of(1) - Polynomial.of(self.index)
-        self.back: dict[ir.Expr, ir.Expr] = {self.index: last.to_expr()}
-        flipped = substitute(self.target, self.back)
-        self.flip = next((e for e in system.equations if e.value is flipped), None)
-        self.read = self.target.tensor if self.flip is None else self.flip.target.tensor
         self.state = tuple(i for i in find_indices_of(self.target) if i is not self.index)
         self.names = Names.of(system)
         self.names |= {*sizes}
         self.before: list[ir.Equation] = []  # equations that the chunks read
-        self.cut: dict[tuple[ir.Tensor, ir.Expr], ir.Tensor] = {}
+        self.cut: dict[ir.Tensor, ir.Tensor] = {}
         self.made_of: dict[ir.Expr, ir.Access] = {}
 
     def chunk_sums(self) -> None:
         """Replace the sums over S by sums in chunks, and drop S."""
-        system, tensor = self.open_reads(self.made.system), self.target.tensor
+        system, tensor = self.made.system, self.target.tensor
         values, starts = strip_starts(self.recurrence) or ([], {})
         if (tensor, 1) not in starts:
             return
@@ -214,7 +147,7 @@ class _Chunker:
         new: dict[ir.Expr, ir.Expr] = {}
         equations = []
         for equation in system.equations:
-            if equation in (self.recurrence.equations[0], self.flip):
+            if equation is self.recurrence.equations[0]:
                 continue
             for part in walk(equation.value):
                 if isinstance(part, ir.Reduce) and part in sums and part not in new:
@@ -226,32 +159,9 @@ class _Chunker:
             equations.append(ir.Equation(equation.target, value))
         self.made.system = replace(system, equations=tuple(equations), written=())
 
-    def open_reads(self, system: ir.System) -> ir.System:
-        """The system with means and sums of sums that read S as sums of products."""
-
-        def split_sum(expr: ir.Expr) -> ir.Expr:
-            if not isinstance(expr, ir.Reduce) or expr.condition is not ir.TRUE:
-                return expr
-            factors = ir.split_product(expr.body)
-            reading = [f for f in factors if is_reading(f, self.read)]
-            if expr.kind == "mean" and reading:
-                under = (ir.Pow(index.extent, ir.MINUS_ONE) for index in expr.bound)
-                return ir.Mul((split_sum(replace(expr, kind="sum")), *under))
-            match reading:
-                case [ir.Add(terms) as whole] if expr.kind == "sum":
-                    others = [f for f in factors if f is not whole]
-                    mine = [t for t in terms if is_reading(t, self.read)]
-                    rest = add_terms(*(t for t in terms if t not in mine))
-                    bodies = (multiply(*others, *ir.split_product(t)) for t in (*mine, rest))
-                    return add_terms(*(replace(expr, body=b) for b in bodies if b is not ir.ZERO))
-            return expr
-
-        made = (replace(e, value=rewrite_bottom_up(e.value, split_sum)) for e in system.equations)
-        return replace(system, equations=tuple(made))
-
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
         """The sums of products that read S; none where S is also read in another way."""
-        tensor = self.read
+        tensor = self.target.tensor
         found: dict[ir.Reduce, None] = {}
         if tensor in system.results:
             return []
@@ -269,8 +179,7 @@ class _Chunker:
                         return sum(count_reads(each) for each in factors) - 1
             return sum(map(count_reads, find_children(expr)))
 
-        own = (self.recurrence.equations[0], self.flip)
-        others = [e for e in system.equations if e not in own]
+        others = [e for e in system.equations if e is not self.recurrence.equations[0]]
         together = {e for group in find_groups(system) for e in group if len(group) > 1}
         if any(count_reads(each.value) for each in others if each in together) or found:
             return []  # a recurrence reads the sums
@@ -279,14 +188,14 @@ class _Chunker:
     def find_read(self, factor: ir.Expr) -> tuple[ir.Access, bool] | None:
         """The read of S that a factor is, and whether it is at t - 1; None for other factors."""
         match factor:
-            case ir.Access(tensor) if tensor is self.read:
+            case ir.Access(tensor) if tensor is self.target.tensor:
                 return factor, False
             case ir.Where(ir.Compare("<", place, ir.Number(0)), start, ir.Access(tensor, places)):
                 others = (*places[: self.axis], *places[self.axis + 1 :])
                 own: dict[ir.Expr, ir.Expr] = dict(zip(self.state, others, strict=False))
                 is_begun = tensor is self.target.tensor and substitute(self.begin, own) is start
                 gap = Polynomial.of(self.index) - Polynomial.of(place)
-                if self.flip is None and is_begun and places[self.axis] is place and gap == ONE:
+                if is_begun and places[self.axis] is place and gap == ONE:
                     here = (*places[: self.axis], self.index, *places[self.axis + 1 :])
                     return ir.Access(tensor, here), True
         return None
@@ -308,31 +217,16 @@ class _Chunker:
         both = [i for i in self.state if i in batch or i in find_free(slope)]
         room = count_values(self.state) // (SMALLER * max(1, count_values(both)))
         length = next((length for length in LENGTHS if length <= room), None)
-        self.divides = False
         if {*both} == {*batch}:
             return length
-        wide = count_values(self.state) // (SMALLER * max(1, count_values(batch)))
-        divided = self.find_divided(slope, wide)
-        if divided is not None:
-            self.divides = True
-            return divided
         # no matrix product: values for each pair of positions
         pairs = 2 * RECURRED * (length or 1) * count_values(both) / self.machine.exponentials
         return length if pairs <= time_turn(count_values(self.state), self.machine) else None
 
-    def find_divided(self, slope: ir.Expr, most: int) -> int | None:
-        """The longest chunk, up to a maximum, in which dividing products of decays is safe."""
-        ratio = 1.0
-        for factor in self.split_slope(slope):
-            low, high = find_interval(factor, self.made.system)
-            is_part = not {*self.state} <= {*find_free(factor)}
-            ratio *= max(high, 1 / low) if low > 0 and is_part else inf
-        return next((n for n in (*LENGTHS, LEAST) if n <= most and ratio**n <= MOST_DIVIDED), None)
-
-    def cut_product(self, expr: ir.Expr, place: ir.Index, fill: ir.Expr = ir.ZERO) -> ir.Expr:
+    def cut_product(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
         """A product without S, at a position of a chunk; its factors are cut in chunks."""
         if isinstance(expr, ir.Mul):
-            return multiply(*(self.cut_product(factor, place, fill) for factor in expr.factors))
+            return multiply(*(self.cut_product(factor, place) for factor in expr.factors))
         if self.index not in find_free(expr):
             return expr
         read = expr if _is_cut(expr, self.index) else self.made_of.get(expr)
@@ -342,10 +236,10 @@ class _Chunker:
             self.made_of[expr] = read
             self.before.append(ir.Equation(read, expr))
         tensor, axis = read.tensor, read.places.index(self.index)
-        if (tensor, fill) not in self.cut:
+        if tensor not in self.cut:
             lengths = (self.n.extent, self.length)
             shape = (*tensor.shape[:axis], *lengths, *tensor.shape[axis + 1 :])
-            self.cut[tensor, fill] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
+            self.cut[tensor] = ir.Tensor(self.names.take(f"{tensor.name}_chunks"), shape)
             others = tuple(
                 place if place in find_free(expr) else self.names.take_index(ir.Index("i", extent))
                 for place, extent in zip(read.places, tensor.shape, strict=True)
@@ -353,13 +247,13 @@ class _Chunker:
             made = (*others[:axis], self.n, self.c, *others[axis + 1 :])
             whole = ir.Add((ir.Mul((self.length, self.n)), self.c))
             source = ir.Access(tensor, (*others[:axis], whole, *others[axis + 1 :]))
-            self.add_view(ir.Equation(ir.Access(self.cut[tensor, fill], made), source), axis, fill)
+            self.add_view(ir.Equation(ir.Access(self.cut[tensor], made), source), axis)
         before, after = read.places[:axis], read.places[axis + 1 :]
-        return ir.Access(self.cut[tensor, fill], (*before, self.n, place, *after))
+        return ir.Access(self.cut[tensor], (*before, self.n, place, *after))
 
-    def add_view(self, equation: ir.Equation, axis: int, fill: ir.Expr = ir.ZERO) -> None:
+    def add_view(self, equation: ir.Equation, axis: int) -> None:
         self.before.append(equation)
-        self.made.views[equation] = axis, fill
+        self.made.views[equation] = axis
 
     def make_states(self, slope: ir.Expr, added: ir.Expr) -> None:
         """Define D, P and E."""
@@ -371,18 +265,10 @@ class _Chunker:
         before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
         is_first = ir.Compare("<", before[c], ir.ZERO)
         decay_before: ir.Expr = ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO)
-        if self.divides:
-            keeps = [self.make_kept(part) for part in self.split_slope(slope)]
-            self.kept = multiply(*keeps)
-            under = [ir.Pow(substitute(kept, {c: s}), ir.MINUS_ONE) for kept in keeps]
-            decayed = multiply(self.kept, *under)
-            self.decay = multiply(self.decay, decayed)
-            last = (ir.Where(is_first, ir.ONE, substitute(kept, before)) for kept in keeps)
-            decay_before = multiply(decay_before, *last, *under)
-        elif slope is not ir.ONE:
+        if slope is not ir.ONE:
             decayed = self.decay = self.make_products(slope)
             decay_before = ir.Where(is_first, ir.ZERO, substitute(decayed, before))
-        kept_before = self.kept
+        kept_before: ir.Expr = self.kept
         if slope is not ir.ONE:
             kept_before = ir.Where(is_first, ir.ONE, substitute(self.kept, before))
         # The factors of S before the chunk and of values added in it: at t, and at t - 1.
@@ -398,19 +284,6 @@ class _Chunker:
         if self.begin is ir.ZERO:  # zeros in front instead of a choice
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
-    def split_slope(self, slope: ir.Expr) -> list[ir.Expr]:
-        """The factors of the slope, grouped with one that has all their indices of S."""
-        groups: list[list[ir.Expr]] = []
-        factors = [part for factor in ir.split_product(slope) for part in _split_power(factor)]
-        for factor in sorted(factors, key=lambda f: -len(self.find_own(f))):
-            own = {*self.find_own(factor)}
-            group = next((g for g in groups if own <= {*self.find_own(g[0])}), None)
-            if group is None:
-                groups.append([factor])
-            else:
-                group.append(factor)
-        return list(map(ir.product_of, groups))
-
     def find_own(self, part: ir.Expr) -> tuple[ir.Index, ...]:
         free = find_free(part)
         return tuple(i for i in self.state if i in free)
@@ -422,17 +295,9 @@ class _Chunker:
         made = self.make_access(name, (*lead, *places, *self.find_own(slope)))
         low, high = find_interval(slope, self.made.system)
         upper = ir.ONE if low >= 0 and high <= 1 else None
-        lower = ir.ZERO if self.divides or upper is not None else None
-        tensor = replace(made.tensor, lower=lower, upper=upper, strict=(self.divides, False))
+        lower = ir.ZERO if upper is not None else None
+        tensor = replace(made.tensor, lower=lower, upper=upper)
         return replace(made, tensor=tensor)
-
-    def make_kept(self, slope: ir.Expr) -> ir.Access:
-        """Define P as a prefix product."""
-        kept = self.name_products("kept", slope, (self.c,))
-        factor = substitute(self.cut_product(slope, self.c, ir.ONE), {self.c: self.s})
-        so_far = ir.Compare("<=", self.s, self.c)
-        self.add_equation(kept, ir.Reduce("prod", (self.s,), so_far, factor))
-        return kept
 
     def make_products(self, slope: ir.Expr) -> ir.Access:
         """Define D and P as recurrences."""
@@ -459,8 +324,6 @@ class _Chunker:
     def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
         """A sum over S, computed in chunks and joined."""
         body = whole.body
-        if self.flip is not None:
-            body = rewrite_bottom_up(substitute(body, self.back), simplify_place)
         factors = ir.split_product(body)
         (of,) = (f for f in factors if self.find_read(f) is not None)
         read, is_before = self.find_read(of) or (self.target, False)
@@ -487,17 +350,7 @@ class _Chunker:
             self.c: ir.Call("mod", (self.index, self.length)),
         }
         self.add_view(ir.Equation(joined, substitute(made, places_of)), axis)
-        if self.flip is None:
-            return joined
-        return ir.Access(joined.tensor, tuple(substitute(place, self.back) for place in axes))
-
-
-def _split_power(factor: ir.Expr) -> list[ir.Expr]:
-    """The factors of an exponential of a sum; else the expression itself."""
-    match factor:
-        case ir.Call("exp", (ir.Add(terms),)):
-            return [ir.Call("exp", (term,)) for term in terms]
-    return [factor]
+        return joined
 
 
 def _is_cut(read: ir.Expr, index: ir.Index) -> TypeGuard[ir.Access]:

@@ -59,7 +59,6 @@ class View:
     target: ir.Access
     source: ir.Access
     axis: int
-    fill: ir.Expr
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
@@ -75,7 +74,7 @@ class View:
             )
             return ops.Slice(whole, axis, axes[axis])
         parts = axes[axis : axis + 2]
-        padded = ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO, self.fill)
+        padded = ops.Pad(source, axis, ops.merge_indices(parts), ir.ZERO, ir.ZERO)
         return ops.Unflatten(padded, axis, parts)
 
 

@@ -56,7 +56,7 @@ from derive.rewrite.guards import find_nonfinite
 
 def extract_loops(
     system: ir.System,
-    views: Mapping[ir.Equation, tuple[int, ir.Expr]] = MappingProxyType({}),
+    views: Mapping[ir.Equation, int] = MappingProxyType({}),
     lengths: Mapping[str, int] = MappingProxyType({}),
     *,
     keywords: bool = True,
@@ -64,10 +64,10 @@ def extract_loops(
 ) -> tuple[ir.System, list[Loop]]:
     """A system without recurrences, and the loops of the given system.
 
-    `views` are equations that cut an axis into chunks or join chunks; each has the axis and the
-    padding of the last chunk. `lengths` are the lengths of these chunks. The chunk length of a
-    linear recurrence is a keyword argument, or a constant without `keywords`. With `turns`, a
-    recurrence may become one call of torch, and sums over states may move into the loop.
+    `views` are equations that cut an axis into chunks or join chunks; each has that axis. `lengths`
+    are the lengths of these chunks. The chunk length of a linear recurrence is a keyword argument,
+    or a constant without `keywords`. With `turns`, a recurrence may become one call of torch, and
+    sums over states may move into the loop.
     """
     found = find_recurrences(system)
     if not found:
@@ -86,7 +86,7 @@ def extract_loops(
             own = replace(recurrences[equation], equations=tuple(read))
             equations += extractor.extract_loop(own)
         elif equation in views:
-            extractor.add_view(equation, *views[equation])
+            extractor.add_view(equation, views[equation])
         elif equation not in together:
             value = read_last(equation.value, extractor.last, extractor.starts)
             equations.append(ir.Equation(equation.target, value))
@@ -138,7 +138,7 @@ class _LoopExtractor:
         self.chunks: dict[str, str] = {}  # the keyword argument for the chunks of each index
         self.nonfinite = find_nonfinite(system)
 
-    def add_view(self, equation: ir.Equation, axis: int, fill: ir.Expr) -> None:
+    def add_view(self, equation: ir.Equation, axis: int) -> None:
         """Add a view of a tensor as a loop without turns."""
         target, value = equation.target, equation.value
         assert isinstance(value, ir.Access)
@@ -149,7 +149,7 @@ class _LoopExtractor:
         ]
         target = ir.Access(target.tensor, find_indices_of(target))
         loop = Loop(axes[axis])
-        loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis, fill)
+        loop.whole = View(target, ir.Access(tensor, tuple(axes)), axis)
         loop.made = {target.tensor: target.tensor}
         self.loops.append(loop)
 

@@ -1,7 +1,4 @@
-"""Analyses of recurrences: slopes of linear ones, initial values, conditions on the index, bounds.
-
-`scale_states` rewrites a recurrence whose turns scale the state and scale it back.
-"""
+"""Analyses of recurrences: slopes of linear ones, initial values, conditions, bounds."""
 
 from __future__ import annotations
 
@@ -16,21 +13,17 @@ from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial
-from derive.ir.recurrences import Recurrence, find_recurrences
+from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (
-    Names,
-    find_accesses,
     find_children,
     find_free,
     is_reading,
     rewrite_bottom_up,
     rewrite_top_down,
-    split_guards,
     substitute,
     walk,
 )
 from derive.plan.lower.condition import fold_conditions
-from derive.rewrite.rules.near import cancel
 
 
 def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
@@ -75,123 +68,6 @@ def multiply(*factors: ir.Expr) -> ir.Expr:
     """The product of the factors, simplified for factors 1 and 0."""
     left = [each for each in factors if each is not ir.ONE]
     return ir.ZERO if ir.ZERO in left else ir.product_of(left)
-
-
-def scale_states(system: ir.System) -> ir.System:
-    """The system with scaled states, for recurrences that then take fewer products in a turn.
-
-    R[t] = x[t] - g*log(exp(-R[t - 1]/g) + ..)  becomes  P[t] = -x[t]/g + log(exp(P[t - 1]) + ..)
-    """
-    for recurrence in find_recurrences(system):
-        if len(recurrence.equations) == 1:
-            scaled = _Scaled(system, recurrence).scale_state()
-            system = system if scaled is None else scaled
-    return system
-
-
-class _Scaled:
-    """A state times a constant, under another name."""
-
-    def __init__(self, system: ir.System, recurrence: Recurrence) -> None:
-        (equation,) = recurrence.equations
-        self.system, self.recurrence, self.equation = system, recurrence, equation
-        self.tensor = equation.target.tensor
-        self.made = self.tensor
-
-    def scale_state(self) -> ir.System | None:
-        """The system with the scaled state; None if its turns take as many products."""
-        products = [p for p in walk(self.equation.value) if isinstance(p, ir.Mul)]
-        numbers = {number for p in products if (number := self._find_number(p)) is not None}
-        if len(numbers) != 1 or self.tensor.kind != "real":
-            return None
-        (self.number,) = numbers
-        over = [ir.Pow(f, ir.MINUS_ONE) for f in ir.split_product(self.number)]
-        self.inverse = cancel(ir.product_of(over))
-        name = Names.of(self.system).take(f"{self.tensor.name}_scaled")
-        self.made = ir.Tensor(name, self.tensor.shape)
-        value = self._multiply(rewrite_top_down(self.equation.value, self._rename))
-        if self._count_products(value) >= self._count_products(self.equation.value):
-            return None
-        target = ir.Access(self.made, self.equation.target.places)
-        new = ir.Equation(self.equation.target, cancel(ir.Mul((self.inverse, target))))
-        others = [
-            e
-            if e is self.equation
-            else ir.Equation(e.target, rewrite_top_down(e.value, self._rename))
-            for e in self.system.equations
-        ]
-        is_shown = self.tensor in self.system.results
-        at = others.index(self.equation)
-        others[at : at + 1] = [ir.Equation(target, value), *([new] if is_shown else [])]
-        return replace(self.system, equations=tuple(others))
-
-    def _find_number(self, expr: ir.Mul) -> ir.Expr | None:
-        """The constant factor of a product of a constant and the state; None for others."""
-        rest = [factor for factor in expr.factors if not self._is_state(factor)]
-        is_number = not any(find_free(f) or find_accesses(f) for f in rest)
-        return ir.product_of(rest) if is_number and len(rest) == len(expr.factors) - 1 else None
-
-    def _is_state(self, expr: ir.Expr) -> bool:
-        """Whether an expression is a read of the state, possibly guarded by an initial value."""
-        match expr:
-            case ir.Where(condition, start, read):
-                return not is_reading(ir.Add((start, condition)), self.tensor) and self._is_state(
-                    read
-                )
-            case ir.Access(tensor):
-                return tensor is self.tensor
-        return False
-
-    def _rename(self, expr: ir.Expr) -> ir.Expr:
-        """Replace a read of the state by the scaled state times the inverse of the constant."""
-        if isinstance(expr, ir.Mul):
-            own = [factor for factor in expr.factors if self._is_state(factor)]
-            rest = [rewrite_top_down(f, self._rename) for f in expr.factors if f not in own]
-            if len(own) == 1:
-                return cancel(ir.Mul((self.inverse, *rest, self._read_scaled(own[0]))))
-        if not self._is_state(expr):
-            return expr
-        return cancel(ir.Mul((self.inverse, self._read_scaled(expr))))
-
-    def _read_scaled(self, expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Where(condition, start, read):
-                return ir.Where(condition, self._multiply(start), self._read_scaled(read))
-            case ir.Access(_, places):
-                return ir.Access(self.made, places)
-        raise TypeError(f"{type(expr).__name__} is no state")
-
-    def _multiply(self, expr: ir.Expr) -> ir.Expr:
-        """The constant times a value, distributed over terms and choices."""
-        match expr:
-            case ir.Where(condition, then, other):
-                return ir.Where(condition, self._multiply(then), self._multiply(other))
-            case ir.Add(terms):
-                return ir.sum_of(list(map(self._multiply, terms)))
-            case ir.Infinity(negative):  # a choice: the gradient of a product would be nan
-                is_below = ir.Compare("<", self.number, ir.ZERO)
-                one, other = ir.Infinity(not negative), expr
-                if isinstance(self.number, ir.Number):
-                    return one if self.number.value < 0 else other
-                return ir.Where(is_below, one, other)
-        return expr if expr is ir.ZERO else cancel(ir.Mul((self.number, expr)))
-
-    def _count_products(self, expr: ir.Expr) -> int:
-        """The number of multiplications with a factor that reads the state.
-
-        Guards do not count, nor do numbers in the terms of a sum. All factors that do not read the
-        state count as one.
-        """
-        terms = {t for part in walk(expr) if isinstance(part, ir.Add) for t in part.terms}
-        own = (self.tensor, self.made)
-        count = 0
-        for part in (part for part in walk(expr) if isinstance(part, ir.Mul)):
-            _, factors = split_guards(part.factors)
-            if part in terms:
-                factors = tuple(f for f in factors if not isinstance(f, ir.Number))
-            read = [f for f in factors if any(is_reading(f, tensor) for tensor in own)]
-            count += len(read) - (len(read) == len(factors)) if read else 0
-        return count
 
 
 def strip_starts(

@@ -43,7 +43,6 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.recurrences.borders import (
-    Cases,
     Depths,
     Grid,
     SmallTable,
@@ -51,7 +50,6 @@ from derive.plan.recurrences.borders import (
     is_infinite,
     push_guard,
 )
-from derive.plan.recurrences.turns import scale_states
 
 
 def turn_upward(system: ir.System) -> ir.System:
@@ -60,7 +58,6 @@ def turn_upward(system: ir.System) -> ir.System:
     y[t] = a[t] * y[t + 1] + x[t]    becomes    y_back[t] = a[T - 1 - t] * y_back[t - 1] + ..
                                                 y[t] = y_back[T - 1 - t]
     """
-    system = scale_states(system)
     for recurrence in find_recurrences(system):
         if recurrence.inner is None:
             system = reverse_recurrence(system, recurrence) if recurrence.is_downward else system
@@ -104,8 +101,7 @@ class _Table:
         fixed: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
         for equation in self.recurrence.equations:
             self.target = equation.target
-            value = self._absorb(equation.value)
-            value = rewrite_bottom_up(value, partial(push_guard, reads=self.reads))
+            value = rewrite_bottom_up(equation.value, partial(push_guard, reads=self.reads))
             value = rewrite_top_down(value, self._strip_starts)
             fixed[self.target.tensor], value = self._split_choices(value)
             values[self.target.tensor] = self._lift_data(value)
@@ -169,29 +165,6 @@ class _Table:
             return expr
         starts |= moved
         return read
-
-    def _absorb(self, value: ir.Expr) -> ir.Expr:
-        """The value as its last case, if initial values express its cases at first positions."""
-        last = self.grid.pick_branch(value, (self.grid.outer - 1, self.grid.inner - 1))
-        reads = [a for a in find_accesses(last) if self.reads(a)]
-        plain = [a for a in reads if self._match_others(a) == {}]
-        lags = {access: self._find_lags(access) for access in reads}
-        found = Cases(value, self.grid, lags, plain).absorb()
-        if found is None:
-            return value
-        value, outside = found
-        starts: dict[tuple[ir.Tensor, Depths], dict[ir.Expr, list[tuple[int, int]]]] = {}
-        for (tensor, i, j), start in outside.items():
-            key = tensor, (max(0, -i), max(0, -j))
-            starts.setdefault(key, {}).setdefault(start, []).append((i, j))
-        for (tensor, depths), each in starts.items():
-            (most, _), *few = sorted(each.items(), key=lambda pair: -len(pair[1]))
-            for start, ((i, j),) in few:
-                pairs = [(self.outer, i), (self.inner, j)]
-                here = (ir.Compare("==", k, ir.Number(Fraction(n))) for k, n in pairs if n >= 0)
-                most = ir.Where(ir.all_of(*here), start, most)
-            self.starts[tensor][depths] = most
-        return value
 
     def _match_others(self, read: ir.Access) -> dict[ir.Expr, ir.Expr] | None:
         """A map of a read's other positions to those of the definition; None for a diagonal."""
