@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
     from derive.frontend.gradient import gradient
-    from derive.judge.loops import evaluate_loops, to_loops
+    from derive.judge.loops import evaluate_loops
     from derive.notation.formula import Formula
     from derive.notation.words import indices, sizes, tensors
 
@@ -67,7 +67,6 @@ __all__ = [
     "show",
     "sizes",
     "tensors",
-    "to_loops",
 ]
 __all__ += list(PUBLIC)  # the functions of the notation
 __all__.sort()
@@ -87,7 +86,7 @@ _HOMES = {
     "derive.frontend.gradient": "gradient",
     "derive.notation.formula": "Formula",
     "derive.notation.words": " ".join(["indices", "sizes", "tensors", *PUBLIC]),
-    "derive.judge.loops": "evaluate_loops to_loops",
+    "derive.judge.loops": "evaluate_loops",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

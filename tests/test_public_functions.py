@@ -6,7 +6,7 @@ import sys
 import pytest
 from house import ROOT
 
-from derive import build, evaluate_loops, indices, show, sizes, tensors, to_loops
+from derive import build, evaluate_loops, indices, show, sizes, tensors
 from derive.errors import DeriveError
 
 TEXT = "x[N]; y[i] = 2*x[i]"
@@ -40,7 +40,6 @@ def test_a_text_or_a_name_of_the_library_is_built():
         (lambda: build("no_such_formula"), "formula-unknown"),
         (lambda: build(3), "formula-kind"),
         (lambda: show("linear"), "formula-kind"),
-        (lambda: to_loops(TEXT), "formula-kind"),
         (lambda: evaluate_loops(TEXT, {"x": [1.0]}), "formula-kind"),
         (lambda: build("__debug__[N]; y[i] = __debug__[i]"), "name-form"),
     ],

@@ -8,13 +8,12 @@ from derive.linter.calls import find_plain, find_remarks
 
 
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
-    """The string as a formula in the notation, as loops, as steps with costs; and remarks."""
+    """The string as a formula in the notation, as steps with costs; and remarks."""
     from derive.compiler import build
     from derive.frontend.from_einsum import from_einsum, read_fixed
     from derive.frontend.from_sympy import to_system
     from derive.ir.text import to_lines, to_text
     from derive.ir.walk import find_all_indices
-    from derive.judge.loops import to_loops
 
     formula = from_einsum(equation)
     system = to_system(formula)
@@ -28,7 +27,6 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     data = {
         "einsum": f"{terms}->{spec.write(spec.output)}",
         "formula": list(to_lines(system)),
-        "loops": to_loops(formula),
         "same_as": find_plain(spec, operands),
         "remarks": list(find_remarks(spec, operands)),
         **to_plan_data(plan),
@@ -41,8 +39,6 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     same = [f"the same as {data['same_as']}"] if data["same_as"] else []
     for remark in (*same, *data["remarks"]):
         tables.print_line(f"  - {remark}", "yellow")
-    tables.print_heading("\nloops")
-    tables.print_line(data["loops"].rstrip("\n"))
     tables.print_heading("\nsteps")
     tables.print_steps(data)
     tables.print_line()

@@ -10,7 +10,6 @@ from derive.options import show_path
 TEMPLATE = '''"""Formulas for derive: every module-level Formula is one, named by its variable.
 
     derive show {name}.py            the formula, its indices, steps and costs
-    derive show {name}.py --loops    the same as loops over single numbers
     derive build {name}.py           a checked PyTorch function in generated/
 """
 

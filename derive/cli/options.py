@@ -84,7 +84,6 @@ PLANNED = ("sizes", "memory", "exact", "cells")
 class Parts:
     """Options that choose the parts of `derive show`."""
 
-    loops: bool = option(False, "Print it as loops.")
     code: bool = option(False, "Print the generated file.")
     latex: bool = option(False, "Print it as LaTeX.")
     gradient: str = option("", GRADIENT, "X,Y|all")

@@ -30,15 +30,13 @@ def show(  # noqa: PLR0913, PLR0917 - what is named, and how
     if as_json:
         tables.print_json(_to_data(found, options, parts))
         return
-    if parts.loops:
-        tables.print_line(_find_loops(found).rstrip("\n"))
     if parts.code:
         tables.print_line(build_checked(found, options).source.rstrip("\n"))
     if parts.latex:
         from derive.backend.to_latex import to_align
 
         tables.print_line(to_align(_find_system(found)))
-    if not parts.loops and not parts.code and not parts.latex:
+    if not parts.code and not parts.latex:
         _print_all(found, options)
 
 
@@ -84,7 +82,7 @@ def _print_all(found: formulas.Found, options: Options) -> None:
 
 
 def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.Data:
-    """The report, with loops and code where they are requested."""
+    """The report, with the code where it is requested."""
     from derive.backend.to_latex import to_latex
 
     built = build_checked(found, options)
@@ -100,8 +98,6 @@ def _to_data(found: formulas.Found, options: Options, parts: Parts) -> to_data.D
         "indices": to_data.to_roles_data(built.system, built.plan.sizes),
         **to_data.to_plan_data(built.plan),
     }
-    if parts.loops:
-        data["loops"] = _find_loops(found)
     if parts.code:
         data["code"] = built.source
     return data
@@ -112,14 +108,6 @@ def _find_system(found: formulas.Found) -> ir.System:
     from derive.frontend.from_sympy import to_system
 
     return to_system(found.formula)
-
-
-def _find_loops(found: formulas.Found) -> str:
-    """The formula as loops over single numbers, in Python."""
-    from derive.judge.loops import to_loops
-
-    _find_system(found)  # refuses what is wrong in it
-    return to_loops(found.formula)
 
 
 def _check_sizes(found: formulas.Found, options: Options) -> None:

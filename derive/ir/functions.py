@@ -54,7 +54,6 @@ class Function:
     inside: str = "1"  # an argument with a finite value and a finite derivative
     is_smooth: bool = False  # an argument rounded past 0 changes the value little
     is_slow: bool = True  # costs about as much as an exponential
-    is_rational: bool = False  # a primitive that maps fractions to fractions
     is_kept: bool = True  # False: replaced by its definition when a text is parsed
     confused: str = ""  # functions that people mistake it for
     examples: tuple[str, ...] = ()  # torch code: `x[S]: x.exp()`
@@ -173,37 +172,36 @@ PRIMITIVES: tuple[Function, ...] = (
         examples=("x, y[S]: torch.atan2(x, y)",)),
     Function("abs", derivative="sign(x)", torch="torch.abs", spellings="abs absolute", sympy="Abs",
         latex=r"\left| {0} \right|", range=(0, None), parity="even", is_slow=False,
-        complex="sqrt(x*conj(x))", is_real=True, is_rational=True, confused=_ODD_ONES,
+        complex="sqrt(x*conj(x))", is_real=True, confused=_ODD_ONES,
         examples=("x[S]: x.abs()",)),
     Function("sign", derivative="0", torch="torch.sign", spellings="sign sgn", sympy="sign",
-        range=(-1, 1), parity="odd", is_slow=False, is_rational=True, confused=_ODD_ONES,
+        range=(-1, 1), parity="odd", is_slow=False, confused=_ODD_ONES,
         examples=("x[S]: x.sign()",)),
     Function("floor", derivative="0", torch="torch.floor", spellings="floor", sympy="floor",
-        latex=r"\left\lfloor {0} \right\rfloor", is_slow=False, is_rational=True,
+        latex=r"\left\lfloor {0} \right\rfloor", is_slow=False,
         confused=_ODD_ONES, examples=("x[S]: (3 * x).floor()",)),
     Function("max", "*x", torch="torch.maximum", spellings="maximum", sympy="Max", latex=r"\max",
-        is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.maximum(x, y)",)),
+        is_slow=False, examples=("x[B, S]; y[S]: torch.maximum(x, y)",)),
     Function("min", "*x", torch="torch.minimum", spellings="minimum", sympy="Min", latex=r"\min",
-        is_slow=False, is_rational=True, examples=("x[B, S]; y[S]: torch.minimum(x, y)",)),
+        is_slow=False, examples=("x[B, S]; y[S]: torch.minimum(x, y)",)),
     Function("pi", "", range=(3.1415, 3.1416), sympy="pi", latex=r"\pi"),
     # complex numbers
     Function("I", "", sympy="I", latex=r"\mathrm{i}"),
     Function("conj", derivative="1", complex="conj(x)", torch="torch.conj", sympy="conjugate",
         spellings="conj conj_physical", latex=r"\overline{{{0}}}", parity="odd", is_slow=False,
-        is_rational=True, examples=("complex x[S]: x.conj()",)),
+        examples=("complex x[S]: x.conj()",)),
     Function("re", derivative="1", complex="(x + conj(x))/2", is_real=True, torch="torch.real",
         sympy="re", spellings="real", latex=r"\operatorname{{Re}}\left({0}\right)", parity="odd",
-        is_slow=False, is_rational=True, confused="im", examples=("complex x[S]: x.real",)),
+        is_slow=False, confused="im", examples=("complex x[S]: x.real",)),
     Function("im", derivative="0", complex="-I*(x - conj(x))/2", is_real=True, torch="torch.imag",
         sympy="im", spellings="imag", latex=r"\operatorname{{Im}}\left({0}\right)", parity="odd",
-        is_slow=False, is_rational=True, confused="re", examples=("complex x[S]: x.imag",)),
+        is_slow=False, confused="re", examples=("complex x[S]: x.imag",)),
     Function("arg", derivative="0", complex="arg(x)", is_real=True, torch="torch.angle",
         sympy="arg", spellings="angle", range=(-3.1416, 3.1416),
         examples=("complex x[S]: x.angle()",)),
     Function("floordiv", "a, b", sympy="floor",
-        latex=r"\left\lfloor \frac{{{0}}}{{{1}}} \right\rfloor", is_partial=True, is_slow=False,
-        is_rational=True),
-    Function("mod", "a, b", sympy="Mod", is_partial=True, is_slow=False, is_rational=True),
+        latex=r"\left\lfloor \frac{{{0}}}{{{1}}} \right\rfloor", is_partial=True, is_slow=False),
+    Function("mod", "a, b", sympy="Mod", is_partial=True, is_slow=False),
 )
 
 COMPOSITES: tuple[Function, ...] = (
@@ -459,24 +457,6 @@ def find_call(name: str) -> Torch | None:
     taken = tuple(part.id for part in tree.args if isinstance(part, ast.Name))
     keywords = {part.arg or "": ast.literal_eval(part.value) for part in tree.keywords}
     return Torch(ast.unparse(tree.func), taken, keywords)
-
-
-@cache
-def find_inner(text: str) -> tuple[str, ...]:
-    """The functions that a definition calls, and pi."""
-    tree = ast.parse(text or "0", mode="eval")
-    names = (part.id for part in ast.walk(tree) if isinstance(part, ast.Name))
-    return tuple(dict.fromkeys(name for name in names if name in FUNCTIONS))
-
-
-@cache
-def is_rational(name: str) -> bool:
-    """Whether the function maps fractions to fractions; sqrt counts, for squares."""
-    row = FUNCTIONS[name]
-    if row.is_rational or name == "sqrt":
-        return True
-    inner = {*find_inner(row.text)} - {*row.tensors, *row.defaults}
-    return bool(row.text) and all(map(is_rational, inner))
 
 
 def find_confused(name: str) -> tuple[str, ...]:

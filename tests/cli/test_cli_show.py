@@ -105,23 +105,12 @@ def test_a_file_of_gradients_stands_for_them(run, tmp_path):
     assert "build - --name formula_gradient, the lines above as its input" in words
 
 
-def test_loops_of_a_formula_with_a_mistake_are_refused(run):
-    answer = run("show", "A[I, K]; y[i] = A[i,k]", "--loops")
-    assert (answer.code, answer.out) == (2, "")
-
-
 EINSUM = """\
 einsum "ij,jk->ik"
 A[I, J]; B[J, K]
 Z[i,k] = sum[j](A[i,j] * B[j,k])
   - the same as A @ B
   - without -> the result has the letters that occur once, in alphabetical order: ->ik
-
-loops
-Z = tensor(I, K)
-for i in range(I):
-    for k in range(K):
-        Z[i, k] = sum(A[i, j] * B[j, k] for j in range(J))
 
 steps
 step  einsum     shape    flops  what it computes

@@ -91,7 +91,7 @@ def test_the_class_of_sympy_is_the_word_of_the_text(row):
 @each(KEPT)
 def test_the_value_is_that_of_the_definition(row):
     """By floats in the loops, by torch, and with fifty digits."""
-    plain = make_namespace(exact=False)
+    plain = make_namespace()
     formula = derive.parse(write_formula(row))
     points = draw_points(row)
     tensors = {
@@ -226,7 +226,7 @@ def find_act(row):
 
 @each(row for row in WORDS if row.range != (None, None) or row.parity)
 def test_range_and_parity_hold(row):
-    plain = make_namespace(exact=False)
+    plain = make_namespace()
     low, high = row.range
     for point in draw_points(row):
         value = plain[row.name](*point)
@@ -240,7 +240,7 @@ def test_range_and_parity_hold(row):
 def test_far_out_and_near_zero(name, value, wanted):
     """No digit is lost, and nothing overflows that has a value; gradients are finite as well."""
     given = (value, 0.0)[: len(FUNCTIONS[name].tensors)]
-    found = make_namespace(exact=False)[name](*given)
+    found = make_namespace()[name](*given)
     built = derive.build(derive.parse(write_formula(FUNCTIONS[name]))).function
     tensors = [torch.tensor([each], dtype=torch.float64, requires_grad=True) for each in given]
     (code,) = built(*tensors)
@@ -271,11 +271,3 @@ def test_a_word_that_abbreviates_others_may_be_the_users():
     assert to_lines(to_system(own))[-1] == "y[i] = x[i] + 1"
     with pytest.raises(derive.DeriveError, match="exp is a function of the notation"):
         derive.parse("x[N]\nexp(a) = a + 1\ny[i] = exp(x[i])")
-
-
-def test_exact_arithmetic_takes_what_is_rational():
-    half = {"x": torch.tensor([0.5], dtype=torch.float64)}
-    found = derive.evaluate_loops(derive.parse("x[N]\ny[i] = hardswish(x[i])"), half, exact=True)
-    assert found[0] == sympy.Rational(7, 24)
-    with pytest.raises(derive.DeriveError, match="mish has no exact value"):
-        derive.evaluate_loops(derive.parse("x[N]\ny[i] = mish(x[i])"), half, exact=True)

@@ -15,7 +15,7 @@ from texts import read_rows
 
 from derive.errors import DeriveError
 from derive.frontend.from_text import parse
-from derive.judge.loops import evaluate_loops, to_loops
+from derive.judge.loops import evaluate_loops
 from derive.notation import words as f
 from derive.notation.formula import Formula
 from derive.notation.words import indices, sizes, tensors
@@ -175,7 +175,6 @@ def test_plain_symbols_and_bare_idx() -> None:
     B = IndexedBase("B", shape=(n, n))
     w = IndexedBase("w")
     formula = Formula(Eq(w[a, b], B[b, a] * sp.sqrt(2 * n) + a))
-    assert "for a in range(n):\n    for b in range(n):" in to_loops(formula)
     same(evaluate_loops(formula, {"B": [[1, 2], [3, 4]]}), [[2, 6], [5, 9]])
 
 
@@ -211,8 +210,6 @@ def test_multiplicity_and_shadowing() -> None:
 
 
 def test_integer_division_of_indices() -> None:
-    text = to_loops(Formula(Eq(y[i], x[(i + 1) // 2] + x[sp.Mod(i + 5, N)] + x[i // 2])))
-    assert "(i + 1) // 2" in text
     wide = Idx("a", 7)
     w = IndexedBase("w")
     formula = Formula(Eq(w[wide], (2 * wide - 3) // 4 + sp.Mod(wide - 4, 3) * 100))
@@ -240,7 +237,7 @@ def test_parts_on_the_left() -> None:
         evaluate_loops(Formula(Eq(y[2 * p], w[p]), Eq(y[3 * p], w[p])), {"w": [1.0, 2.0]})
     with pytest.raises(DeriveError, match=r"place-not-filled: no equation gives y\[1\] a value"):
         evaluate_loops(Formula(Eq(y[2 * p], w[p])), {"w": [1.0, 2.0]})
-    with pytest.raises(DeriveError, match=r"place-not-filled: y\[0\] is read before"):
+    with pytest.raises(DeriveError, match=r"place-not-filled: y\[0\] depends on itself"):
         evaluate_loops(Formula(Eq(y[i], Sum(y[j], j) + x[i])), {"x": [1.0, 2.0]})
 
 
@@ -288,8 +285,6 @@ def test_more_indices_than_python_nests() -> None:
 def test_integers_beyond_floats() -> None:
     with pytest.raises(DeriveError, match="number-too-large"):
         evaluate(x[i] * 10**400, x=[0.5])
-    formula = Formula(Eq(y[i], x[i] * 10**400))
-    assert evaluate_loops(formula, {"x": [0.5]}, exact=True) == [5 * 10**399]
 
 
 def test_sizes_of_one_name_are_one_size() -> None:

@@ -1,41 +1,38 @@
-"""Conversion of values to and from the elements of a loop nest; evaluation of single entries.
+"""The text of a formula for the loops, and the conversion of values to and from elements.
+
+    y = tensor("y", B, S)
+    row_1 = keep_(lambda b: cumsum([x[b, j] for j in range(S)]))
+    fill_(y, lambda b, j: row_1(b)[j], (B, S), ...)
+
+Each element is computed at its first read, and cached, so the equations may be in any order.
 
 The sizes follow from the shapes of the given tensors: from an extent `S` directly, from `2*S - 1`
 or `H*D` by solving for the only unknown size. A value that does not fit is an error.
 
-Single entries of a formula's results are computed on demand where all of them would take too long:
-
-    x = entries_(B, S)
-    row_1 = keep_(lambda b: cumsum([x[b, j] for j in range(S)]))
-    fill_(y, lambda b, j: row_1(b)[j], (B, S), ...)
-
-The text has the same expressions as the loop nest of `loops`; each element is computed at its first
-read, and cached. It is evaluated in floats, or in mpmath with as many digits as an entry needs.
-There decimals are rounded to doubles, as in code, so that comparisons with them have the same
-truth as in code.
+The text is evaluated in floats, or in mpmath with as many digits as an entry needs. There decimals
+are rounded to doubles, as in code, so that comparisons with them have the same truth as in code.
 """
 
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import product
 from math import inf, prod
 from operator import mul
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from sympy import Symbol, expand
 
 from derive.errors import DeriveError, refuse, suggest
 from derive.ir.functions import FUNCTIONS
-from derive.judge.loops import runtime, text
+from derive.judge.loops import text
 from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
 from derive.judge.loops.runtime import (
     INF,
     NAN,
-    FilledTwiceError,
     OutsideError,
     Tensor,
     Value,
@@ -55,18 +52,12 @@ def bind_values(
     formula: Formula,
     names: Names,
     given: Mapping[str, Any],
-    exact: bool,
-    open_tensor: Callable[..., runtime.Tensor] | None = None,
+    to_element: Callable[[Value], Value] = lambda element: element,
 ) -> dict[str, Any]:
-    """The value of every tensor, size and scalar.
-
-    `open_tensor(shape, elements, convert)` makes a tensor whose elements are converted when read.
-    """
+    """The value of every tensor, size and scalar; `to_element` converts those of real tensors."""
     _check_names(names, given)
-    scalars = {name: _find_scalar(name, names, given, exact) for name in names.scalars}
-    tensors = {
-        name: _read_tensor(name, names, given[name], exact, open_tensor) for name in names.inputs
-    }
+    scalars = {name: _find_scalar(name, names, given) for name in names.scalars}
+    tensors = {name: _read_tensor(name, names, given[name], to_element) for name in names.inputs}
     sizes = _find_sizes(formula, names, given, tensors)
     return {**sizes, **scalars, **tensors}
 
@@ -93,7 +84,7 @@ def _write_extent(extent: Any) -> str:
     return "?" if extent is None else str(extent)
 
 
-def _find_scalar(name: str, names: Names, given: Mapping[str, Any], exact: bool) -> Any:
+def _find_scalar(name: str, names: Names, given: Mapping[str, Any]) -> Any:
     value = given.get(name, names.scalars[name])
     if value is None:
         raise refuse(
@@ -104,17 +95,11 @@ def _find_scalar(name: str, names: Names, given: Mapping[str, Any], exact: bool)
     shape, elements = _list_elements(name, value)
     if shape:
         raise refuse("rank-differs", f"{name} is a number, and what was given has shape {shape}")
-    return _convert(name, "real", elements[0], exact)
+    return _convert(name, "real", elements[0])
 
 
-def _read_tensor(
-    name: str,
-    names: Names,
-    value: Any,
-    exact: bool,
-    open_tensor: Callable[..., runtime.Tensor] | None,
-) -> Any:
-    """A given tensor as elements by place; a tensor without indices as a number."""
+def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Value], Value]) -> Any:
+    """A given tensor, its elements converted when read; a tensor without indices as a number."""
     shape, elements = _list_elements(name, value)
     kind = getattr(names.bases[name], "kind", "real")
     rank = len(names.shapes.get(name, ()))
@@ -124,14 +109,15 @@ def _read_tensor(
             "rank-differs",
             f"{name} has {rank} indices, [{wanted}], and what was given has shape {shape}",
         )
-    if open_tensor is not None and rank:
-        return open_tensor(shape, elements, lambda element: _convert(name, kind, element, exact))
-    converted = [_convert(name, kind, element, exact) for element in elements]
     if not rank:
-        return converted[0]
-    tensor = runtime.Tensor(*shape)
-    places = range(shape[0]) if rank == 1 else product(*map(range, shape))
-    dict.update(tensor, zip(places, converted, strict=True))
+        return _convert(name, kind, elements[0])
+    tensor, strides = Tensor(name, *shape), [prod(shape[k + 1 :]) for k in range(rank)]
+
+    def find_ways(place: tuple[int, ...]) -> list[Callable[[], Value]]:
+        element = elements[sum(map(mul, place, strides))]
+        return [lambda: to_element(_convert(name, kind, element))]
+
+    tensor.ways.append(find_ways)
     return tensor
 
 
@@ -154,8 +140,8 @@ def _list_elements(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
     return (), [value]
 
 
-def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
-    """An element converted to its kind: bool, int, complex, float or Fraction."""
+def _convert(name: str, kind: str, element: Any) -> Any:
+    """An element converted to its kind: bool, int, complex or float."""
     if kind == "bool":
         if element not in {0, 1}:
             raise refuse("tensor-not-boolean", f"{name} holds truth values, not {element!r}")
@@ -176,12 +162,7 @@ def _convert(name: str, kind: str, element: Any, exact: bool) -> Any:
     if isinstance(element, complex):
         message = f"{name} is complex, and real by its declaration"
         raise refuse("tensor-complex", message, help="declare it: complex z[N]")
-    if getattr(element, "is_Rational", False):
-        element = Fraction(int(element.p), int(element.q))
-    number = _to_number(name, element)
-    if not exact or number - number != 0:  # inf and nan stay floats
-        return number
-    return Fraction(element if isinstance(element, (int, float, Fraction)) else number)
+    return _to_number(name, element)
 
 
 def _to_number(name: str, element: Any, kind: type = float) -> Any:
@@ -280,13 +261,10 @@ def _to_size(name: str, value: Any) -> int:
     return int(value)
 
 
-def to_result(name: str, value: Any, given: Mapping[str, Any], exact: bool, as_number: type) -> Any:
+def to_result(value: Any, given: Mapping[str, Any], as_number: type) -> Any:
     """A result in the type of the given tensors: torch, NumPy, or nested lists."""
-    shape = value.shape if isinstance(value, runtime.Tensor) else ()
-    places = product(*map(range, shape))
-    elements = [_find_element(name, value, place) for place in places] if shape else [value]
-    if exact:
-        return _nest([e if isinstance(e, float) else Fraction(e) for e in elements], shape)
+    shape = value.shape if isinstance(value, Tensor) else ()
+    elements = [value[place] for place in value.list_places()] if shape else [value]
     if all(isinstance(element, bool) for element in elements) and elements:
         numbers, kind = elements, "bool"
     else:
@@ -303,17 +281,6 @@ def to_result(name: str, value: Any, given: Mapping[str, Any], exact: bool, as_n
     return _nest(numbers, shape)
 
 
-def _find_element(name: str, tensor: runtime.Tensor, place: tuple[int, ...]) -> Any:
-    key: Any = place if len(place) > 1 else place[0]
-    if key not in tensor:
-        raise refuse(
-            "place-not-filled",
-            f"no equation gives {name}[{', '.join(map(str, place))}] a value",
-            facts=[f"the shape of {name} is {list(tensor.shape)}"],
-        )
-    return tensor[key]
-
-
 def _nest(elements: list[Any], shape: tuple[int, ...]) -> Any:
     if not shape:
         return elements[0]
@@ -325,41 +292,8 @@ class StepsOverError(Exception):
     """The loops have taken their limit of steps."""
 
 
-class Entries(Tensor):
-    """A tensor whose elements are computed at their first read."""
-
-    def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
-        super().__init__(*shape, before=before)
-        self.ways: list[Callable[[tuple[int, ...]], list[Callable[[], Value]]]] = []
-
-    def __missing__(self, place: Any) -> Value:
-        places = place if isinstance(place, tuple) else (place,)
-        if not self.is_inside(places) or any(p != int(p) for p in places):
-            raise OutsideError(self, place)
-        found = [compute for way in self.ways for compute in way(tuple(map(int, places)))]
-        if len(found) != 1:
-            raise (FilledTwiceError if found else OutsideError)(self, place)
-        value = found[0]()
-        dict.__setitem__(self, place, value)
-        return value
-
-
-def open_entries(
-    shape: tuple[int, ...], elements: Sequence[Any], convert: Callable[[Any], Value]
-) -> Entries:
-    """The entries of a given tensor, converted on demand from elements in row-major order."""
-    tensor = Entries(*shape)
-    strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
-
-    def find_ways(place: tuple[int, ...]) -> list[Callable[[], Value]]:
-        return [lambda: convert(elements[sum(map(mul, place, strides))])]
-
-    tensor.ways.append(find_ways)
-    return tensor
-
-
 def add_equation(
-    tensor: Entries,
+    tensor: Tensor,
     compute: Callable[..., Value],
     extents: tuple[Value, ...],
     *places: tuple[tuple[int, ...], Callable[..., int]],
@@ -371,10 +305,14 @@ def add_equation(
     """
     lengths = [to_extent(extent) for extent in extents]
     tables = []
-    for indices, to_position in places:
+    for axis, (indices, to_position) in enumerate(places):
         table: dict[int, list[dict[int, int]]] = defaultdict(list)
         for values in product(*(range(lengths[index]) for index in indices)):
             table[to_position(*values)].append(dict(zip(indices, values, strict=True)))
+        for position in table:
+            if not -tensor.before[axis] <= position < tensor.shape[axis]:
+                place = tuple(position if k == axis else 0 for k in range(len(places)))
+                raise OutsideError(tensor, place if len(place) > 1 else position)
         tables.append(table)
 
     def find_ways(at: tuple[int, ...]) -> list[Callable[[], Value]]:
@@ -394,7 +332,7 @@ def add_equation(
 def write_entries(formula: Formula, names: Names) -> str:
     """The Python text of the equations as functions of their indices."""
     lines: list[str] = []
-    taken = {*names.python.values(), *make_entry_namespace(0)}
+    taken = {*names.python.values(), *make_namespace()}
     fresh = (name for name in map("row_{}".format, range(1, 10**9)) if name not in taken)
     begun: set[str] = set()
     for equation in formula.equations:
@@ -402,19 +340,21 @@ def write_entries(formula: Formula, names: Names) -> str:
         left = names.python[name]
         indices = tuple(dict.fromkeys(k for place in places for k in find_indices(place, names)))
         scope = text.Scope(names, frozenset(indices), empty_row=formula.empty_row)
+        if name in begun and not places:
+            raise refuse("place-filled-twice", f"{name} is defined twice")
         for row in text.find_rows(equation.rhs, frozenset(indices), names):
             needs = [k for k in indices if k in text.find_row_indices(row, names)]
             called, given = next(fresh), _list_names(needs, names)
             lines.append(f"{called} = keep_(lambda {given}: {text.write_reduction(row, scope)})")
             scope.rows[row] = f"{called}({given})"
-        value = text.write_operand(equation.rhs, scope)
+        value = text.write_node(equation.rhs, scope)
+        if places and name not in begun:
+            lines.append(f"{left} = tensor({name!r}, {text.write_shape(name, scope)})")
+        begun.add(name)
         if not places:
-            lines.append(f"{left} = {value}")
+            lines.append(f"{left} = keep_(lambda: {value})")
             continue
-        if name not in begun:
-            lines.append(f"{left} = entries_({text.write_shape(name, scope)})")
-            begun.add(name)
-        extents = "".join(f"{text.write_operand(names.indices[k], scope)}, " for k in indices)
+        extents = "".join(f"{text.write_node(names.indices[k], scope)}, " for k in indices)
         parts = ", ".join(_write_place(place, indices, names, scope) for place in places)
         way = f"lambda {_list_names(indices, names)}: {value}"
         lines.append(f"fill_({left}, {way}, ({extents}), {parts})")
@@ -428,11 +368,20 @@ def _list_names(indices: Any, names: Names) -> str:
 def _write_place(place: Any, indices: tuple[str, ...], names: Names, scope: text.Scope) -> str:
     inside = tuple(find_indices(place, names))
     numbers = "".join(f"{indices.index(index)}, " for index in inside)
-    return f"(({numbers}), lambda {_list_names(inside, names)}: {text.write_operand(place, scope)})"
+    return f"(({numbers}), lambda {_list_names(inside, names)}: {text.write_node(place, scope)})"
 
 
-def make_entry_namespace(steps: int) -> dict[str, Any]:
-    """The names that the text may use; after `steps` steps of loops StepsOverError is raised."""
+def open_formula(
+    code: CodeType,
+    names: Names,
+    values: Mapping[str, Any],
+    steps: float = inf,
+    functions: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The names after an execution of the text: tensors, and functions for results without indices.
+
+    `functions` replace those on floats. After `steps` steps of loops StepsOverError is raised.
+    """
     left = steps
 
     def count_down(*bounds: Value) -> range:
@@ -443,9 +392,13 @@ def make_entry_namespace(steps: int) -> dict[str, Any]:
             raise StepsOverError
         return found
 
-    namespace = make_namespace(exact=False)
-    own = {"entries_": Entries, "fill_": add_equation, "keep_": cache, "range": count_down}
-    return namespace | own
+    namespace = {**make_namespace(), "fill_": add_equation, "keep_": cache, "range": count_down}
+    if functions:
+        namespace |= functions
+        define_functions(namespace)
+    namespace |= {names.python[name]: value for name, value in values.items()}
+    exec(code, namespace)  # our own text
+    return namespace
 
 
 DIGITS = (300, 1500)  # the second number is tried where small summands were lost with the first
@@ -460,19 +413,18 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     `most` is the number of precisions from DIGITS that are tried.
     """
     names = text.read_whole_names(check_formula(formula))
-    code = compile_text(write_entries(formula, names), exact=False)
+    code = compile_text(write_entries(formula, names))
 
     def compute(
         tensors: Mapping[str, Any], place: tuple[int, ...], arithmetic: _Digits
     ) -> float | None:
-        values = bind_values(formula, names, tensors, False, arithmetic.open_tensor)
-        namespace = make_entry_namespace(MOST_STEPS) | arithmetic.make_namespace()
-        define_functions(namespace, exact=False)
-        namespace |= {names.python[key]: arithmetic.convert(v) for key, v in values.items()}
+        convert = arithmetic.convert
+        bound = bind_values(formula, names, tensors, convert)
+        values = {name: convert(value) for name, value in bound.items()}
         try:
-            exec(code, namespace)  # our own text
-            found = namespace[names.python[name]]
-            return float(found[place if len(place) > 1 else place[0]] if place else found)
+            made = open_formula(code, names, values, MOST_STEPS, arithmetic.make_namespace())
+            found = made[names.python[name]]
+            return float(found[place if len(place) > 1 else place[0]] if place else found())
         except (OutsideError, StepsOverError, ArithmeticError, RecursionError):
             return None
         except (DeriveError, ValueError):
@@ -510,12 +462,6 @@ class _Digits:
     def convert(self, value: Any) -> Any:
         """A float as a number of many digits; any other value unchanged."""
         return self.context.mpf(value) if isinstance(value, float) else value
-
-    def open_tensor(
-        self, shape: tuple[int, ...], elements: Sequence[Any], convert: Callable[[Any], Value]
-    ) -> Entries:
-        """The entries of a given tensor, converted to many digits on demand."""
-        return open_entries(shape, elements, lambda element: self.convert(convert(element)))
 
     def make_namespace(self) -> dict[str, Any]:
         """The functions that replace those on floats."""

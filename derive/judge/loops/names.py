@@ -37,9 +37,6 @@ class Names:
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
     python: dict[str, str] = field(default_factory=dict)  # name: the Python name in the text
     whole: dict[str, bool] = field(default_factory=dict)  # result: whether it holds integers
-    ranks: dict[str, int] = field(
-        default_factory=dict
-    )  # tensor: sort key where SymPy sorted factors
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -59,14 +56,6 @@ def read_names(formula: Formula) -> Names:
     _collect_indices(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
     _check_roles(names)
-    if formula.declarations is None:
-        # the usual order of factors: results first, then by declaration or first use
-        seen = list(names.bases)
-        turn = {
-            name: (name not in names.defined, getattr(base, "declared", seen.index(name)))
-            for name, base in names.bases.items()
-        }
-        names.ranks = {name: k for k, name in enumerate(sorted(turn, key=lambda name: turn[name]))}
     _find_extents(formula, nodes, names)
     _choose_python_names(names)
     return names

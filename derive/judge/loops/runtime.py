@@ -1,14 +1,13 @@
-"""The functions that the text of a loop nest may call, and the compilation of that text.
+"""The functions that the text of a formula may call, and the compilation of that text.
 
-    tensor(B, S)                  an empty tensor; a read out of range is an error, without wrapping
+    tensor("x", B, S)             a tensor; a read out of range is an error, without wrapping
     sum(...) prod(...) max(...)   over the values of a generator; max(a, b) of its arguments
     softmax([...])[j]             a function of one row, given as a list; -inf leaves an entry out
-    x / y, x ** y, x // y, x % y  as in IEEE, or exact
+    x / y, x ** y, x // y, x % y  as in IEEE
 
-The text is compiled with its operators and decimals replaced by the functions below. Where Python
-raises, these return the values of the hardware: 1 / 0 is inf, 0 / 0 is nan, exp overflows to inf,
-log(0) is -inf, log(-1) is nan. In exact arithmetic a function with irrational values is an error,
-`not-rational`.
+The text is compiled with its operators replaced by the functions below. Where Python raises, these
+return the values of the hardware: 1 / 0 is inf, 0 / 0 is nan, exp overflows to inf, log(0) is -inf,
+log(-1) is nan.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import cmath
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
 from functools import cache, reduce
 from itertools import accumulate, product
 from operator import attrgetter, gt, lt, methodcaller
@@ -26,9 +24,9 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 from derive.errors import refuse
-from derive.ir.functions import FUNCTIONS, is_rational
+from derive.ir.functions import FUNCTIONS
 
-Value: TypeAlias = Any  # int, float or Fraction; bool where a truth value is used as a number
+Value: TypeAlias = Any  # int, float or complex; bool where a truth value is used as a number
 
 INF, NAN = math.inf, math.nan
 
@@ -45,13 +43,6 @@ def divide(over: Value, under: Value) -> Value:
     if isinstance(over, int) and isinstance(under, int):
         return over // under if over % under == 0 else over / under
     return over / under
-
-
-def divide_exactly(over: Value, under: Value) -> Value:
-    """`over / under` as a fraction; as in IEEE where a side is not finite or the divisor is 0."""
-    if under == 0 or isinstance(over, float) or isinstance(under, float):
-        return divide(over, under)
-    return Fraction(over) / Fraction(under)
 
 
 def divide_down(over: Value, under: Value) -> Value:
@@ -83,20 +74,6 @@ def raise_power(base: Value, exponent: Value) -> Value:
     return NAN if is_root else found
 
 
-def raise_power_exactly(base: Value, exponent: Value) -> Value:
-    """`base ** exponent` where it is rational, else an error."""
-    if isinstance(base, float) or isinstance(exponent, float):
-        return raise_power(base, exponent)
-    exponent = Fraction(exponent)
-    if exponent.denominator == 2:
-        return raise_power_exactly(root_exactly(base), exponent.numerator)
-    if exponent.denominator != 1:
-        raise _irrational(f"the power {exponent}")
-    if base == 0 and exponent < 0:
-        return INF
-    return Fraction(base) ** int(exponent)
-
-
 def is_finite(value: Value) -> bool:
     """Whether a value is neither inf nor nan."""
     return not isinstance(value, float) or math.isfinite(value)
@@ -115,19 +92,6 @@ def ceiling(value: Value) -> Value:
 def root(value: Value) -> float:
     """The square root; nan below 0."""
     return NAN if value != value or value < 0 else math.sqrt(value)
-
-
-def root_exactly(value: Value) -> Value:
-    """The rational square root of a square, else an error."""
-    if isinstance(value, float):
-        return root(value)
-    if value < 0:
-        return NAN
-    above, below = Fraction(value).as_integer_ratio()
-    found = Fraction(math.isqrt(above), math.isqrt(below))
-    if found * found != value:
-        raise _irrational("sqrt", f"it was asked for the root of {value}")
-    return found
 
 
 def exp(value: Value) -> Value:
@@ -186,64 +150,56 @@ def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
     return answer
 
 
-def refuse_exactly(name: str) -> Callable[..., Any]:
-    """The substitute for an irrational function in exact arithmetic, which raises an error."""
-
-    def answer(*_: Any, **__: Any) -> Any:
-        raise _irrational(name)
-
-    return answer
-
-
-def _irrational(name: str, *facts: str) -> Exception:
-    return refuse(
-        "not-rational",
-        f"{name} has no exact value in fractions",
-        facts=facts,
-        help="evaluate the formula without exact=True",
-    )
-
-
 FILE = "<loops>"
 
 
 class OutsideError(Exception):
     """A read of an element that does not exist; `evaluate_loops` turns it into a message."""
 
-    def __init__(self, tensor: Tensor, place: Any) -> None:
+    def __init__(self, tensor: Tensor, place: Any, reason: str = "no equation gives {} a value"):
         super().__init__()
         self.tensor = tensor
         self.place = place
-
-
-class FilledTwiceError(OutsideError):
-    """An element was computed by two equations, or twice by one."""
+        self.reason = reason  # of an element in range
 
 
 class Tensor(dict[Any, Value]):
-    """A dictionary of elements by place; a missing key is an error."""
+    """A tensor whose elements are computed at their first read."""
 
-    def __init__(self, *shape: Value, before: tuple[int, ...] = ()) -> None:
+    def __init__(self, name: str, *shape: Value, before: tuple[int, ...] = ()) -> None:
         """`before`: the number of negative places along each axis, for initial values."""
         super().__init__()
+        self.name = name
         self.shape = tuple(to_extent(extent) for extent in shape)
         self.before = before or (0,) * len(shape)
+        self.ways: list[Callable[[tuple[int, ...]], list[Callable[[], Value]]]] = []
+        self.open: set[Any] = set()  # the places that are being computed
 
     def is_inside(self, places: tuple[Any, ...]) -> bool:
         """Whether the places are in range, negative places of initial values included."""
         bounds = zip(places, self.before, self.shape, strict=False)
         return len(places) == len(self.shape) and all(-k <= p < n for p, k, n in bounds)
 
-    def __setitem__(self, place: Any, value: Value) -> None:
-        places = place if isinstance(place, tuple) else (place,)
-        if not self.is_inside(places):
-            raise OutsideError(self, place)
-        if place in self:
-            raise FilledTwiceError(self, place)
-        super().__setitem__(place, value)
+    def list_places(self) -> Iterator[Any]:
+        """The places as keys, the last index fastest."""
+        (first, *rest) = map(range, self.shape)
+        return product(first, *rest) if rest else iter(first)
 
     def __missing__(self, place: Any) -> Value:
-        raise OutsideError(self, place)
+        places = place if isinstance(place, tuple) else (place,)
+        if not self.is_inside(places) or any(p != int(p) for p in places):
+            raise OutsideError(self, place)
+        found = [compute for way in self.ways for compute in way(tuple(map(int, places)))]
+        if len(found) > 1:
+            raise OutsideError(self, place, "{} is defined twice")
+        if not found or place in self.open:
+            raise OutsideError(self, place, *(["{} depends on itself"] if found else []))
+        self.open.add(place)
+        try:
+            self[place] = value = found[0]()
+        finally:
+            self.open.remove(place)
+        return value
 
 
 def to_extent(value: Value) -> int:
@@ -256,11 +212,6 @@ def to_extent(value: Value) -> int:
 def make_range(*bounds: Value) -> range:
     """The `range` of bounds that must be integers."""
     return range(*map(to_extent, bounds))
-
-
-def places(*extents: Value) -> Iterator[tuple[int, ...]]:
-    """The index values of several nested loops, the last index fastest."""
-    return product(*map(make_range, extents))
 
 
 def add_all(values: Iterable[Value]) -> Value:
@@ -335,55 +286,46 @@ def cumsum(row: Iterable[Value]) -> list[Value]:
     return [*accumulate(row, initial=0)][1:]
 
 
-def make_matrices(
-    divide: Callable[[Value, Value], Value],
-    root: Callable[[Value], Value],
-    log: Callable[[Value], Value],
-) -> dict[str, Any]:
-    """Functions of a square matrix, given as the list of its rows, by elimination."""
+def _eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
+    """The determinant, and the inverse times `beside`, or nan if the matrix is singular."""
+    size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
+    found: Value = 1
+    for place in range(size):
+        best = max(range(place, size), key=lambda row: abs(whole[row][place]))
+        if best != place:
+            whole[place], whole[best], found = whole[best], whole[place], -found
+        pivot = whole[place][place]
+        found = found * pivot
+        if pivot == 0:
+            return found, [[NAN] * len(row) for row in beside]
+        top = whole[place] = [divide(value, pivot) for value in whole[place]]
+        for row in (row for row in range(size) if row != place):
+            factor = whole[row][place]
+            whole[row] = [a - factor * b for a, b in zip(whole[row], top, strict=True)]
+    return found, [row[size:] for row in whole]
 
-    def eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
-        """The determinant, and the inverse times `beside`, or nan if the matrix is singular."""
-        size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
-        found: Value = 1
-        for place in range(size):
-            best = max(range(place, size), key=lambda row: abs(whole[row][place]))
-            if best != place:
-                whole[place], whole[best], found = whole[best], whole[place], -found
-            pivot = whole[place][place]
-            found = found * pivot
-            if pivot == 0:
-                return found, [[NAN] * len(row) for row in beside]
-            top = whole[place] = [divide(value, pivot) for value in whole[place]]
-            for row in (row for row in range(size) if row != place):
-                factor = whole[row][place]
-                whole[row] = [a - factor * b for a, b in zip(whole[row], top, strict=True)]
-        return found, [row[size:] for row in whole]
 
-    def inverse(rows: list[list[Value]]) -> Any:
-        places = range(len(rows))
-        return eliminate(rows, [[int(row == column) for column in places] for row in places])[1]
+def invert_matrix(rows: list[list[Value]]) -> Any:
+    """The inverse of a matrix, given as the list of its rows."""
+    places = range(len(rows))
+    return _eliminate(rows, [[int(row == column) for column in places] for row in places])[1]
 
-    def det(rows: list[list[Value]]) -> Value:
-        return eliminate(rows, [[] for _ in rows])[0]
 
-    def cholesky(rows: list[list[Value]]) -> list[list[Value]]:
-        """The lower triangle L of L L^T; entries above the diagonal are not read."""
-        found: list[list[Value]] = [[0] * len(rows) for _ in rows]
-        for row in range(len(rows)):
-            for column in range(row + 1):
-                pairs = zip(found[row][:column], found[column][:column], strict=True)
-                rest = rows[row][column] - add_all(a * b for a, b in pairs)
-                is_last = row == column
-                found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
-        return found
+def find_determinant(rows: list[list[Value]]) -> Value:
+    """The determinant of a matrix."""
+    return _eliminate(rows, [[] for _ in rows])[0]
 
-    return {
-        "inverse": inverse,
-        "det": det,
-        "logdet": lambda rows: log(det(rows)),
-        "cholesky": cholesky,
-    }
+
+def find_cholesky(rows: list[list[Value]]) -> list[list[Value]]:
+    """The lower triangle L of L L^T; entries above the diagonal are not read."""
+    found: list[list[Value]] = [[0] * len(rows) for _ in rows]
+    for row in range(len(rows)):
+        for column in range(row + 1):
+            pairs = zip(found[row][:column], found[column][:column], strict=True)
+            rest = rows[row][column] - add_all(a * b for a, b in pairs)
+            is_last = row == column
+            found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
+    return found
 
 
 def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
@@ -408,12 +350,11 @@ def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
     }
 
 
-def make_namespace(exact: bool) -> dict[str, Any]:
+def make_namespace() -> dict[str, Any]:
     """The functions and constants that the text may use, by name."""
-    rational: dict[str, Any] = {
+    namespace: dict[str, Any] = {
         "tensor": Tensor,
         "range": make_range,
-        "places": places,
         "sum": add_all,
         "prod": multiply_all,
         "max": _one_or_many(largest),
@@ -424,70 +365,57 @@ def make_namespace(exact: bool) -> dict[str, Any]:
         "conj": methodcaller("conjugate"),
         "re": attrgetter("real"),
         "im": attrgetter("imag"),
+        "arg": cmath.phase,
         "sign": sign,
         "floor": floor,
         "ceiling": ceiling,
         "inf": INF,
         "nan": NAN,
-        "sqrt": root_exactly if exact else root,
-        "divide_": divide_exactly if exact else divide,
-        "power_": raise_power_exactly if exact else raise_power,
+        "pi": math.pi,
+        "sqrt": root,
+        **{
+            name: guard_domain(getattr(math, name))
+            for name, row in FUNCTIONS.items()
+            if row.value == name
+        },
+        "exp": exp,
+        "log": log,
+        "log1p": log1p,
+        "inverse": invert_matrix,
+        "det": find_determinant,
+        "logdet": lambda rows: log(find_determinant(rows)),
+        "cholesky": find_cholesky,
+        "divide_": divide,
+        "power_": raise_power,
         "floordiv_": divide_down,
         "mod_": find_remainder,
-        "decimal_": Fraction if exact else float,
-        "imaginary_": refuse_exactly("I"),
-        **make_moments(divide_exactly if exact else divide),
-        **make_matrices(
-            divide_exactly if exact else divide,
-            root_exactly if exact else root,
-            refuse_exactly("logdet") if exact else log,
-        ),
+        **make_rows(exp, log, divide),
+        **make_moments(divide),
     }
-    namespace = rational | {
-        name: refuse_exactly(name) if exact else value for name, value in IRRATIONAL.items()
-    }
-    define_functions(namespace, exact)
+    define_functions(namespace)
     return namespace
 
 
-def define_functions(namespace: dict[str, Any], exact: bool) -> None:
+def define_functions(namespace: dict[str, Any]) -> None:
     """Add the functions that the table defines by texts over other functions."""
-    exec(_compile_functions(exact), namespace)  # our own text
-    for name, row in FUNCTIONS.items():
-        if exact and row.text and not is_rational(name):
-            namespace[name] = refuse_exactly(name)
+    exec(_compile_functions(), namespace)  # our own text
 
 
 @cache
-def _compile_functions(exact: bool) -> CodeType:
+def _compile_functions() -> CodeType:
     rows = [row for row in FUNCTIONS.values() if row.text and row.is_kept]
-    lines = [f"{row.name} = lambda {row.parameters}: {row.text}" for row in rows]
-    return compile_text("\n".join(lines), exact)
-
-
-IRRATIONAL: dict[str, Any] = {
-    **{
-        name: guard_domain(getattr(math, name))
-        for name, row in FUNCTIONS.items()
-        if row.value == name
-    },
-    "exp": exp,
-    "log": log,
-    "log1p": log1p,
-    **make_rows(exp, log, divide),
-    "arg": cmath.phase,
-    "pi": math.pi,
-}
+    lines = (f"{row.name} = lambda {row.parameters}: {row.text}" for row in rows)
+    return compile_text("\n".join(lines))
 
 
 def find_names() -> frozenset[str]:
     """The names of the runtime, which no name of a formula may have in the text."""
-    return frozenset(make_namespace(exact=False)) | {"entries_", "fill_", "keep_"}
+    return frozenset(make_namespace()) | {"fill_", "keep_"}
 
 
-def compile_text(text: str, exact: bool) -> CodeType:
-    """The code of a text, with operators and decimals replaced by functions."""
-    tree = _Operators(exact).visit(ast.parse(text, FILE))
+def compile_text(text: str) -> CodeType:
+    """The code of a text, with operators replaced by functions."""
+    tree = _Operators().visit(ast.parse(text, FILE))
     return compile(ast.fix_missing_locations(tree), FILE, "exec")
 
 
@@ -496,9 +424,6 @@ _CALLS = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.
 
 class _Operators(ast.NodeTransformer):
     """The replacement of operators that differ between Python and IEEE by calls."""
-
-    def __init__(self, exact: bool) -> None:
-        self.exact = exact
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """A call in place of / ** // %; iterative along left operands, which may nest deeply."""
@@ -520,30 +445,21 @@ class _Operators(ast.NodeTransformer):
             return ast.copy_location(ast.IfExp(*node.args), node)
         return node
 
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        """A fraction in place of a decimal."""
-        if self.exact and isinstance(node.value, complex):
-            return ast.copy_location(_call("imaginary_"), node)
-        if self.exact and isinstance(node.value, float):
-            return ast.copy_location(_call("decimal_", ast.Constant(repr(node.value))), node)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        """A call in place of `pi` in exact arithmetic, which raises an error at its evaluation."""
-        if self.exact and node.id == "pi":
-            return ast.copy_location(_call(node.id), node)
-        return node
-
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
-def find_locals(error: BaseException) -> Iterator[tuple[str, Value]]:
-    """The local variables of the text's frames in the traceback of an error, outermost first."""
+def find_locals(error: BaseException) -> dict[str, Value]:
+    """The local variables of the text in the equation that raised an error."""
+    found: dict[str, Value] = {}
+    is_other = False
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code.co_filename == FILE:
-            yield from frame.f_locals.items()
+            found = {**({} if is_other else found), **frame.f_locals}
+            is_other = False
+        is_other |= frame.f_code is Tensor.__missing__.__code__
         trace = trace.tb_next
+    return found

@@ -11,8 +11,7 @@ other factors: they are not evaluated where it is false. A Kronecker delta is su
 
 A reduction that would be evaluated repeatedly (a row for each of its entries, a mean for each
 element) is hoisted to a line of its own, in the loop where its indices are known. It is not hoisted
-from a guard or a condition, or if its indices are bound inside the expression. A line that is too
-long is broken at its outermost bracket.
+from a guard or a condition, or if its indices are bound inside the expression.
 """
 
 from __future__ import annotations
@@ -35,15 +34,11 @@ from derive.judge.loops.names import (
     is_kept,
     label_of,
     name_of_left,
+    places_of_left,
     read_names,
 )
 from derive.notation.formula import Formula
 from derive.notation.words import ELEMENTWISE, REDUCTIONS, WORDS, Reduction, argmax
-
-# Python's binding strengths: an operand that binds less tightly than required gets parentheses.
-CHOICE, OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
-
-Text = tuple[str, int]
 
 _FUNCTIONS = {kind.__name__: name for name, kind in ELEMENTWISE.items()} | {"ceiling": "ceiling"}
 
@@ -64,22 +59,16 @@ class Scope:
         return replace(self, bound=self.bound | new, inner=self.inner | new)
 
 
-def write_operand(value: Any, scope: Scope, holds: int = CHOICE) -> str:
-    """The text of an expression, in parentheses if it binds less tightly than `holds`."""
-    text, tightness = write_node(value, scope)
-    return f"({text})" if tightness < holds else text
-
-
 def write_shape(name: str, scope: Scope) -> str:
     """The arguments of `tensor(..)` for a result: extents, and the counts of negative places."""
-    parts = [write_operand(extent, scope) for extent in scope.names.shapes[name]]
+    parts = [write_node(extent, scope) for extent in scope.names.shapes[name]]
     before = scope.names.before.get(name, ())
     return ", ".join([*parts, f"before={before}"] if any(before) else parts)
 
 
 @singledispatch
-def write_node(value: Any, scope: Scope) -> Text:
-    """The text of an expression, and its binding strength."""
+def write_node(value: Any, scope: Scope) -> str:
+    """The text of an expression, in parentheses unless it is one name, number or call."""
     name = type(value).__name__
     if name not in _FUNCTIONS:
         raise refuse(
@@ -87,13 +76,13 @@ def write_node(value: Any, scope: Scope) -> Text:
             f"nothing is known about {name}, in {value}",
             help=suggest(name, _FUNCTIONS),
         )
-    arguments = ", ".join(write_operand(argument, scope) for argument in value.args)
-    return f"{_FUNCTIONS[name]}({arguments})", ATOM
+    arguments = ", ".join(write_node(argument, scope) for argument in value.args)
+    return f"{_FUNCTIONS[name]}({arguments})"
 
 
 @write_node.register(Symbol)
 @write_node.register(Idx)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     name = label_of(value)
     if name in scope.names.indices and name not in scope.bound:
         raise refuse(
@@ -101,76 +90,67 @@ def _(value: Any, scope: Scope) -> Text:
             f"index {name} stands on the right but is neither summed nor on the left",
             help=f"put {name} on the left, or write sum[{name}](...) to add it up",
         )
-    return scope.names.python[name], ATOM
+    return _write_name(name, scope)
 
 
 @write_node.register(IndexedBase)
-def _(value: Any, scope: Scope) -> Text:
-    return scope.names.python[label_of(value)], ATOM
+def _(value: Any, scope: Scope) -> str:
+    return _write_name(label_of(value), scope)
 
 
 @write_node.register(Indexed)
-def _(value: Any, scope: Scope) -> Text:
-    places = ", ".join(write_operand(place, scope) for place in value.indices)
-    return scope.names.python[label_of(value.base)] + (f"[{places}]" if places else ""), ATOM
+def _(value: Any, scope: Scope) -> str:
+    places = ", ".join(write_node(place, scope) for place in value.indices)
+    name = label_of(value.base)
+    return f"{scope.names.python[name]}[{places}]" if places else _write_name(name, scope)
 
 
-@write_node.register(sympy.Integer)
+def _write_name(name: str, scope: Scope) -> str:
+    """The value of a name; a result without indices is a function, called when it is read."""
+    equation = scope.names.defined.get(name)
+    is_number = equation is not None and not places_of_left(equation)
+    return scope.names.python[name] + ("()" if is_number else "")
+
+
 @write_node.register(sympy.Rational)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     if value.q == 1:
-        return str(value), SIGN if value < 0 else ATOM
+        return str(value) if value >= 0 else f"({value})"
     if 10**8 % value.q == 0 and abs(value.p) < 10**7:  # the decimal is short and exact
-        return repr(int(value.p) / int(value.q)), SIGN if value < 0 else ATOM
-    return f"{value.p} / {value.q}", PRODUCT
+        return f"({int(value.p) / int(value.q)!r})"
+    return f"({value.p} / {value.q})"
 
 
 @write_node.register(sympy.Float)
-def _(value: Any, scope: Scope) -> Text:
-    return repr(float(value)), SIGN if value < 0 else ATOM
-
-
 @write_node.register(sympy.core.numbers.NumberSymbol)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     known = {sympy.pi: "pi", sympy.E: "exp(1)"}
-    return known.get(value) or repr(float(value)), ATOM
+    return known.get(value) or f"({float(value)!r})"
 
 
 @write_node.register(sympy.core.numbers.ImaginaryUnit)
-def _(value: Any, scope: Scope) -> Text:
-    return "1j", ATOM
+def _(value: Any, scope: Scope) -> str:
+    return "1j"
 
 
 @write_node.register(sympy.core.numbers.Infinity)
 @write_node.register(sympy.core.numbers.ComplexInfinity)  # SymPy's value of 1/0
 @write_node.register(sympy.core.numbers.NegativeInfinity)
 @write_node.register(sympy.core.numbers.NaN)
-def _(value: Any, scope: Scope) -> Text:
-    if value is S.NegativeInfinity:
-        return "-inf", SIGN
-    return "nan" if value is S.NaN else "inf", ATOM
+def _(value: Any, scope: Scope) -> str:
+    return "(-inf)" if value is S.NegativeInfinity else "nan" if value is S.NaN else "inf"
 
 
 @write_node.register(sympy.Add)
-def _(value: Any, scope: Scope) -> Text:
-    terms = list(value.args)
-    if scope.names.ranks and terms[0].is_number:  # SymPy sorts numbers first
-        terms = [*terms[1:], terms[0]]
-    text = write_operand(terms[0], scope, SUM)
-    for term in terms[1:]:
-        piece = write_operand(term, scope, PRODUCT)
-        text += f" - {piece[1:]}" if piece.startswith("-") else f" + {piece}"
-    return text, SUM
+def _(value: Any, scope: Scope) -> str:
+    return f"({' + '.join(write_node(term, scope) for term in value.args)})"
 
 
 @write_node.register(Mul)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     factors, conditions = split_guards(value)
-    if not conditions:
-        return _write_product(factors, scope)
-    text, tightness = _write_product(factors, scope)
-    text = f"({text})" if tightness < OR else text
-    return f"{text} if {write_all(conditions, scope)} else 0", CHOICE
+    text = _write_product(factors, scope)
+    return f"({text} if {write_all(conditions, scope)} else 0)" if conditions else text
 
 
 def split_guards(value: Any) -> tuple[list[Any], list[Any]]:
@@ -202,7 +182,7 @@ def _find_bracket(factor: Any) -> Any:
     return None
 
 
-def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
+def _write_product(factors: Sequence[Any], scope: Scope) -> str:
     """The factors joined by *, and divisors by /; the first factor is not a divisor."""
     negative = False
     parts: list[tuple[str, Any]] = []
@@ -216,24 +196,10 @@ def _write_product(factors: Sequence[Any], scope: Scope) -> Text:
             parts.append(("/", under))
         else:
             parts.append(("*", factor))
-    if scope.names.ranks:
-        parts.sort(key=lambda part: _rank_factor(part, scope.names))
     first = next((k for k, (sign, _) in enumerate(parts) if sign == "*"), None)
-    lead = ("*", S.One) if first is None else parts.pop(first)
-    text, tightness = write_node(lead[1], scope)
-    text = f"({text})" if tightness < (SIGN if negative else PRODUCT) else text
-    for sign, factor in parts:
-        text += f" {sign} {write_operand(factor, scope, POWER if sign == '/' else SIGN)}"
-    if negative:
-        text = f"-({text})" if text.startswith("-") else f"-{text}"
-    return text, PRODUCT if parts else SIGN if negative else tightness
-
-
-def _rank_factor(part: tuple[str, Any], names: Names) -> tuple[int, int]:
-    """The sort key of factors: numbers, tensors in order of declaration, then divisors."""
-    sign, factor = part
-    ranks = [names.ranks[label_of(base)] for base in factor.atoms(IndexedBase)]
-    return ("*/".index(sign), min(ranks, default=-1))
+    text = write_node(S.One if first is None else parts.pop(first)[1], scope)
+    text += "".join(f" {sign} {write_node(factor, scope)}" for sign, factor in parts)
+    return f"(-{text})" if negative else f"({text})" if parts else text
 
 
 def _find_divisor(factor: Any) -> Any:
@@ -244,26 +210,26 @@ def _find_divisor(factor: Any) -> Any:
 
 
 @write_node.register(Pow)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     base, exponent = value.args
     if base == sympy.E:
-        return f"exp({write_operand(exponent, scope)})", ATOM
+        return f"exp({write_node(exponent, scope)})"
     if exponent == S.Half:
-        return f"sqrt({write_operand(base, scope)})", ATOM
+        return f"sqrt({write_node(base, scope)})"
     if _find_divisor(value) is not None:
         return _write_product((value,), scope)
-    return f"{write_operand(base, scope, ATOM)} ** {write_operand(exponent, scope, ATOM)}", POWER
+    return f"({write_node(base, scope)} ** {write_node(exponent, scope)})"
 
 
 @write_node.register(sympy.floor)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     (inside,) = value.args
     above, below = _find_fraction(inside)
     if is_whole(above, scope.names) and is_whole(below, scope.names):
         if below == 1:
             return write_node(above, scope)
-        return _write_whole(above, "//", below, scope)
-    return f"floor({write_operand(inside, scope)})", ATOM
+        return f"({write_node(above, scope)} // {write_node(below, scope)})"
+    return f"floor({write_node(inside, scope)})"
 
 
 def _find_fraction(value: Any) -> tuple[Any, Any]:
@@ -338,64 +304,57 @@ def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
 
 
 @write_node.register(sympy.Mod)
-def _(value: Any, scope: Scope) -> Text:
-    return _write_whole(value.args[0], "%", value.args[1], scope)
-
-
-def _write_whole(left: Any, sign: str, right: Any, scope: Scope) -> Text:
-    """`left // right` or `left % right`; a left side with a leading minus gets parentheses."""
-    text = write_operand(left, scope, PRODUCT)
-    text = f"({text})" if text.startswith("-") else text
-    return f"{text} {sign} {write_operand(right, scope, SIGN)}", PRODUCT
+def _(value: Any, scope: Scope) -> str:
+    return f"({write_node(value.args[0], scope)} % {write_node(value.args[1], scope)})"
 
 
 @write_node.register(KroneckerDelta)
-def _(value: Any, scope: Scope) -> Text:
-    return f"1 if {write_all([_find_bracket(value)], scope)} else 0", CHOICE
+def _(value: Any, scope: Scope) -> str:
+    return f"(1 if {write_all([_find_bracket(value)], scope)} else 0)"
 
 
 @write_node.register(Piecewise)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     text = ""
     for then, condition in (pair.args for pair in value.args):
         if condition == sympy.true:
-            return f"{text}{write_operand(then, scope, OR if not text else CHOICE)}", CHOICE
-        text += f"{write_operand(then, scope, OR)} if {write_operand(condition, scope, OR)} else "
-    return f"{text}nan", CHOICE
+            return f"({text}{write_node(then, scope)})"
+        text += f"{write_node(then, scope)} if {write_node(condition, scope)} else "
+    return f"({text}nan)"
 
 
 @write_node.register(sympy.ITE)
-def _(value: Any, scope: Scope) -> Text:
-    condition, then, other = (write_operand(part, scope, OR) for part in value.args)
-    return f"{then} if {condition} else {other}", CHOICE
+def _(value: Any, scope: Scope) -> str:
+    condition, then, other = (write_node(part, scope) for part in value.args)
+    return f"({then} if {condition} else {other})"
 
 
 @write_node.register(BooleanTrue)
 @write_node.register(BooleanFalse)
-def _(value: Any, scope: Scope) -> Text:
-    return str(bool(value)), ATOM
+def _(value: Any, scope: Scope) -> str:
+    return str(bool(value))
 
 
 @write_node.register(Relational)
-def _(value: Any, scope: Scope) -> Text:
-    left, right = (write_operand(side, scope, SUM) for side in value.args)
-    return f"{left} {value.rel_op} {right}", COMPARE
+def _(value: Any, scope: Scope) -> str:
+    left, right = (write_node(side, scope) for side in value.args)
+    return f"({left} {value.rel_op} {right})"
 
 
 @write_node.register(sympy.Not)
-def _(value: Any, scope: Scope) -> Text:
-    return f"not {write_operand(value.args[0], scope, NOT)}", NOT
+def _(value: Any, scope: Scope) -> str:
+    return f"(not {write_node(value.args[0], scope)})"
 
 
 @write_node.register(sympy.And)
-def _(value: Any, scope: Scope) -> Text:
-    return write_all(value.args, scope), AND
+def _(value: Any, scope: Scope) -> str:
+    return f"({write_all(value.args, scope)})"
 
 
 @write_node.register(sympy.Or)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     parts = sorted(value.args, key=lambda part: part.has(Indexed))
-    return " or ".join(write_operand(part, scope, AND) for part in parts), OR
+    return f"({' or '.join(write_node(part, scope) for part in parts)})"
 
 
 def write_all(conditions: Iterable[Any], scope: Scope) -> str:
@@ -403,32 +362,29 @@ def write_all(conditions: Iterable[Any], scope: Scope) -> str:
     parts: list[Any] = []
     for condition in conditions:
         parts += condition.args if isinstance(condition, sympy.And) else [condition]
-    return " and ".join(
-        write_operand(part, scope, NOT)
-        for part in sorted(parts, key=lambda part: part.has(Indexed))
-    )
+    parts.sort(key=lambda part: part.has(Indexed))
+    return " and ".join(write_node(part, scope) for part in parts)
 
 
 @write_node.register(sympy.Sum)
 @write_node.register(sympy.Product)
-def _(value: Any, scope: Scope) -> Text:
+def _(value: Any, scope: Scope) -> str:
     return _write_or_recall(value, scope)
 
 
 @write_node.register(Reduction)
-def _(value: Any, scope: Scope) -> Text:
-    text = _write_or_recall(value, scope)[0]
+def _(value: Any, scope: Scope) -> str:
+    text = _write_or_recall(value, scope)
     if not is_kept(value):
-        return text, ATOM
+        return text
     if ROWS[WORDS[type(value)]].is_matrix:
-        return text + "".join(f"[{write_operand(index, scope)}]" for index in value.bound), ATOM
+        return text + "".join(f"[{write_node(index, scope)}]" for index in value.bound)
     first, *rest = value.bound
-    place = write_operand(first, scope)
+    place = write_node(first, scope)
     for index in rest:
-        place = f"({place})" if rest[0] is not index else place
-        extent = write_operand(scope.names.indices[label_of(index)], scope, SIGN)
-        place = f"{place} * {extent} + {write_operand(index, scope)}"
-    return f"{text}[{place}]", ATOM
+        extent = write_node(scope.names.indices[label_of(index)], scope)
+        place = f"({place} * {extent} + {write_node(index, scope)})"
+    return f"{text}[{place}]"
 
 
 def find_row_indices(value: Any, names: Names) -> dict[str, None]:
@@ -440,11 +396,11 @@ def find_row_indices(value: Any, names: Names) -> dict[str, None]:
     return free
 
 
-def _write_or_recall(value: Any, scope: Scope) -> Text:
+def _write_or_recall(value: Any, scope: Scope) -> str:
     name = scope.rows.get(value)
     if name is not None and not scope.inner & set(find_row_indices(value, scope.names)):
-        return name, ATOM
-    return write_reduction(value, scope), ATOM
+        return name
+    return write_reduction(value, scope)
 
 
 def write_reduction(value: Any, scope: Scope) -> str:
@@ -456,14 +412,14 @@ def write_reduction(value: Any, scope: Scope) -> str:
     names = [label_of(index) for index in value.bound]
     inside = scope.enter(names)
     loops = [f" for {scope.names.python[n]} in {_write_range((n,), scope)}" for n in names]
-    body, tail = write_operand(value.body, inside), ""
+    body, tail = write_node(value.body, inside), ""
     if row.is_matrix:
         return f"{kind}([[{body}{loops[1]}]{loops[0]}])"
     if value.condition != sympy.true:
-        condition = write_operand(value.condition, inside, OR)
+        condition = write_node(value.condition, inside)
         if row.keeps or kind == "argmax":  # the result is indexed by places of the whole row
             left_out = row.left_out.replace("oo", "inf")
-            body = f"{write_operand(value.body, inside, OR)} if {condition} else {left_out}"
+            body = f"{body} if {condition} else {left_out}"
         else:
             tail = f" if {condition}"
     text = f"{body}{''.join(loops)}{tail}"
@@ -485,7 +441,7 @@ def _write_sum(value: Any, scope: Scope) -> str:
         loops += f" for {scope.names.python[index]} in {_write_range(limits, scope)}"
         scope = scope.enter([index])
     body, conditions = split_conditions(body, S.Zero if is_sum else S.One)
-    text = write_operand(body, scope)
+    text = write_node(body, scope)
     tail = f" if {write_all(conditions, scope)}" if conditions else ""
     return f"{'sum' if is_sum else 'prod'}({text}{loops}{tail})"
 
@@ -510,10 +466,10 @@ def split_conditions(body: Any, neutral: Any) -> tuple[Any, list[Any]]:
 def _write_range(limits: Any, scope: Scope) -> str:
     index, *ends = limits
     if not ends:
-        return f"range({write_operand(scope.names.indices[label_of(index)], scope)})"
+        return f"range({write_node(scope.names.indices[label_of(index)], scope)})"
     low, high = ends
-    stop = write_operand(high + 1, scope)
-    return f"range({stop})" if low == 0 else f"range({write_operand(low, scope)}, {stop})"
+    stop = write_node(high + 1, scope)
+    return f"range({stop})" if low == 0 else f"range({write_node(low, scope)}, {stop})"
 
 
 def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
