@@ -76,12 +76,8 @@ def _check_names(names: Names, given: Mapping[str, Any]) -> None:
     for name in names.inputs:
         if name not in given:
             shape = names.shapes.get(name)
-            facts = [f"its shape is [{', '.join(map(_write_extent, shape))}]"] if shape else []
+            facts = [f"its shape is [{', '.join(map(str, shape))}]"] if shape else []
             raise refuse("tensor-missing", f"tensor {name} is not given", facts=facts)
-
-
-def _write_extent(extent: Any) -> str:
-    return "?" if extent is None else str(extent)
 
 
 def _find_scalar(name: str, names: Names, given: Mapping[str, Any]) -> Any:
@@ -104,7 +100,7 @@ def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Valu
     kind = getattr(names.bases[name], "kind", "real")
     rank = len(names.shapes.get(name, ()))
     if len(shape) != rank:
-        wanted = ", ".join(map(_write_extent, names.shapes.get(name, ())))
+        wanted = ", ".join(map(str, names.shapes.get(name, ())))
         raise refuse(
             "rank-differs",
             f"{name} has {rank} indices, [{wanted}], and what was given has shape {shape}",
@@ -183,7 +179,6 @@ def _find_sizes(
         for place, (extent, found) in enumerate(
             zip(names.shapes.get(name, ()), getattr(tensor, "shape", ()), strict=True)
         )
-        if extent is not None
     ]
     _solve_sizes(facts, sizes)
     declared = formula.declarations.sizes if formula.declarations else ()

@@ -5,8 +5,7 @@ is an index if a sum binds it, or if it occurs on a left side or alone in a plac
 scalar.
 
 The extent of an index is its own range, or follows from the limits of its sum or from the place
-that it reads. An index without any of these gets a new size, solved from the shapes of the given
-tensors. The extent of a result is the largest place on its left sides plus one.
+that it reads. The extent of a result is the largest place on its left sides plus one.
 """
 
 import keyword
@@ -29,7 +28,7 @@ class Names:
     """The roles of all names, in order of appearance."""
 
     bases: dict[str, Any] = field(default_factory=dict)  # tensor: an IndexedBase, with shape if any
-    shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents, None unknown
+    shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents
     defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
     before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: negative places
     indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
@@ -277,24 +276,21 @@ def _choose_python_names(names: Names) -> None:
 
 
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Deduce the extents of indices and the shapes of tensors from one another."""
+    """Deduce the extents of indices and the shapes of results from one another."""
     needed = _find_needed(formula, nodes, names)
     ranged = {index for index, extent in names.indices.items() if extent is not None}
     reads = [node for node in nodes if isinstance(node, Indexed)]
+    for name in map(label_of, (read.base for read in reads if read.indices)):
+        if name not in names.shapes and name not in names.defined:
+            raise refuse("shape-unknown", f"nothing tells the shape of {name}")
     while True:
         _read_limits(nodes, names)
         _read_extents(reads, names, ranged, needed)
-        shaped = _shape_results(formula, names) | _shape_inputs(reads, names)
-        if shaped:
-            continue
-        missing = next((k for k in needed if names.indices[k] is None), None)
-        if missing is None:
-            return
-        used = {*names.bases, *names.defined, *names.indices, *names.sizes, *names.scalars}
-        numbered = (f"size_{missing}{'_' * k}" for k in range(len(used) + 1))
-        made = next(name for name in (missing.upper(), *numbered) if name not in used)
-        names.indices[missing] = Symbol(made, integer=True, positive=True)
-        names.sizes[made] = None
+        if not _shape_results(formula, names):
+            break
+    for index in needed:
+        if names.indices[index] is None:
+            raise refuse("extent-unknown", f"nothing tells the extent of index {index}")
 
 
 def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, None]:
@@ -323,7 +319,7 @@ def _read_extents(reads: list[Any], names: Names, ranged: set[str], needed: Cont
         shape = names.shapes.get(label_of(read.base), [])
         for place, extent in zip(read.indices, shape, strict=False):
             index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            if index not in names.indices or index in ranged or extent is None:
+            if index not in names.indices or index in ranged:
                 continue
             if names.indices[index] is None:
                 names.indices[index] = extent
@@ -350,23 +346,6 @@ def _shape_results(formula: Formula, names: Names) -> bool:
             for column in columns
         )
         changed = True
-    return changed
-
-
-def _shape_inputs(reads: list[Any], names: Names) -> bool:
-    """Give arguments without a shape the extents of the indices that read them."""
-    changed = False
-    for read in reads:
-        name = label_of(read.base)
-        if name in names.defined or names.bases[name].shape is not None:
-            continue
-        shape = names.shapes.setdefault(name, [None] * len(read.indices))
-        for number, place in enumerate(read.indices[: len(shape)]):
-            index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            extent = names.indices.get(index)
-            if shape[number] is None and extent is not None:
-                shape[number] = extent
-                changed = True
     return changed
 
 
