@@ -47,15 +47,12 @@ CELLS: tuple[CellRule, ...] = (
 # These rewrite the operands of a call; the call is matched afterwards.
 OPERANDS = (
     pointwise.match_root,
-    storage.match_negated_sum,
     storage.match_windows,
-    storage.match_transposed_operand,
     storage.match_merged_sum,
     storage.match_window_product,
 )
 PRODUCTS = (storage.match_merged_sum, storage.match_matmul)  # need the operands' final layouts
 MATCHES = (
-    storage.match_negated_sum,
     storage.match_windows,
     *dict.fromkeys(r.match for r in CELLS if r.match not in PRODUCTS),
     storage.match_window_product,

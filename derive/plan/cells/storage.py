@@ -1,8 +1,6 @@
 """Calls that are chosen by the memory layout of their operands.
 
     matmul    sum_s W[r, s] x[.., s, c], a batch of products; einsum would copy x
-    flatten   a softmax over several indices; torch's has one
-    stack     an operand with two short axes transposed relative to the other operand
     row       a softmax along an index that is not stored last; torch would copy the tensor
     @         a sum over a few contiguous entries, as a product with ones
     windows   x[.., t + k] along the last axis, copied so that torch's inner loop runs over t, not k
@@ -13,24 +11,12 @@ Copying an entry takes 0.7 ns in the cache and 1 ns outside, starting a matrix p
 (2 to 32 rows, 4 to 32 summed entries, 4 to 128 columns, 2 to 20 MiB).
 """
 
-from itertools import permutations
-
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, TorchCall
-from derive.plan.cells.matching import (
-    CellRule,
-    Definitions,
-    Signed,
-    is_same,
-    join_sum,
-    rename_free_indices,
-    sort_stored,
-    split_sum,
-    strip,
-)
+from derive.plan.cells.matching import CellRule, Definitions, sort_stored, strip
 from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
 STACK = "_stack_windows"  # a function of the file
@@ -38,7 +24,6 @@ SHORT = 8  # entries up to which a product with ones is faster than their sum
 MANY = 1 << 12  # results, or rows, from which the layout matters
 LEAST = 1 << 8  # entries of each matrix from which a product takes longer than its start
 THIN = 16  # columns below which a batched product is a loop over vectors
-FEW = 5  # extent from which torch reads a transposed operand as fast
 LARGE = 1 << 20  # entries from which windows are worth a loop over blocks
 WIDE = 16  # contiguous entries from which a row operation along an outer axis is fast
 
@@ -134,33 +119,6 @@ def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(ops.Along(op.kind, arg, op.index), ops.axes_of(op))
 
 
-def match_joint_softmax(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a softmax over several indices: a softmax over the axis they are merged to."""
-    match op:
-        case ops.Apply("exp", (ops.Apply("-", (arg, total)),), axes):
-            whole = definitions.definition_of(strip(total))
-        case _:
-            return None
-    if not isinstance(whole, ops.Reduction) or whole.kind != "logsumexp" or len(whole.over) < 2:
-        return None
-    kept = tuple(i for i in axes if i in ops.axes_of(whole))
-    own = tuple(i for i in sort_stored(arg, definitions.memory) if i not in kept)
-    if len(own) != len(whole.over) or {*find_true_axes(arg)} != {*axes}:
-        return None
-    for ways in permutations(own):
-        new = dict(zip(whole.over, ways, strict=True))
-        same = all(is_same_extent(old.extent, index.extent) for old, index in new.items())
-        if same and is_same(arg, rename_free_indices(whole.arg, new)):
-            rows, at = ops.merge(strip(arg), [*((i,) for i in kept), own]), len(kept)
-            inner = ops.Unflatten(rows, at, own)
-            less = ops.combine("-", (inner, ops.Reduction("logsumexp", inner, own)), (*kept, *own))
-            soft = ops.flatten(ops.Apply("exp", (less,), (*kept, *own)), at, len(axes) - 1)
-            call = TorchCall("torch.softmax", (CellArgument(0), -1))
-            cell = ops.Cell(call, (rows,), soft, ops.axes_of(rows))
-            return ops.arrange(ops.Unflatten(cell, at, own), axes)
-    return None
-
-
 def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a sum or mean over a few contiguous entries."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
@@ -186,32 +144,6 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, ops.axes_of(whole)
     )
     return ops.arrange(cell, kept)
-
-
-def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
-
-    Torch iterates over both operands along one contiguous axis: with 2 or 3 entries that takes ten
-    times as long as the stack.
-    """
-    if not isinstance(op, ops.Apply):
-        return None
-    memory, first, args = definitions.memory, None, list[ops.Op]()
-    for arg in op.args:
-        stored = find_storage_order(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
-        if stored is None or memory.count(stored[:-2]) < MANY:
-            pass
-        elif first is None:
-            first = stored
-        elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
-            parts = TorchCall(".unbind", (CellArgument(0), len(first) - 2))
-            given = ops.arrange(strip(arg), stored)
-            call = TorchCall("torch.stack", (parts, len(first) - 1))
-            cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
-            args.append(ops.arrange(cell, ops.axes_of(arg)))
-            continue
-        args.append(arg)
-    return ops.with_args(op, tuple(args)) if args != [*op.args] else None
 
 
 def count_window_rows(op: ops.Op, memory: Storage) -> int:
@@ -327,35 +259,12 @@ def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> 
     return ops.Cell(call, (arg, integers), whole, ops.axes_of(whole))
 
 
-def match_negated_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Negate the sum or mean of an all-negative sum after the reduction, on fewer entries."""
-    if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
-        return None
-    terms = split_sum(op.arg, lambda each: each)
-    if not all(term.negative for term in terms):
-        return None
-    arg = join_sum([Signed(term.op) for term in terms], ops.axes_of(op.arg))
-    return ops.Apply("neg", (ops.Reduction(op.kind, arg, op.over),), ops.axes_of(op))
-
-
 CELLS = (
     CellRule(
         call=".gather",
         computes="s[B, T, N]; int y[B, T] < N\np[b,t] = s[b,t,y[b,t]]**2",
         refuses="s[B, T, N]; int y[T] < N\np[b,t] = s[b,t,y[t]]**2",
         match=match_gather,
-    ),
-    CellRule(
-        call="torch.softmax",
-        computes="x[B, H, W]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l](exp(2 * x[b,k,l]))",
-        refuses="x[B, N, N]\np[b,i,j] = exp(2 * x[b,i,j]) / sum[k, l, k != l](exp(2 * x[b,k,l]))",
-        match=match_joint_softmax,
-    ),
-    CellRule(
-        call="torch.stack",
-        computes="e[N, M, 3, 3]\ny[n,m,a,b] = (e[n,m,a,b] + e[n,m,b,a]) / 2",
-        refuses="e[3, 3, N, M]\ny[a,b,n,m] = (e[a,b,n,m] + e[b,a,n,m]) / 2",
-        match=match_transposed_operand,
     ),
     CellRule(
         call=STACK,

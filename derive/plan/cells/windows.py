@@ -7,14 +7,10 @@
 
 in one, two or three dimensions. An index that both operands and the result have counts groups of
 channels. Symmetric padding with zeros becomes an argument of the call.
-
-Sums of wide windows use blocks as wide as a window: each window is a suffix of one block and a
-prefix of the next. So no sum is subtracted from another.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
@@ -32,11 +28,9 @@ from derive.plan.cells.matching import (
 )
 from derive.plan.cost import Storage, find_true_axes
 from derive.plan.lower.forms import find_left_over, to_stride
-from derive.plan.lower.spread import FUNCTIONAL, MOST, write_arguments
 
-SUMS = "_sum_windows"  # a function of the file
-WIDE = 8  # extent of a window below which its entries are summed directly
-PASSES = ir.Index("passes", ir.Number(Fraction(6)))  # over all entries, for sums in both directions
+FUNCTIONAL = "torch.nn.functional."
+MOST = 3  # most dimensions of torch's convolutions
 ONE = Polynomial.of(ir.ONE)
 
 
@@ -407,6 +401,24 @@ def _insert_unit_axes(
     return Subscript(argument, (None,) * len(lacking)) if lacking else argument
 
 
+def write_arguments(
+    args: list[ops.Op], **values: Sequence[ir.Expr]
+) -> tuple[tuple[str, Operand], ...]:
+    """Return the keywords that differ from torch's defaults; append their values to `args`."""
+    usual: dict[str, ir.Expr] = dict.fromkeys(("stride", "dilation", "groups"), ir.ONE)
+    usual |= {"padding": ir.ZERO}
+    keywords: list[tuple[str, Operand]] = []
+    for name, each in values.items():
+        if name in usual and all(value is usual[name] for value in each):
+            continue
+        numbers: list[Operand] = []
+        for value in each:
+            numbers.append(CellArgument(len(args)))
+            args.append(ops.Num(value))
+        keywords.append((name, numbers[0] if len({*each}) == 1 else tuple(numbers)))
+    return tuple(keywords)
+
+
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match the maximum, the mean or the sum of each window."""
     match op:
@@ -465,51 +477,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, ops.axes_of(op))
 
 
-def match_window_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the sum of each wide window."""
-    match op:
-        case ops.Reduction("sum", arg, over):
-            base, windows = split_windows(swap_window_indices(arg, over))
-        case _:
-            return None
-    if len(windows) != 1 or windows[0].inner not in over:
-        return None
-    (window,), inner = windows, windows[0].inner
-    rest = tuple(i for i in over if i is not inner)
-    base = ops.Reduction("sum", base, rest) if rest else base
-    if definitions.memory.extent(inner) < WIDE:
-        return None
-    if window.stride is not ir.ONE or window.dilation is not ir.ONE or ops.is_integral(base):
-        return None
-    batch = tuple(i for i in ops.axes_of(base) if i is not window.place)
-    axes, spanned = (*batch, window.outer), (*batch, window.place)
-    args = (ops.arrange(base, spanned), ops.Num(inner.extent))
-    call = TorchCall(SUMS, (CellArgument(0), CellArgument(1)))
-    cell = ops.Cell(
-        call,
-        args,
-        ops.arrange(op, axes),
-        axes,
-        volume=(*spanned, PASSES),
-        scratch=(spanned,) * 3,
-        filled=(inner,),
-    )
-    return ops.arrange(cell, ops.axes_of(op))
-
-
 CELLS = (
-    CellRule(
-        call=SUMS,
-        computes=(
-            "x[B, L]; index t < L; index k < 9\n"
-            "y[b,t] = sum[k](x[b,t + k - 4] * [0 <= t + k - 4 < L])"
-        ),
-        refuses=(
-            "x[B, L]; index t < L; index k < 5\n"
-            "y[b,t] = sum[k](x[b,t + 2*k - 4] * [0 <= t + 2*k - 4 < L])"
-        ),
-        match=match_window_sum,
-    ),
     CellRule(
         call=f"{FUNCTIONAL}conv1d",
         computes=(

@@ -14,13 +14,11 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from derive.analysis.facts import is_positive
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS, find_call
-from derive.ir.polynomial import Polynomial
-from derive.ir.walk import exchange, find_children, is_number, map_children, rewrite_bottom_up, walk
+from derive.ir.walk import exchange, find_children, is_number, map_children, walk
 from derive.prove import prove
 
 _SIZE = ir.Size("@n")
@@ -32,7 +30,6 @@ _ANY = 1.37  # value of a scalar
 _NEAR = 1e-9  # tolerance at a point, for candidates; the normal forms decide
 SAVED = 2  # operations that a call must save, since it takes the time of more than one
 STEADY = 1  # operations to save where the formula loses digits or gradients near 0 or overflow
-_RISING = {"expm1", "tanh", "sinh", "asinh", "erf", "atan"}  # increasing functions with f(0) = 0
 _LARGEST = 8  # largest numerator and denominator of factors and added numbers
 _NAMES = tuple(
     row.name
@@ -206,8 +203,7 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
             most = least - STEADY
         case _:
             most = least - SAVED
-    is_equal = _is_proved_piecewise if any(map(_is_piecewise, walk(expr))) else _is_proved
-    return next((w for n, _, w in found if n <= most and is_equal(expr, w)), None)
+    return next((w for n, _, w in found if n <= most and _is_proved(expr, w)), None)
 
 
 def _count_operations(expr: ir.Expr) -> int:
@@ -275,80 +271,6 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
                 return _evaluate(opened, at)
             return float(getattr(math, expr.function)(_evaluate(expr.arguments[0], at)))
     raise TypeError(f"{type(expr).__name__} has no number")
-
-
-def _is_proved_piecewise(one: ir.Expr, other: ir.Expr) -> bool:
-    """Whether both are equal for positive arguments, for negative ones, and at 0."""
-    values = [_evaluate(each, 0.0) for each in (one, other)]
-    return abs(values[0] - values[1]) < _NEAR and all(
-        _is_proved(*(_restrict_sign(each, above=above) for each in (one, other)))
-        for above in (True, False)
-    )
-
-
-def _restrict_sign(expr: ir.Expr, *, above: bool) -> ir.Expr:
-    """Decide the choices that depend on the argument's sign, for a positive or negative one."""
-
-    def decide(here: ir.Expr) -> ir.Expr:
-        match here:
-            case ir.Call("max" | "min" as name, (one, other)):
-                if side := _find_side(ir.Add((one, ir.change_sign(other)))):
-                    return one if ((side > 0) is above) is (name == "max") else other
-            case ir.Call("abs", (value,)):
-                if side := _find_side(value):
-                    return value if (side > 0) is above else ir.change_sign(value)
-            case ir.Mul(factors) if ir.ZERO in factors:
-                return ir.ZERO
-            case ir.Where(ir.Compare(relation, left, right), then, other) if relation[0] in "<>":
-                if side := _find_side(ir.Add((left, ir.change_sign(right)))):
-                    return then if ((side > 0) is above) is (relation[0] == ">") else other
-            case ir.Call():
-                opened = unfold(here)
-                restricted = opened and _restrict_sign(opened, above=above)
-                return restricted if restricted and restricted is not opened else here
-        return here
-
-    return rewrite_bottom_up(expr, decide)
-
-
-def _is_piecewise(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Where) or (
-        isinstance(expr, ir.Call) and expr.function in {"max", "min", "abs", "relu"}
-    )
-
-
-def _find_side(expr: ir.Expr) -> int:
-    """Return 1 if an expression has the argument's sign, -1 if the opposite, 0 if unknown."""
-    sign, odd = _find_sign(Polynomial.of(expr))
-    return sign if odd == {_ARGUMENT} else 0
-
-
-def _find_sign(value: Polynomial) -> tuple[int, frozenset[ir.Expr]]:
-    """Return (a sign, the factors whose signs multiply it), or (0, none) if unknown.
-
-    exp(x) - 1 has the sign of x, and so have increasing odd functions.
-    """
-    for monomial, number in value.terms.items():
-        for part in monomial:
-            rest = tuple(each for each in monomial if each is not part)
-            match part:
-                case (ir.Call("exp", (exponent,)), 1) if value.terms == {
-                    monomial: number,
-                    rest: -number,
-                }:
-                    return _find_sign(Polynomial({rest: number}) * Polynomial.of(exponent))
-    if len(value.terms) != 1:
-        return 0, frozenset()
-    ((monomial, number),) = value.terms.items()
-    sign, odd = 1 if number > 0 else -1, frozenset[ir.Expr]()
-    for atom, power in monomial:
-        match atom:
-            case ir.Call(name, (inside,)) if name in _RISING:
-                more, own = _find_sign(Polynomial.of(inside))
-            case _:
-                more, own = 1, frozenset() if is_positive(atom) else frozenset({atom})
-        sign, odd = (sign * more, odd ^ own) if power % 2 else (sign, odd)
-    return sign, odd
 
 
 def _is_proved(one: ir.Expr, other: ir.Expr) -> bool:

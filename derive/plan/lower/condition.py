@@ -1,7 +1,6 @@
 """Lowering of conditions to masks, and of choices between two values."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial, reduce
 from math import lcm
@@ -220,8 +219,7 @@ def lower_choice(
     if is_implied_by_facts(condition) and {*common} < {*terms} and not is_number(other):
         rest = ir.sum_of([term for term in terms if term not in common])
         return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
-    joined = _lower_padded_read(condition, then, other, context, order)
-    joined = joined or _lower_piecewise(ir.Where(condition, then, other), context, order)
+    joined = _lower_piecewise(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
     if not {*find_free(condition)} <= {*order}:  # no order is given: use that of the branch
@@ -263,26 +261,6 @@ def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
             size = ops.Num(ir.Number(abs(left)))
             return ops.Apply("-" if left < 0 else "+", (made, size), axes)
     return ops.Choose(mask, ops.NumTensor(one.value), other, axes)
-
-
-def _lower_padded_read(
-    condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
-) -> ops.Op | None:
-    """Lower a shifted read that is guarded against its bounds to a padded view, or return None."""
-    if not isinstance(then, ir.Access) or not isinstance(other, (ir.Number, ir.Infinity)):
-        return None
-    moved = [place for place in then.places if not isinstance(place, ir.Index)]
-    if len(moved) != 1 or not is_implied_by_facts(condition) or then.tensor.kind != "real":
-        return None
-    (place,) = map(Polynomial.of, moved)
-    if [*find_facts(condition)] != [place] or place.constant is not None:
-        return None
-    op = context.lower(then, order)
-    pads = [part for part in ops.walk_ops(op) if isinstance(part, ops.Pad)]
-    views = all(isinstance(part, (*ops.VIEWS, ops.Pad)) for part in ops.walk_ops(op))
-    if len(pads) != 1 or not views or pads[0].value is not ir.ZERO:
-        return None
-    return ops.exchange(op, {pads[0]: replace(pads[0], value=other)})
 
 
 def push_into_exponential(

@@ -15,7 +15,6 @@ from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.orders import lower_ordered
 from derive.plan.lower.ranks import lower_ranked
 from derive.plan.lower.segments import lower_segments
-from derive.plan.lower.spread import lower_transposed_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ def lower_guarded(
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
     wanted = Wanted(context, order, counted, reduce in context.roundable, lower)
-    structures = (lower_transposed_sum, lower_ranked, lower_segments, lower_ordered)
+    structures = (lower_ranked, lower_segments, lower_ordered)
     tried = structures if context.cells else ()
     return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
 

@@ -38,7 +38,7 @@ from derive.plan.lower.places import take_positions
 from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_some
 
-RANKS, COUNT, BELOW, MEAN = "_find_ranks", "_count_below", "_reduce_below", "_average_below"
+RANKS, COUNT, BELOW = "_find_ranks", "_count_below", "_reduce_below"
 BETWEEN = (
     "sum_between: a sum from one bound up to another is the difference of the sums below both; it"
     " loses digits where it is small beside them"
@@ -120,10 +120,8 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
     """Eliminate one index, or return None. Guards on the key alone mask the values."""
     context = wanted.context
     (guards, factors), _ = form.partition((index,))
-    soft = find_row(form, (index,))
-    if soft is not None:
-        guards = [*guards, *ir.split_and(soft.condition)]
-        factors = [soft.body, *(f for f in factors if f is not soft)]
+    if find_row(form, (index,)) is not None:
+        return None
     found = [match_sides(guard, index, context) for guard in guards]
     sides = [side for each in found for side in each]
     masks = [guard for guard, each in zip(guards, found, strict=True) if not each]
@@ -142,17 +140,14 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
     if wanted.counted and factors:
         return None
     if len(sides) > 1:
-        is_able = form.kind == "sum" and soft is None and wanted.roundable
+        is_able = form.kind == "sum" and wanted.roundable
         total = _sum_sides(sides, factors, masks) if is_able else None
         if total is None:
             return None
         context.notes[BETWEEN] = None
         return finish(form, total, _sum_sides(sides), (index,), wanted)
-    if soft is not None:
-        made = None if masks else _average_below(sides[0], factors, context)
-    else:
-        value = _lower_value(form.kind, factors, masks, sides[0], wanted)
-        made = value and _reduce_below(form.kind, sides[0], value, context)
+    value = _lower_value(form.kind, factors, masks, sides[0], wanted)
+    made = value and _reduce_below(form.kind, sides[0], value, context)
     return made and finish_operation(form, made, _sum_sides(sides), (index,), wanted)
 
 
@@ -412,29 +407,6 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     own_axes = ops.axes_of(args[0])
     volume = (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))
     return ops.Cell(call, args, whole, made, volume=volume, scratch=(own_axes,) * 3)
-
-
-def _average_below(side: Side, factors: Sequence[ir.Expr], context: Context) -> ops.Op | None:
-    """Return the call that averages values below each bound by a softmax, or None."""
-    index = side.index
-    if len(factors) < 2 or index not in find_free(ir.product_of(factors[1:])):
-        return None
-    logits, x = (context.lower(f, (index,)) for f in (factors[0], ir.product_of(factors[1:])))
-    found, count = sort_keys(side, context), _count_below(side, context)
-    if index not in ops.axes_of(logits) or not {*ops.axes_of(logits)} <= {*ops.axes_of(x)}:
-        return None
-    (x, place, ends), _, made = _arrange_operands(x, found.order, count, side, is_row=False)
-    logits = ops.arrange(logits, ops.axes_of(x))
-    wide = (*made, found.place)
-    mask = ops.combine("<", (ops.Iota(found.place), count), wide)
-    taken = _take_in_order(logits, place, index, found.place)
-    row = ops.Along("softmax", choose("softmax", mask, taken, wide), found.place)
-    whole = ops.Einsum((row, _take_in_order(x, place, index, found.place)), made)
-    zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
-    call = TorchCall(MEAN, tuple(map(CellArgument, range(4))), zeros)
-    axes = ops.axes_of(x)
-    volume = (*axes, cost_index(2 * SUMMED))
-    return ops.Cell(call, (logits, x, place, ends), whole, made, volume=volume, scratch=(axes,) * 5)
 
 
 def _arrange_operands(

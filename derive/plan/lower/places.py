@@ -53,11 +53,6 @@ def read_tensor(
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
     parts: list[tuple[ir.Index, ...]] = [stored[k] if stored else () for k in layout]
-    turned = _order_split_places(places, extents) if all(len(each) < 2 for each in parts) else ()
-    if turned:
-        places, extents = [places[k] for k in turned], [extents[k] for k in turned]
-        parts = [parts[k] for k in turned]
-    _join_split(places, extents, parts)
     axes: list[ir.Index] = []
     merge: list[tuple[int, int, int]] = []  # (place, first axis, last axis)
     for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
@@ -71,9 +66,7 @@ def read_tensor(
         else:
             merge.append((k, len(axes), len(axes) + len(indices) - 1))
             axes += (ir.Index(f"#{k}.{n}", i.extent) for n, i in enumerate(indices))
-    stored_axes = tuple(axes[turned.index(k)] for k in range(len(turned))) or tuple(axes)
-    op: ops.Op = ops.Source(access.tensor.name, stored_axes, access.tensor.kind)
-    op = ops.arrange(op, tuple(axes)) if turned else op
+    op: ops.Op = ops.Source(access.tensor.name, tuple(axes), access.tensor.kind)
     for k, start, end in reversed(merge):
         op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
     left: dict[ir.Index, ir.Expr] = {}
@@ -99,36 +92,6 @@ def read_tensor(
         for axis, form in cut.items():
             op = _read_form(op, ops.axes_of(op).index(axis), form)
     return _take_diagonals(op), tuple(left.items())
-
-
-def _order_split_places(places: list[ir.Expr], extents: list[ir.Expr]) -> tuple[int, ...]:
-    """Return an order of the places with each t % L after its t // L; () if they are in order."""
-    order = list(range(len(places)))
-    for k, place in enumerate(places):
-        match place:
-            case ir.Call("floordiv", given) if (rest := ir.Call("mod", given)) in places:
-                after = places.index(rest)
-                if is_same_extent(given[1], extents[after]):
-                    order.remove(after)
-                    order.insert(order.index(k) + 1, after)
-    return tuple(order) if order != sorted(order) else ()
-
-
-def _join_split(
-    places: list[ir.Expr], extents: list[ir.Expr], parts: list[tuple[ir.Index, ...]]
-) -> None:
-    """Merge adjacent places t // L and t % L into one place t if the second axis has extent L."""
-    for k in reversed(range(len(places) - 1)):
-        match places[k], places[k + 1]:
-            case ir.Call("floordiv", (over, under)), ir.Call("mod", given) if (
-                given == (over, under)
-                and is_same_extent(under, extents[k + 1])
-                and not any(len(each) > 1 for each in parts[k : k + 2])
-            ):
-                both = extents[k : k + 2]
-                places[k : k + 2] = [over]
-                extents[k : k + 2] = [ir.Mul(tuple(both))]
-                parts[k : k + 2] = [tuple(ir.Index(f"#{n}", each) for n, each in enumerate(both))]
 
 
 def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:
