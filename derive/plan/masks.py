@@ -1,7 +1,6 @@
 """Data-dependent masks as factors and reciprocals: branches on data mispredict.
 
     where(m, x, 0) = x * m
-    exp(where(m, x, -oo)) = exp(x * m) * m
     exp(where(m, x, -oo)) / sum = exp(x + 1 - 1 / m) / sum
 
 If truth values follow no pattern, where() takes 4 ns an entry because branches mispredict, and a
@@ -123,15 +122,6 @@ def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
 def _use_factor(op: ops.Op, known: Known) -> ops.Op:
     here = ops.with_args(op, tuple(_use_factor(arg, known) for arg in ops.args_of(op)))
     match op:
-        case ops.Apply("exp", (ops.Fill(arg, mask, ops.Num(value), where),), axes) if (
-            value is ir.MINUS_INFINITY and known.is_arithmetic(arg, mask)
-        ):
-            known.is_changed = True
-            factor = _to_factor(mask, where)
-            power = ops.Apply(
-                "exp", (ops.Apply("*", (_use_factor(arg, known), factor), axes),), axes
-            )
-            return ops.Apply("*", (power, factor), axes)
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             assert isinstance(here, ops.Fill)
             if known.is_arithmetic(arg, mask):

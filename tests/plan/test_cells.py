@@ -420,12 +420,6 @@ def test_a_tensor_times_a_vector_is_made_as_the_tensor_is_stored(text, line):
     assert line in built.source and built.judge().agrees
 
 
-@pytest.mark.parametrize(("text", "is_sorted"), ROWS["running sums are in order"])
-def test_running_sums_of_what_is_not_negative_are_in_order(text, is_sorted):
-    source = build(parse(text), {"N": 512, "M": 512}).source
-    assert ("argsort(" in source) is is_sorted and "_count_below(" in source
-
-
 @pytest.mark.parametrize(
     ("text", "sizes"), ROWS["a product of matrices is told from the products beside it"]
 )
@@ -473,14 +467,6 @@ def test_a_sum_that_an_order_opens_keeps_what_is_nan(body, head):
                 inputs[name][3] = torch.nan
             values = [each.function(**inputs) for each in (built, plain)]
             torch.testing.assert_close(*values, equal_nan=True, **CLOSE)
-
-
-def test_a_sum_between_bounds_is_a_difference_where_digits_may_be_lost():
-    text = "t[N]; u, v[M]; x[N]; y[i] = {}(sum[j, u[i] <= t[j] and t[j] < v[i]](x[j]**2))"
-    for function, is_asked, is_difference in (("", 0, 1), ("", 1, 0), ("log", 0, 0)):
-        built = build(parse(text.format(function)), exact=bool(is_asked))
-        assert ("_reduce_below(" in built.source) == is_difference
-        assert ("By sum_between" in built.source) == is_difference
 
 
 FORWARD = """A[K, K]; e[B, T, K]; p[K]

@@ -35,7 +35,6 @@ class Scores:
     key: ops.Op
     bias: ops.Op | None = None
     mask: ops.Op | None = None
-    zeros: bool = False  # whether rows with -oo only become zeros
     causal: bool = False  # whether the mask is j <= i, torch's is_causal
 
 
@@ -64,59 +63,37 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     for weights, value in (op.args, op.args[::-1]):
         soft, emptied = _find_softmax(definitions.unwrap(weights), definitions)
-        scores = (
-            None
-            if soft is None
-            else _find_scores(_find_logits(soft, emptied, definitions), definitions)
-        )
-        if soft is None or scores is None:
+        if soft is None:
+            continue
+        scores = _find_scores(definitions.unwrap(strip(soft.arg)), definitions)
+        if scores is None:
             continue
         places = _classify_indices(op, soft, scores, value, definitions)
         if places is None:
             continue
         # Torch returns zeros for rows that are masked completely; some masks have no such row.
-        is_zeros = scores.mask is None and emptied is strip(soft.arg)
-        is_same = emptied is scores.mask or is_zeros
-        if not is_zeros and _may_add_infinity(scores.bias, definitions):
+        if _may_add_infinity(scores.bias, definitions):
             continue
-        if is_same or (emptied is None and _keeps_a_column(scores.mask, places, definitions)):
+        is_kept = emptied is None and _keeps_a_column(scores.mask, places, definitions)
+        if emptied is scores.mask or is_kept:
             causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
             mask = None if scores.mask is None else definitions.definition_of(scores.mask)
             is_causal = scores.bias is None and mask is causal
-            scores = replace(scores, zeros=is_zeros, causal=is_causal)
+            scores = replace(scores, causal=is_causal)
             return _make_cell(op, scores, strip(value), places, definitions)
     return None
 
 
 def _find_softmax(op: ops.Op, definitions: Definitions) -> tuple[ops.Along | None, ops.Op | None]:
-    """Return (the softmax, the mask or logits by which empty rows become zeros)."""
+    """Return (the softmax, the mask by which empty rows become zeros)."""
     match op:
         case ops.Along("softmax"):
             return op, None
-        case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
+        case ops.Fill(arg, mask, ops.Num(value), False) if value is ir.ZERO:
             inner = definitions.unwrap(arg)
             if isinstance(inner, ops.Along) and inner.kind == "softmax":
-                emptied = _match_infinity_mask(mask, definitions) if where else strip(mask)
-                if not where or emptied is strip(inner.arg):
-                    return inner, emptied
+                return inner, strip(mask)
     return None, None
-
-
-def _match_infinity_mask(mask: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Return the logits if the mask is `logits == -oo`."""
-    match definitions.unwrap(mask):
-        case ops.Apply("==", (logits, ops.Num(value))) if value is ir.MINUS_INFINITY:
-            return strip(logits)
-    return None
-
-
-def _find_logits(soft: ops.Along, emptied: ops.Op | None, definitions: Definitions) -> ops.Op:
-    """Return the argument of the softmax; its only other reader may be the test for -oo."""
-    logits = strip(soft.arg)
-    is_read_twice = isinstance(logits, ops.Source) and definitions.count_reads(logits.name) == 2
-    return definitions.unwrap(
-        definitions.definition_of(logits) if emptied is logits and is_read_twice else logits
-    )
 
 
 def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
@@ -255,8 +232,7 @@ def _make_cell(
     whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
         whole = ops.Flatten(whole, 1, 2, merged)
-    is_bare = scores.bias is not None and not scores.zeros
-    note = EMPTY_ROW_NOTE if is_bare else NOTE
+    note = NOTE if scores.bias is None else EMPTY_ROW_NOTE
     # torch converts a boolean mask to floats
     scratch = (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
     cell: ops.Op = ops.Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
@@ -338,9 +314,6 @@ def _write_weights(
     weights: ops.Op = ops.Along("softmax", logits, places.column)
     if mask is not None and ops.is_boolean(mask):
         weights = ops.Fill(weights, mask, ops.Num(ir.ZERO), False)
-    elif scores.zeros:
-        gone = ops.Apply("==", (logits, ops.Num(ir.MINUS_INFINITY)), kept)
-        weights = ops.Fill(weights, gone, ops.Num(ir.ZERO), True)
     return weights
 
 

@@ -28,12 +28,11 @@ from fractions import Fraction
 from functools import partial
 
 from derive.analysis.extents import is_filled
-from derive.analysis.facts import is_positive
 from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.definitions import is_flat
 from derive.ir.norms import is_norm
-from derive.ir.polynomial import Polynomial, is_same_extent
+from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
@@ -357,8 +356,8 @@ def _find_singular_args(op: ops.Op) -> tuple[ops.Op, ...]:
 def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) -> bool:
     """Whether a function of a distance may be 0 where the distance is 0.
 
-    Not if a constant is added or written onto the diagonal. With `near`, whether it may be close to
-    0: not if the added constant is at least 1.
+    Not if a constant is added. With `near`, whether it may be close to 0: not if the added constant
+    is at least 1.
     """
     match definitions.definition_of(strip(op)):
         case ops.Num(number) | ops.NumTensor(number):
@@ -372,22 +371,13 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
         case ops.Apply("*" | "pow" | "sqrt" | "/" as function, args):
             made = args if function == "*" else args[:1]
             return any(_may_be_zero(arg, definitions, near=near) for arg in made)
-        case ops.Fill(_, mask, value, False) if not near and _excludes_diagonal(mask, definitions):
-            return _may_be_zero(value, definitions)
         case ops.Fill(arg, _, value):
             return any(_may_be_zero(each, definitions, near=near) for each in (arg, value))
-        case ops.Cell(TorchCall("torch.diagonal_scatter"), (_, given)) if not near:
-            inner = given.arg if isinstance(given, ops.Expand) else given
-            return _may_be_zero(inner, definitions)
     return True
 
 
 def _excludes_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
-    """Whether the mask is False on the whole diagonal."""
-    match definitions.definition_of(strip(mask)):
-        case ops.Triangle(_, _, offset, upper):
-            number = Polynomial.of(offset)
-            return is_positive(number if upper else Polynomial.of(0) - number)
+    """Whether the mask is `i != j`."""
     found = match_index_equality(mask, definitions)
     return found is not None and found[0] == "!="
 

@@ -1,6 +1,6 @@
 """Reductions over segments and prefixes of an index.
 
-    embedding_bag    sum_k E[t_bk, d], rows of a table selected by integers
+    embedding_bag    sum_k w_bk E[t_bk, d], rows of a table selected by integers
     scatter_add      x_bv + sum_t a_bt [c_bt = v]
     cumprod, cummax, cummin, logcumsumexp
                      the reduction of x_j over j <= i; over j >= i, of the reversed x
@@ -161,18 +161,11 @@ BAG = "torch.nn.functional.embedding_bag"
 
 
 def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a sum or mean of table rows that the integers of each bag select."""
-    weights: ops.Op | None = None
+    """Match a weighted sum of table rows that the integers of each bag select."""
     match op:
-        case ops.Reduction("sum" | "mean" as mode, arg, (index,)):
-            rows = strip(definitions.inline_single_use(strip(arg)))
         case ops.Einsum((one, other), axes) if len(axes) == 2:
-            mode, pair = (
-                "sum",
-                [strip(definitions.inline_single_use(strip(each))) for each in (one, other)],
-            )
-            pair.sort(key=lambda each: isinstance(each, ops.Take))
-            weights, rows = pair
+            pair = [strip(definitions.inline_single_use(strip(each))) for each in (one, other)]
+            weights, rows = sorted(pair, key=lambda each: isinstance(each, ops.Take))
         case _:
             return None
     if not isinstance(rows, ops.Take) or rows.places != (0,) or len(ops.axes_of(rows.arg)) != 2:
@@ -181,34 +174,21 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     column = ops.axes_of(table)[1]
     if not isinstance(places, ops.Source) or len(set(places.axes)) != 2 or ops.is_integral(table):
         return None
-    if weights is not None:
-        summed = [i for i in ops.axes_of(rows) if i not in ops.axes_of(op)]
-        if (
-            len(summed) != 1
-            or set(ops.axes_of(weights)) != set(places.axes)
-            or ops.is_integral(weights)
-        ):
-            return None
-        (index,) = summed
+    summed = [i for i in ops.axes_of(rows) if i not in ops.axes_of(op)]
+    if len(summed) != 1 or {*ops.axes_of(weights)} != {*places.axes} or ops.is_integral(weights):
+        return None
+    (index,) = summed
     if index not in places.axes or column in places.axes:
         return None
     (bag,) = (i for i in places.axes if i is not index)
     inner, made = (bag, index), (bag, column)
     if set(ops.axes_of(op)) != set(made):
         return None
-    args = [ops.arrange(places, inner), table]
-    keywords: list[tuple[str, Operand]] = [("mode", mode)]
-    if weights is not None:
-        args.append(ops.arrange(weights, inner))
-        keywords.append(("per_sample_weights", CellArgument(2)))
-    call = TorchCall(BAG, (CellArgument(0), CellArgument(1)), tuple(keywords))
+    args = (ops.arrange(places, inner), table, ops.arrange(weights, inner))
+    keywords = (("mode", "sum"), ("per_sample_weights", CellArgument(2)))
+    call = TorchCall(BAG, (CellArgument(0), CellArgument(1)), keywords)
     note, filled = f"{BAG}: {LACKS}", (index,)  # torch rejects empty bags
-    bare = (
-        ops.Reduction(mode, rows, (index,))
-        if weights is None
-        else ops.Einsum((weights, rows), made)
-    )
-    cell = ops.Cell(call, tuple(args), ops.arrange(bare, made), made, note=note, filled=filled)
+    cell = ops.Cell(call, args, ops.Einsum((weights, rows), made), made, note=note, filled=filled)
     return ops.arrange(cell, ops.axes_of(op))
 
 
@@ -277,8 +257,8 @@ CELLS = (
     ),
     CellRule(
         call=BAG,
-        computes="E[V, D]; int t[B, K] < V\ny[b,d] = sum[k](E[t[b,k],d])",
-        refuses="E[V, D]; int t[B, K] < V\ny[b,d] = max[k](E[t[b,k],d])",
+        computes="E[V, D]; int t[B, K] < V; w[B, K]\ny[b,d] = sum[k](w[b,k] * E[t[b,k],d])",
+        refuses="E[V, D]; int t[B, K] < V; w[K]\ny[b,d] = sum[k](w[k] * E[t[b,k],d])",
         match=match_bag,
         lacks=LACKS,
     ),

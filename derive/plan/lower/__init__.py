@@ -20,7 +20,7 @@ from derive.ir.definitions import PLAIN, Maker, bind, read_definition
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, holds_complex
 from derive.ir.walk import find_free, is_number, is_whole, walk
 from derive.plan import ops
-from derive.plan.calls import CellArgument, DtypeLimit, LocalName, Operand, Subscript, TorchCall
+from derive.plan.calls import CellArgument, Subscript, TorchCall
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
     expand,
@@ -206,7 +206,7 @@ def lower_power(
 
     Torch is fast for squares, cubes, roots and inverse squares. Other powers take 20 to 40 times
     as long on a million entries. A product with a root may be used for x**-1.5, which like the root
-    has no derivative at 0, but for x**1.5 only with a root that has one.
+    has no derivative at 0, but not for x**1.5.
     """
     match base, exponent:
         case ir.Pow(inner, ir.Number(power)), ir.Number(value) if value == -1 and power in ROOTS:
@@ -233,26 +233,7 @@ def lower_power(
                 product = _write_power(arg, int(abs(value)))
                 name, root = ("*", "sqrt") if value > 0 else ("/", "rsqrt")
                 return ops.Apply(name, (ops.Apply(root, (arg,), axes), product), axes)
-            if axes and value < 4 and context.is_never_negative(base):
-                return _write_half_power(context.add_step(arg), value)
     return ops.combine("pow", [arg, lower(exponent, context, order)], order)
-
-
-def _write_half_power(arg: ops.Op, power: Fraction) -> ops.Op:
-    """Return x**1.5, x**2.5, .. for x >= 0, by a root with a finite derivative at 0.
-
-    The root's argument is clamped to a tiny number of the dtype that no device flushes to 0.
-    """
-    limits = (DtypeLimit(LocalName("dtype"), word) for word in ("tiny", "eps"))
-    least = TorchCall("max", (TorchCall("*", tuple(limits)), 2.0**-126))
-    root = TorchCall(".clamp", (CellArgument(0),), (("min", least),))
-    times: Operand = CellArgument(0)
-    if power > 2:
-        times = TorchCall("**", (CellArgument(0), int(power)))
-    call = TorchCall("*", (times, TorchCall(".sqrt", (root,))))
-    axes = ops.axes_of(arg)
-    whole = ops.Apply("pow", (arg, ops.Num(ir.Number(power))), axes)
-    return ops.Cell(call, (arg,), whole, axes, scratch=(axes,))
 
 
 def _write_power(arg: ops.Op, power: int) -> ops.Op:

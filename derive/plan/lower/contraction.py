@@ -8,7 +8,6 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.walk import find_free
 from derive.plan import ops
-from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.number import lower_number, scale, scale_operand
 from derive.plan.path import Order, Path, count_operations, find_path
@@ -126,28 +125,18 @@ def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]
 def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """Lower a reduction by eliminating indices along a contraction path; None if not cheaper.
 
-    Not for parts that may be infinite, because a different order may give oo - oo. Not for a
-    conditional logsumexp, whose gradient is undefined for partial sums without entries.
+    Not for parts that may be infinite, because a different order may give oo - oo.
     """
     split = split_combined(reduce)
-    conditions = [part for part in ir.split_and(reduce.condition) if part is not ir.TRUE]
     if split is None or not all(map(context.is_finite, split[1])):
         return None
-    if conditions and (split[0] == "*" or reduce.kind == "logsumexp"):
+    if reduce.condition is not ir.TRUE:
         return None
     function, bound = split[0], set(reduce.bound)
     groups: dict[frozenset[ir.Index], list[ir.Expr]] = {}
     for part in split[1]:
         groups.setdefault(frozenset(find_free(part)), []).append(part)
     spans = [set(axes) for axes in groups]
-    carriers = []
-    for condition in conditions:
-        mask = set(find_free(condition))
-        able = [k for k, axes in enumerate(spans) if mask <= axes or axes < mask]
-        if not able:
-            return None
-        carriers.append(min(able, key=lambda k: context.count(spans[k] | mask)))
-        spans[carriers[-1]] |= mask
     whole = set[ir.Index]().union(*spans)
     if not bound <= whole:
         return None
@@ -169,11 +158,7 @@ def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) 
 
     made = []
     for parts in groups.values():
-        body = combine_parts(function, parts)
-        made.append(context.lower(context.protect(body, reduce.condition), inner))
-    for k, condition in zip(carriers, conditions, strict=True):
-        mask_op = lower_condition(condition, context, inner)
-        made[k] = fill(made[k], mask_op, NEUTRAL[reduce.kind], False, inner)
+        made.append(context.lower(combine_parts(function, parts), inner))
     made = [reduce_over(op, over) for op, over in zip(made, alone, strict=True)]
     for pair in path:
         result: ops.Op = ops.combine(function, [made[k] for k in pair], inner)

@@ -52,22 +52,6 @@ class Guarded:
     is_mean: bool = False
     is_named: bool = False
 
-    def to_expr(self) -> ir.Reduce:
-        """Return the reduction as an expression."""
-        body, condition = ir.product_of(self.factors), ir.all_of(*self.guards)
-        if self.is_mean:
-            return ir.Reduce("mean", self.bound, ir.TRUE, ir.sum_over((), body, condition))
-        return ir.Reduce(self.kind, self.bound, condition, body)
-
-    def distribute(self) -> Iterator[Guarded]:
-        """Yield a sum for each term of the first factor that is a sum of guarded terms."""
-        for factor in self.factors if self.kind == "sum" else ():
-            rest = [each for each in self.factors if each is not factor]
-            for term in _find_terms(factor):
-                yield _collect(replace(self, factors=tuple(rest)), [term], ir.TRUE)
-            if _find_terms(factor):
-                return
-
     def partition(
         self, indices: Collection[ir.Index]
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
@@ -80,12 +64,6 @@ class Guarded:
         return (found[0], found[1]), (found[2], found[3])
 
 
-def _find_terms(factor: ir.Expr) -> Sequence[ir.Expr]:
-    """Return the terms of a sum if each of them has a guard, else nothing."""
-    terms = factor.terms if isinstance(factor, ir.Add) else ()
-    return terms if all(any(_find_guards(term)) for term in terms) else ()
-
-
 def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     """Yield the reduction as written, then with definitions that have guards inlined."""
     is_mean = reduce.kind == "mean" and reduce.condition is ir.TRUE
@@ -93,7 +71,7 @@ def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
     if kind not in FOLDED:
         return
     form = _collect(Guarded(kind, reduce.bound, (), (), is_mean), parts, reduce.condition)
-    if form.guards or any(isinstance(f, ir.Along) or _find_terms(f) for f in form.factors):
+    if form.guards or any(isinstance(f, ir.Along) for f in form.factors):
         yield form
     opened = [_find_guarded_definition(factor, reduce.bound, context) for factor in form.factors]
     if kind == "sum" and any(opened):

@@ -39,10 +39,6 @@ from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_some
 
 RANKS, COUNT, BELOW = "_find_ranks", "_count_below", "_reduce_below"
-BETWEEN = (
-    "sum_between: a sum from one bound up to another is the difference of the sums below both; it"
-    " loses digits where it is small beside them"
-)
 PAIRED = 64  # comparisons in the time of sorting an element: with fewer, pairs are compared
 # Costs per element in elementwise operations: a sort, a search among other keys or among its own
 # keys, a running sum, a running logsumexp. Measured in rows of 512 and 2048.
@@ -90,11 +86,6 @@ def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
     """Lower a reduction over keys below a bound, or return None."""
     context = wanted.context
     for form in read_guarded(reduce, context):
-        terms = list(form.distribute())
-        if terms and all(
-            any(_find_all_sides(part, i, context) for i in form.bound) for part in terms
-        ):
-            return wanted.lower(ir.Add(tuple(part.to_expr() for part in terms)))
         valued = {i for factor in form.factors for i in find_free(factor)}
 
         def rank_index(
@@ -135,20 +126,15 @@ def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
     if not (factors or masks):
         if len(sides) == 1 and form == Guarded("sum", (index,), (sides[0].guard,), ()):
             return _count_below(sides[0], context)
-        count = _sum_sides(sides)
+        count = _count_sides(sides)
         return None if count is None else finish(form, count, None, (index,), wanted)
     if wanted.counted and factors:
         return None
     if len(sides) > 1:
-        is_able = form.kind == "sum" and wanted.roundable
-        total = _sum_sides(sides, factors, masks) if is_able else None
-        if total is None:
-            return None
-        context.notes[BETWEEN] = None
-        return finish(form, total, _sum_sides(sides), (index,), wanted)
+        return None
     value = _lower_value(form.kind, factors, masks, sides[0], wanted)
     made = value and _reduce_below(form.kind, sides[0], value, context)
-    return made and finish_operation(form, made, _sum_sides(sides), (index,), wanted)
+    return made and finish_operation(form, made, _count_sides(sides), (index,), wanted)
 
 
 def match_sides(
@@ -205,13 +191,11 @@ def _find_tie(parts: Sequence[ir.Expr], sides: Sequence[ir.Expr], index: ir.Inde
     return ""
 
 
-def _sum_sides(
-    sides: Sequence[Side], factors: Sequence[ir.Expr] = (), masks: Sequence[ir.Expr] = ()
-) -> ir.Expr | None:
-    """Return the sum of values, or their number, below one bound or between two, or None."""
-    index, body = sides[0].index, ir.product_of(list(factors))
+def _count_sides(sides: Sequence[Side]) -> ir.Expr | None:
+    """Return the number of keys below one bound or between two, or None."""
+    index = sides[0].index
     if len(sides) == 1:
-        return ir.Reduce("sum", (index,), ir.all_of(sides[0].guard, *masks), body)
+        return ir.Reduce("sum", (index,), sides[0].guard, ir.ONE)
     low, high = sorted(sides[:2], key=lambda side: not side.is_descending)
     if len(sides) > 2 or low.key is not high.key or high.is_descending or not low.is_descending:
         return None
@@ -219,7 +203,7 @@ def _sum_sides(
     guards = (
         ir.Compare(sign, low.key, side.bound) for sign, side in zip(signs, (low, high), strict=True)
     )
-    below, whole = (ir.Reduce("sum", (index,), ir.all_of(g, *masks), body) for g in guards)
+    below, whole = (ir.Reduce("sum", (index,), guard, ir.ONE) for guard in guards)
     is_closed = low.is_equal and high.is_equal
     some = ir.Compare("<=" if is_closed else "<", low.bound, high.bound)
     return ir.Where(some, ir.Add((whole, ir.Mul((ir.MINUS_ONE, below)))), ir.ZERO)
@@ -260,11 +244,6 @@ def sort_keys(side: Side, context: Context) -> Sorted:
     axes = ops.axes_of(key)
 
     def write_order() -> ops.Op:
-        is_own = side.own is not None and substitute(side.bound, {side.own: index}) is side.key
-        if not side.tied and not is_own and _is_rising(side.key, index, context):
-            end = ops.Num(ir.Add((index.extent, ir.MINUS_ONE)))
-            steps = ops.Iota(index)
-            return ops.combine("-", (end, steps), (index,)) if side.is_descending else steps
         before = ops.rename_indices(key, {index: other})
         mask = write_guard("<", before, key, side.tied[:1] or "<", (other, index))
         ranks, position = count_mask(mask, other), ops.Iota(index)
@@ -286,25 +265,6 @@ def sort_keys(side: Side, context: Context) -> Sorted:
     )
     source = ops.to_source(source.name, ops.rename_indices(source, {index: place}))
     return Sorted(key, bound, source, place)
-
-
-def _is_rising(key: ir.Expr, index: ir.Index, context: Context) -> bool:
-    """Whether the keys are a running sum of nonnegative values, possibly named or scaled."""
-    match key:
-        case ir.Access(tensor, places):
-            for equation in context.system.equations:
-                there = equation.target.places
-                if equation.target.tensor.name == tensor.name and index in places:
-                    own = there[places.index(index)]
-                    return isinstance(own, ir.Index) and _is_rising(equation.value, own, context)
-        case ir.Mul(factors):
-            fixed = [factor for factor in factors if index not in find_free(factor)]
-            rest = [factor for factor in factors if factor not in fixed]
-            is_scale = all(map(context.is_never_negative, fixed))
-            return is_scale and len(rest) == 1 and _is_rising(rest[0], index, context)
-        case ir.Along("cumsum", along, ir.Truth(True), body):
-            return along is index and context.is_never_negative(body)
-    return False
 
 
 def _count_below(side: Side, context: Context) -> ops.Op:

@@ -14,7 +14,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, is_number, substitute, walk
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
+from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import expand
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -28,9 +28,7 @@ from derive.plan.lower.guarded import (
 )
 from derive.plan.lower.number import lower_number
 from derive.plan.lower.orders import (
-    SORTED,
     Side,
-    cost_index,
     count_mask,
     lower_keys,
     match_sides,
@@ -134,30 +132,12 @@ def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -
         return None
     body = ir.product_of(factors)
     row = ir.Index(place.name, index.extent) if isinstance(place, ir.Index) else index
-    if body is side.bound:
-        made: ir.Expr = name_operation(_sort_ranked_keys(side, row, context), context)
-        keys = made
-    else:
-        order = read_source(sort_keys(side, context).order, context)
-        at: dict[ir.Expr, ir.Expr] = {index: substitute(order, {order.places[-1]: row})}
-        made, keys = substitute(body, at), substitute(side.bound, at)
+    order = read_source(sort_keys(side, context).order, context)
+    at: dict[ir.Expr, ir.Expr] = {index: substitute(order, {order.places[-1]: row})}
+    made, keys = substitute(body, at), substitute(side.bound, at)
     if not side.tied:
         made = name_operation(_add_ties(made, keys, row, wanted), context)
     return finish(form, substitute(made, {row: place}), None, (index,), wanted)
-
-
-def _sort_ranked_keys(side: Side, row: ir.Index, context: Context) -> ops.Op:
-    """Return the sorted keys."""
-    index, own = side.ends
-    key, bound = lower_keys(replace(side, is_descending=False), context)
-    axes, sign = ops.axes_of(bound), ">" if side.is_descending else "<"
-    ranks = count_mask(write_guard(sign, key, bound, side.tied or "<", side.ends), index)
-    whole = take_where(ranks, row, bound, own, (*axes, row))
-    flags = (("stable", bool(side.tied)), ("descending", side.is_descending))
-    options = (("dim", -1), *(pair for pair in flags if pair[1]))
-    call = Subscript(TorchCall(".sort", (CellArgument(0),), options), (0,))
-    volume = (*axes, cost_index(SORTED))
-    return ops.Cell(call, (bound,), whole, (*axes[:-1], row), volume=volume, scratch=(axes,))
 
 
 def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> ops.Op:
