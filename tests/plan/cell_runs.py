@@ -12,8 +12,6 @@ from derive import parse
 from derive.compiler import build
 from derive.frontend.from_sympy import to_system
 from derive.judge.samples import draw_inputs, find_sizes
-from derive.plan.cells import CELLS, attention
-from derive.plan.cells.matching import CellRule
 
 HERE = Path(__file__).parent
 PLAIN, BIASED, MASKED, OTHERS = read_parts(HERE / "attention.txt").values()
@@ -31,18 +29,9 @@ AVERAGE = "_average_segments("
 SO_FAR = "_sum_so_far("
 TRANSPOSED = "functional.conv_transpose1d("
 TEXTS = read_parts(HERE / "cells.txt")
-LOWERED = read_parts(HERE / "cells_lowered.txt")
-CALLS = (*CELLS, *(CellRule(call, *texts, match=None) for call, texts in LOWERED.items()))
-ROWS = {
-    f"{row.call.removeprefix('torch.nn.')}(": row for row in CALLS if row not in attention.CELLS
-}
-FOUND = {call: (row.computes, *TEXTS.get(call, ())) for call, row in ROWS.items()}
+FOUND = {call: texts for call, texts in TEXTS.items() if not call.startswith(("not ", "soft "))}
 SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]
-IMPOSTORS = [
-    (call, text)
-    for call, row in ROWS.items()
-    for text in (row.refuses, *TEXTS.get(f"not {call}", ()))
-]
+IMPOSTORS = [(call, text) for call in FOUND for text in TEXTS.get(f"not {call}", ())]
 SOFT = [(part[5:], texts) for part, texts in TEXTS.items() if part.startswith("soft ")]
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}

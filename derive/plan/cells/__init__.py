@@ -1,13 +1,13 @@
 """Cells: one call of torch in place of several operations, matched in the plan.
 
 Plans are built from the algebra's normal form, so a match does not depend on how the formula was
-written. Each module of a family lists its cells in CELLS. A row has an example formula that becomes
-the call, a similar one that must not, the call's limitations, and a function on one operation:
+written. Each cell is a function on one operation, listed in MATCHES:
 
     def match_x(op: Op, definitions: Definitions) -> Op | None
 
 It returns a Cell, possibly below a permutation of its axes, or None without a match. The
-definitions inline steps into their readers.
+definitions inline steps into their readers. Formulas that become each call, and similar ones that
+must not, are in tests/plan/cells.txt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,23 +27,12 @@ from derive.plan.cells import (
     storage,
     windows,
 )
-from derive.plan.cells.matching import CellRule, Definitions, strip
+from derive.plan.cells.matching import Definitions, strip
 from derive.plan.cost import Storage
 from derive.plan.steps import Step, free_name, name_op
 
 Match = Callable[[ops.Op, Definitions], ops.Op | None]
 
-CELLS: tuple[CellRule, ...] = (
-    *attention.CELLS,
-    *norms.CELLS,
-    *losses.CELLS,
-    *distances.CELLS,
-    *segments.CELLS,
-    *windows.CELLS,
-    *linear.CELLS,
-    *pointwise.CELLS,
-    *storage.CELLS,
-)
 # These rewrite the operands of a call; the call is matched afterwards.
 OPERANDS = (
     pointwise.match_root,
@@ -54,7 +43,34 @@ OPERANDS = (
 PRODUCTS = (storage.match_merged_sum, storage.match_matmul)  # need the operands' final layouts
 MATCHES = (
     storage.match_windows,
-    *dict.fromkeys(r.match for r in CELLS if r.match not in PRODUCTS),
+    attention.match_attention,
+    attention.match_separable_attention,
+    norms.match_norm,
+    norms.match_channels,
+    losses.match_labels,
+    distances.match_distance,
+    distances.match_vector_norm,
+    distances.match_squared_loss,
+    segments.match_scatter_add,
+    segments.match_bag,
+    segments.match_running_product,
+    segments.match_running_reduction,
+    windows.match_convolution,
+    windows.match_pool,
+    linear.match_log_product,
+    linear.match_solve,
+    linear.match_linear,
+    pointwise.match_triangle,
+    pointwise.match_diagonal_scatter,
+    pointwise.match_label_scatter,
+    pointwise.match_off_diagonal_sum,
+    pointwise.match_sum_of_product,
+    pointwise.match_root,
+    pointwise.match_scaled_sum,
+    pointwise.match_diagonal,
+    pointwise.match_leaky_relu,
+    storage.match_gather,
+    storage.match_short_sum,
     storage.match_window_product,
     storage.match_row_in_place,
 )

@@ -13,7 +13,7 @@ from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import substitute
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
-from derive.plan.cells.matching import CellRule, Definitions, strip
+from derive.plan.cells.matching import Definitions, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
 from derive.plan.meaning import to_expr
@@ -367,27 +367,3 @@ def _write_separable(
     call = TorchCall(SEPARABLE, tuple(map(CellArgument, range(3))))
     scratch = ((*batch, index, last),) * 2
     return ops.arrange(ops.Cell(call, args, whole, axes, volume=wide, scratch=scratch), order)
-
-
-CELLS = (
-    CellRule(
-        call=NAME,
-        computes=(
-            "q[B, N, D]; k, v[B, M, D]\n"
-            "z[b,i,e] = sum[j](softmax[j](sum[d](q[b,i,d] * k[b,j,d]) / sqrt(D)) * v[b,j,e])"
-        ),
-        refuses=(
-            "q[B, N, D]; k, v[B, M, D]\n"
-            "z[b,j,e] = sum[i](softmax[j](sum[d](q[b,i,d] * k[b,j,d])) * q[b,i,e] * v[b,j,e])"
-        ),
-        lacks=LACKS,
-        match=match_attention,
-    ),
-    CellRule(
-        call=SEPARABLE,
-        computes="w[N, N]; k, v[B, N, D]\n"
-        "z[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])",
-        refuses="w[N, N]; k, v[N, N]\nz[i] = sum[j](softmax[j](k[i,j] + w[i,j]) * v[i,j])",
-        match=match_separable_attention,
-    ),
-)

@@ -36,7 +36,7 @@ from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
-from derive.plan.cells.matching import LACKS, CellRule, Definitions, is_same, sort_stored, strip
+from derive.plan.cells.matching import LACKS, Definitions, is_same, sort_stored, strip
 from derive.plan.cells.pointwise import (
     match_diagonal_scatter,
     match_index_equality,
@@ -425,32 +425,3 @@ def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if root == "rsqrt":
         call = TorchCall(".reciprocal", (call,))
     return ops.arrange(ops.Cell(call, (arg,), whole, made), axes)
-
-
-CELLS = (
-    CellRule(
-        call=NAME,
-        computes="x[N, D]; y[M, D]\ns[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))",
-        refuses="x[N, D]; y[M, D]\ns[n,m] = sum[d]((x[n,d] + y[m,d])**2)",
-        lacks=LOSES,
-        match=match_distance,
-    ),
-    CellRule(
-        call=".contiguous",
-        computes="x[B, N, 3]; y[B, M, 3]\ns[b,n,m] = 1 / sum[d]((x[b,n,d] - y[b,m,d])**2)",
-        refuses="x[B, N, 9]; y[B, M, 9]\ns[b,n,m] = 1 / sum[d]((x[b,n,d] - y[b,m,d])**2)",
-        match=match_distance,
-    ),
-    CellRule(
-        call=NORM,
-        computes="x, y[N, D]\nz[n] = norm[d](x[n,d] - y[n,d]) + 1",
-        refuses="x, y[N, D]\nz[d] = norm[n](x[n,d] - y[n,d]) + 1",
-        match=match_vector_norm,
-    ),
-    CellRule(
-        call="torch.nn.functional.mse_loss",
-        computes="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2)",
-        refuses="x, y[N, D]\nL = mean[n,d]((x[n,d] - y[n,d])**2 * x[n,d])",
-        match=match_squared_loss,
-    ),
-)

@@ -21,7 +21,6 @@ from derive.ir.walk import rename_apart
 from derive.plan import ops
 from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells.matching import (
-    CellRule,
     Signed,
     join_sum,
     rename_free_indices,
@@ -385,42 +384,3 @@ def _join_cells(
     early = tuple(step for step in steps if step.name in needed)
     late = (Step(s.name, ops.exchange(s.op, reads)) for s in steps if s not in early)
     return (*early, Step(name, made), *late)
-
-
-CELLS = (
-    CellRule(
-        call=LOGS,
-        computes="x[N, K]; y[K, M]\nz[n,m] = logsumexp[k](x[n,k] + y[k,m])",
-        refuses="x[N, K]; y[K, M]\nz[n,m] = logsumexp[k](x[n,k] * y[k,m])",
-        match=match_log_product,
-    ),
-    CellRule(
-        call=SOLVE,
-        computes="A[N, N]; b[N]\ny[i] = sum[j](inverse[i, j](A[i,j]) * b[j])",
-        refuses="A[N, N]; b[N]\ny[i,j] = inverse[i, j](A[i,j]) * b[j]",
-        match=match_solve,
-    ),
-    CellRule(
-        call=LINEAR,
-        computes="x[N, D]; W[O, D]; bias[O]\ny[n,o] = sum[d](W[o,d] * x[n,d]) + bias[o]",
-        refuses="x[N, D]; W[O, D]; bias[O]\ny[n,o] = sum[d](W[o,d] * x[n,d]) * bias[o]",
-        match=match_linear,
-    ),
-    CellRule(
-        call="torch.addmm",
-        computes="A[N, K]; B[K, M]; C[N, M]\ny[n,m] = C[n,m] + sum[k](A[n,k] * B[k,m])",
-        refuses="A[N, K]; B[K, M]; C[N, M]\ny[n,m] = C[n,m] * sum[k](A[n,k] * B[k,m])",
-        match=match_linear,
-    ),
-    CellRule(
-        call="torch.baddbmm",
-        computes=(
-            "A[B, N, K]; C[B, K, M]; D[B, N, M]\ny[b,n,m] = D[b,n,m] + sum[k](A[b,n,k] * C[b,k,m])"
-        ),
-        refuses=(
-            "A[B, H, N, K]; C[B, H, K, M]; D[N, M]\n"
-            "y[b,h,n,m] = D[n,m] + sum[k](A[b,h,n,k] * C[b,h,k,m])"
-        ),
-        match=match_linear,
-    ),
-)

@@ -8,7 +8,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, Operand, TorchCall
-from derive.plan.cells.matching import PLAIN, CellRule, Definitions, is_equal, strip
+from derive.plan.cells.matching import PLAIN, Definitions, is_equal, strip
 from derive.plan.lower.contraction import negate
 from derive.plan.meaning import to_expr
 
@@ -81,13 +81,3 @@ def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
 def _write_call(target: Operand, reduction: str) -> TorchCall:
     keywords = (("reduction", reduction),) if reduction else ()
     return TorchCall(NAME, (CellArgument(0), target), keywords)
-
-
-CELLS = (
-    CellRule(
-        call=NAME,
-        computes="x[N, C]; int t[N] < C\nl[n,c] = log_softmax[c](x[n,c])\nL[n] = -l[n,t[n]]",
-        refuses="x[N, C]; int t[N] < C\nL = mean[n](x[n,t[n]] + logsumexp[c](x[n,c]))",
-        match=match_labels,
-    ),
-)

@@ -37,22 +37,6 @@ PLAIN = (
 )  # operations that are inlined before terms are compared
 
 
-@dataclass(frozen=True, slots=True)
-class CellRule:
-    """A call of torch in place of several operations, and its matcher.
-
-    `computes` is a formula in the notation that becomes the call, `refuses` a similar one that must
-    not; tests build both. `lacks` lists the call's limitations, for the docstring of a generated
-    file that contains it.
-    """
-
-    call: str
-    computes: str
-    refuses: str
-    match: Callable[[ops.Op, Definitions], ops.Op | None]
-    lacks: str = ""
-
-
 class Definitions:
     """The steps by name, the number of reads of each, and the options of matching."""
 

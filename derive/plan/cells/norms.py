@@ -20,7 +20,6 @@ from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Condition, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
-    CellRule,
     Definitions,
     Factors,
     Signed,
@@ -382,68 +381,3 @@ def _split_wide_term(
     """Return (the only term with all indices, the other terms), else (None, [])."""
     wide = [term for term in terms if {*find_true_axes(term.op)} == {*axes}]
     return (wide[0], [t for t in terms if t is not wide[0]]) if len(wide) == 1 else (None, [])
-
-
-CELLS = (
-    CellRule(
-        call=LAYER,
-        computes=(
-            "x[B, S, D]; gamma, beta[D]\ny[b,s,d] = gamma[d] * (x[b,s,d] - mean[e](x[b,s,e]))"
-            " / sqrt(var[e](x[b,s,e]) + 1e-5) + beta[d]"
-        ),
-        refuses=(
-            "x[B, D]\n"
-            "y[b,d] = (x[b,d] - mean[c](x[b,c])) / sqrt(var[c](x[b,c], correction=1) + 1e-5)"
-        ),
-        match=match_norm,
-    ),
-    CellRule(
-        call=RMS,
-        computes="x[N, D]; g[D]\ny[n,d] = g[d] * x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6)",
-        refuses="x[B, D]\ny[b,d] = x[b,d] / (mean[c](x[b,c]**2) + 1e-6)",
-        match=match_norm,
-    ),
-    CellRule(
-        call=BATCH,
-        computes=(
-            "x[B, C, W]; gamma, beta[C]\ny[b,c,w] = gamma[c] * (x[b,c,w] - mean[a, v](x[a,c,v]))"
-            " / sqrt(var[a, v](x[a,c,v]) + 1e-5) + beta[c]"
-        ),
-        refuses="x[B, C, W]\ny[b,c,w] = (x[b,c,w] - mean[a](x[a,c,w])) / sqrt(var[a](x[a,c,w]))",
-        match=match_norm,
-    ),
-    CellRule(
-        call=GROUP,
-        computes=(
-            "x[B, 2*K, N]; gamma, beta[2*K]\nindex g < 2\nindex k, l < K\n"
-            "m[b,g] = mean[k, n](x[b,g*K + k,n])\nv[b,g] = var[l, n](x[b,g*K + l,n])\n"
-            "y[b,g*K + k,n] = gamma[g*K + k] * (x[b,g*K + k,n] - m[b,g]) / sqrt(v[b,g] + 1e-5)"
-            " + beta[g*K + k]"
-        ),
-        refuses=(
-            "x[B, C, N]; gamma[N]\n"
-            "y[b,c,n] = gamma[n] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]) + 1)"
-        ),
-        match=match_norm,
-    ),
-    CellRule(
-        call=INSTANCE,
-        computes=(
-            "x[B, C, N]; gamma, beta[C]\ny[b,c,n] = gamma[c] * (x[b,c,n] - mean[m](x[b,c,m]))"
-            " / sqrt(var[m](x[b,c,m]) + 1e-5) + beta[c]"
-        ),
-        refuses=(
-            "x[B, C, N]; gamma[C]\n"
-            "y[b,c,n] = gamma[c] * (x[b,c,n] - mean[m](x[b,c,m])) / sqrt(var[m](x[b,c,m]))"
-        ),
-        match=match_norm,
-    ),
-    CellRule(
-        call=BATCH,
-        computes=(
-            "x[B, C, W]; m, b[C]; s[C] > 0\ny[n,c,w] = (x[n,c,w] - m[c]) / sqrt(s[c] + 1) + b[c]"
-        ),
-        refuses="x[B, C, W]; m, b[W]\ny[n,c,w] = (x[n,c,w] - m[w]) * b[w] + b[w]",
-        match=match_channels,
-    ),
-)

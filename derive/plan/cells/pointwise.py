@@ -20,7 +20,6 @@ from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Subscript, TorchCall
 from derive.plan.cells.matching import (
-    CellRule,
     Definitions,
     expand_stored,
     is_same,
@@ -441,67 +440,3 @@ def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             is_plain = isinstance(over, ops.Num) and over.value is ir.ONE
             return root if is_plain else ops.combine("*", parts, axes)
     return None
-
-
-CELLS = (
-    CellRule(
-        call="torch.tril",
-        computes="A[B, N, N]\nz[b,i,j] = A[b,i,j] * [j <= i + 1]",
-        refuses="A[B, N, N]\nz[b,i,j] = A[b,i,j] * [j <= i + b]",
-        match=match_triangle,
-    ),
-    CellRule(
-        call="torch.diagonal_scatter",
-        computes="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i == j]) * d[j]",
-        refuses="A[N, N]; d[N]\nz[i,j] = d[i] * (A[i,j] + [i <= j]) * d[j]",
-        match=match_diagonal_scatter,
-    ),
-    CellRule(
-        call="torch.scatter",
-        computes="x[M, N]; int t[M] < N; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
-        refuses="x[M, N]; int t[M]; r[M]\nz[i,j] = where(j == t[i], r[i], x[i,j]) * 2",
-        match=match_label_scatter,
-    ),
-    CellRule(
-        call="torch.scatter_add",
-        computes="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j == t[i]]",
-        refuses="x[M, N]; int t[M] < N\nz[i,j] = exp(x[i,j]) - [j != t[i]]",
-        match=match_label_scatter,
-    ),
-    CellRule(
-        call=".flatten",
-        computes="A[B, N, N]\nz[b] = sum[i,j](tanh(A[b,i,j]) * [i != j])",
-        refuses="A[B, N, N]\nz[b,i] = sum[j](tanh(A[b,i,j]) * [i != j])",
-        match=match_off_diagonal_sum,
-    ),
-    CellRule(
-        call="torch.addcmul",
-        computes="p, g, v[N, D]\nz[n,d] = p[n,d] - g[n,d] / 8 / sqrt(1 + v[n,d]**2)",
-        refuses="p, g, v[N, D]\nz[n,d] = p[n,d] - g[n,d] / 8 / (1 + v[n,d]**2)",
-        match=match_sum_of_product,
-    ),
-    CellRule(
-        call="torch.rsqrt",
-        computes="x, y[N, D]\nz[n,d] = x[n,d] / sqrt(exp(y[n,d]) + 1)",
-        refuses="x, y[N, D]\nr[n,d] = sqrt(exp(y[n,d]) + 1)\nz[n,d] = x[n,d] / r[n,d]\nreturn z, r",
-        match=match_root,
-    ),
-    CellRule(
-        call="torch.sub",
-        computes="x, y[N, D]\nz[n,d] = exp(x[n,d]) - 4 * y[n,d]",
-        refuses="x[N, D]; y[D]\nz[n,d] = exp(x[n,d]) - 4 * y[d]",
-        match=match_scaled_sum,
-    ),
-    CellRule(
-        call="torch.diag_embed",
-        computes="x[M, N]; y[M, N, N]; index j < N\nz[m,i,j] = x[m,i] * [i == j] * 2",
-        refuses="x[M, N]; y[M, N, N]; index j < N\nz[m,i,j] = x[m,i] * [i <= j] + y[m,i,j]",
-        match=match_diagonal,
-    ),
-    CellRule(
-        call=LEAKY,
-        computes="x[N]; y[M]; scalar c = 0.1\nz[n,m] = leaky_relu(x[n] + y[m], c)",
-        refuses="x[N, M]; scalar c\nz[n,m] = where(x[n,m] < 0, x[n,m], c * x[n,m])",
-        match=match_leaky_relu,
-    ),
-)

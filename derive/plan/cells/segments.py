@@ -18,7 +18,6 @@ from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
     LACKS,
-    CellRule,
     Definitions,
     Signed,
     divide,
@@ -244,34 +243,3 @@ def _is_segment_sum(cell: ops.Cell) -> bool:
     """Whether the call is a segment sum."""
     is_call = isinstance(cell.call, TorchCall) and cell.call.function in {SUMS, ADDED}
     return is_call and isinstance(cell.whole, ops.Einsum)
-
-
-CELLS = (
-    CellRule(
-        call=ADDED,
-        computes="x[B, V]; a[B, T]; g[B]; int c[B, T] < V\n"
-        "y[b,v] = x[b,v] + g[b] * sum[t](a[b,t] * [c[b,t] == v])",
-        refuses="x[B, V]; a[B, T]; g[V]; int c[B, T] < V\n"
-        "y[b,v] = g[v] * max[t](a[b,t] * [c[b,t] == v])",
-        match=match_scatter_add,
-    ),
-    CellRule(
-        call=BAG,
-        computes="E[V, D]; int t[B, K] < V; w[B, K]\ny[b,d] = sum[k](w[b,k] * E[t[b,k],d])",
-        refuses="E[V, D]; int t[B, K] < V; w[K]\ny[b,d] = sum[k](w[k] * E[t[b,k],d])",
-        match=match_bag,
-        lacks=LACKS,
-    ),
-    CellRule(
-        call=RUNNING,
-        computes="q, k[N, D]; v[N, E]\nz[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
-        refuses="q, k[N, D]; v[N, E]\nz[i,e] = sum[d](q[i,d] * exp(cumsum[i](k[i,d] * v[i,e])))",
-        match=match_running_product,
-    ),
-    CellRule(
-        call=".logcumsumexp",
-        computes="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i](x[b,j])",
-        refuses="x[B, N]; index i < N\ns[b,i] = logsumexp[j, j >= i - 1](x[b,j])",
-        match=match_running_reduction,
-    ),
-)

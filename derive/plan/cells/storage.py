@@ -16,7 +16,7 @@ from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, TorchCall
-from derive.plan.cells.matching import CellRule, Definitions, sort_stored, strip
+from derive.plan.cells.matching import Definitions, sort_stored, strip
 from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
 STACK = "_stack_windows"  # a function of the file
@@ -257,43 +257,3 @@ def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> 
     )
     call = TorchCall(".squeeze", (call, place))
     return ops.Cell(call, (arg, integers), whole, ops.axes_of(whole))
-
-
-CELLS = (
-    CellRule(
-        call=".gather",
-        computes="s[B, T, N]; int y[B, T] < N\np[b,t] = s[b,t,y[b,t]]**2",
-        refuses="s[B, T, N]; int y[T] < N\np[b,t] = s[b,t,y[t]]**2",
-        match=match_gather,
-    ),
-    CellRule(
-        call=STACK,
-        computes=(
-            "x[B, C, L + 4]; y[B, C, L]; index k < 5\n"
-            "z[b,c,t] = max[k](abs(x[b,c,t + k] - y[b,c,t]))"
-        ),
-        refuses=(
-            "x[B, L + 4, C]; y[B, L, C]; index k < 5\n"
-            "z[b,t,c] = max[k](abs(x[b,t + k,c] - y[b,t,c]))"
-        ),
-        match=match_windows,
-    ),
-    CellRule(
-        call=".flatten",
-        computes="x[P, I, N]; y[P, I, M]\nz[n,m] = sum[p, i](x[p,i,n] * y[p,i,m])",
-        refuses="x[I, P, N]; y[I, P, M]\nz[n,m] = sum[p, i](x[i,p,n] * y[i,p,m])",
-        match=match_merged_sum,
-    ),
-    CellRule(
-        call="torch.matmul",
-        computes="W[R, S]; x[B, H, S, C]\ny[b,h,r,c] = sum[s](W[r,s] * x[b,h,s,c])",
-        refuses="W[R, S]; x[S, B, C]\ny[b,r,c] = sum[s](W[r,s] * x[s,b,c])",
-        match=match_matmul,
-    ),
-    CellRule(
-        call=".new_ones",
-        computes="x, y[B, N, 3]\nz[b,n] = sum[c](x[b,n,c] * y[b,n,c])",
-        refuses="x, y[B, 3, N]\nz[b,n] = sum[c](x[b,c,n] * y[b,c,n])",
-        match=match_short_sum,
-    ),
-)

@@ -17,15 +17,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
-from derive.plan.cells.matching import (
-    CellRule,
-    Definitions,
-    Signed,
-    join_sum,
-    sort_stored,
-    split_sum,
-    strip,
-)
+from derive.plan.cells.matching import Definitions, Signed, join_sum, sort_stored, split_sum, strip
 from derive.plan.cost import Storage, find_true_axes
 from derive.plan.lower.forms import find_left_over, to_stride
 
@@ -475,52 +467,3 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     whole = ops.Arrange(whole, axes) if unit_axes else whole
     result: ops.Op = ops.Cell(call, tuple(args), whole, axes, filled=filled)
     return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, ops.axes_of(op))
-
-
-CELLS = (
-    CellRule(
-        call=f"{FUNCTIONAL}conv1d",
-        computes=(
-            "x[B, C, L]; w[O, C, 3]; index t < L\n"
-            "y[b,o,t] = sum[c, k](x[b,c,t + k - 1] * w[o,c,k] * [0 <= t + k - 1 < L])"
-        ),
-        refuses=(
-            "x[B, C, L]; w[O, C, 3, L]; index t < L\n"
-            "y[b,o,t] = sum[c, k](x[b,c,t + k - 1] * w[o,c,k,t] * [0 <= t + k - 1 < L])"
-        ),
-        match=match_convolution,
-    ),
-    CellRule(
-        call=f"{FUNCTIONAL}conv_transpose1d",
-        computes=(
-            "x[B, C, L]; w[C, O, 3]; c[O]; index s < 2*(L - 1) + 3\n"
-            "y[b,o,s] = sum[i, t](x[b,i,t] * w[i,o,s - 2*t] * [0 <= s - 2*t < 3]) + c[o]"
-        ),
-        refuses=(
-            "x[B, C, L]; w[C, O, 3]; index s < 2*(L - 1)\n"
-            "y[b,o,s] = sum[i, t](x[b,i,t] * w[i,o,s - 2*t] * [0 <= s - 2*t < 3])"
-        ),
-        match=match_convolution,
-    ),
-    CellRule(
-        call=f"{FUNCTIONAL}max_pool2d",
-        computes=(
-            "x[B, C, H, W]; index p < H - 1; index q < (W - 3)//2 + 1; index k < 2; index m < 3\n"
-            "y[b,c,p,q] = max[k, m](x[b,c,p + k,2*q + m])"
-        ),
-        refuses=(
-            "x[B, C, H, W]; index p < H - 1; index q < (W - 3)//2 + 1; index k < 2; index m < 3\n"
-            "y[b,c,p,q] = min[k, m](x[b,c,p + k,2*q + m])"
-        ),
-        match=match_pool,
-    ),
-    CellRule(
-        call=f"{FUNCTIONAL}avg_pool1d",
-        computes="x[B, C, L]; index t < L//3; index k < 3\ny[b,c,t] = mean[k](x[b,c,3*t + k])",
-        refuses=(
-            "x[B, C, L]; index t < (L - 5)//3 + 1; index k < 3\n"
-            "y[b,c,t] = mean[k](x[b,c,3*t + 2*k])"
-        ),
-        match=match_pool,
-    ),
-)
