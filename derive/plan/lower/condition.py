@@ -215,10 +215,6 @@ def lower_choice(
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
-    common, terms = ir.split_sum(other), ir.split_sum(then)
-    if is_implied_by_facts(condition) and {*common} < {*terms} and not is_number(other):
-        rest = ir.sum_of([term for term in terms if term not in common])
-        return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
     joined = _lower_piecewise(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
@@ -502,13 +498,6 @@ def fill(
         if isinstance(op, ops.Fill) and op.mask is mask and op.where is where:
             op = op.arg  # the outer fill overwrites the inner one
         match op:
-            case ops.Apply("exp", (ops.Fill(arg, inner, _, at),), axes) if (inner, at) == (
-                mask,
-                where,
-            ) and value.value is ir.ZERO:
-                return ops.Apply(
-                    "exp", (ops.Fill(arg, mask, ops.Num(ir.MINUS_INFINITY), where),), axes
-                )
             case ops.Apply(
                 "pow", (ops.Fill(arg, inner, _, at), ops.Num(ir.Number(power)) as exponent), axes
             ) if (inner, at, value.value) == (mask, where, ir.ZERO) and power > 0:

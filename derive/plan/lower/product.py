@@ -11,7 +11,6 @@ aligned.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce as fold
 
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
@@ -220,7 +219,7 @@ def lower_product(
             ):
                 operands.append(ops.Apply("/", (ops.Num(ir.ONE), under), ops.axes_of(under)))
             else:
-                divide_operand(operands, under, context, inner)
+                divide_operand(operands, under, context)
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
     made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
@@ -353,11 +352,9 @@ def lower_operand(factor: ir.Expr, context: Context, order: tuple[ir.Index, ...]
     return context.add_step(op) if long else op
 
 
-def divide_operand(
-    operands: list[ops.Op], divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]
-) -> None:
+def divide_operand(operands: list[ops.Op], divisor: ops.Op, context: Context) -> None:
     """Divide the smallest operand with the divisor's indices, else append the inverse."""
-    k = find_or_make_carrier(operands, divisor, context, order)
+    k = find_carrier(operands, divisor, context)
     if k is None:
         operands.append(ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor)))
         return
@@ -406,21 +403,6 @@ def find_carrier(operands: Sequence[ops.Op], part: ops.Op, context: Context) -> 
     return min(able, key=lambda k: context.count(ops.axes_of(operands[k])), default=None)
 
 
-def find_or_make_carrier(
-    operands: list[ops.Op], part: ops.Op, context: Context, order: tuple[ir.Index, ...]
-) -> int | None:
-    """Find a carrier; multiply the operands within the part's indices if they span all of them."""
-    k, own = find_carrier(operands, part, context), {*ops.axes_of(part)}
-    inside = [op for op in operands if ops.axes_of(op) and {*ops.axes_of(op)} <= own]
-    spanned = {i for op in inside for i in ops.axes_of(op)}
-    if k is None or not own or spanned != own or operands[k] in inside:
-        return k
-    axes = ops.sort_axes(spanned, order)
-    operands[:] = [op for op in operands if op not in inside]
-    operands.append(fold(lambda one, other: ops.combine("*", (one, other), axes), inside))
-    return len(operands) - 1
-
-
 def mask_operands(
     operands: list[ops.Op], condition: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> list[ops.Op]:
@@ -434,7 +416,7 @@ def mask_operands(
         if part is ir.TRUE:
             continue
         mask = lower_condition(part, context, order)
-        k = find_or_make_carrier(operands, mask, context, order)
+        k = find_carrier(operands, mask, context)
         if k is None:
             k = find_inner(operands, mask)
         if k is None:
