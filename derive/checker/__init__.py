@@ -60,7 +60,6 @@ Modules
 
 from __future__ import annotations
 
-import ast
 import gc
 import os
 from dataclasses import replace
@@ -73,7 +72,6 @@ from typing import TYPE_CHECKING, Any
 from derive import errors, formulas
 from derive.checker import pick, processes, program, reading
 from derive.checker.load import split_member
-from derive.checker.slots import parse_text
 from derive.checker.stages import judge
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.frontend.from_sympy import check_real, to_system
@@ -103,7 +101,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
     einsum string, or Python text; `init` the arguments with which a class is made,
-    `"Config(n_head=2)"`; they may read the formula's sizes, `"width=D"`. `formula` is a Formula, a
+    `"Config(n_head=2)"`. `formula` is a Formula, a
     name of the library, or text in the notation. `bind` says what arguments are given where names
     do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
     gradients too.
@@ -125,12 +123,8 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
             facts=(f"its sizes are {', '.join(find_sizes(system))}",),
         )
     binds = program.parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
-    known = {*find_sizes(system), *(scalar.name for scalar in system.scalars)}
-    made = ast.walk(parse_text(f"_({init}\n)"))  # errors are reported where the object is made
-    making = init if any(isinstance(n, ast.Name) and n.id in known for n in made) else ""
-    init = "" if making else init
     fixed = dict(sizes or {})
-    job = Job(_find_place(code), wanted, system, binds, fixed, backward, seconds, init, making)
+    job = Job(_find_place(code), wanted, system, binds, fixed, backward, seconds, init)
     with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
         work = partial(_work, job, folder)
         found, ended = processes.run_in_child(work, classes=(Verdict,), show=show)
@@ -219,7 +213,7 @@ def _find_renamed(
         report.begin(f"the search for what {rename.old} is")
         try:
             code = load(rename)
-            choice = pick.pick_program(code, job.system, job.binds, job.sizes, job.making)
+            choice = pick.pick_program(code, job.system, job.binds, job.sizes)
         except (processes.CannotRunError, errors.DeriveError):
             continue
         if choice.fits and choice.failure is None:

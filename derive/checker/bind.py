@@ -13,10 +13,9 @@ matches, 0 for certain. Arguments have the formula's layout. Other layouts, `W.T
 
 Parameters of a module and tensors that a script makes have shapes. A parameter holds a
 tensor with its indices in the formula's order, or in the order that torch documents for the module:
-the weight of a linear layer holds W[e, h, d] as [h*d, e], output first. Neighbours may be merged,
-and an axis of extent 1 may be added. The result is a source such as
-`W.permute(1, 2, 0).reshape(H*D, E)`, and the sizes: extents are equated with the shapes. Where
-that leaves a choice, divisors of the numbers in the shapes are tried.
+the weight of a linear layer holds W[e, d] as [d, e], output first. The result is a source such as
+`W.T`, and the sizes: extents are equated with the shapes. Where that leaves a choice, divisors of
+the numbers in the shapes are tried.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,7 +30,6 @@ from derive.checker.program import Program, check_binds, evaluate_source, find_i
 from derive.checker.relations import Statement
 from derive.checker.slots import (
     NAMED,
-    SAID,
     UNSAID,
     Slot,
     find_constructor_slots,
@@ -40,6 +38,7 @@ from derive.checker.slots import (
     fold_name,
     rank_size,
 )
+from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
@@ -94,8 +93,8 @@ def find_programs(
         match.left = []
     shapes = {slot.name: slot.shape for slot in parameters}
     told = {name: source for name, source in binds.items() if name in shapes}
-    numbers = {scalar.name for scalar in system.scalars}
-    told |= {n: f"tensor({s})" for n, s in told.items() if shapes[n] == () and s in numbers}
+    named = {scalar.name for scalar in system.scalars}
+    told |= {n: f"tensor({s})" for n, s in told.items() if shapes[n] == () and s in named}
     given = {name: s for name, s in match.arguments.items() if name not in told}
     own = {**_match_parameters(match, parameters), **told}
     base = Program(
@@ -107,31 +106,24 @@ def find_programs(
         names=tuple(tensor.name for tensor in system.results),
         told=tuple(binds),
     )
-    left_slots = [slot for slot in slots if slot.name not in match.arguments]
-    asked_numbers = [slot for slot in left_slots if slot.required]
-    defaults = list(_find_defaults(left_slots, system))
-    optional = tuple(dict.fromkeys(name for given in defaults for name in given))
+    untold = [size.name for size in system.sizes]  # sizes that no shape determines
+    numbers = [
+        slot
+        for slot in slots
+        if slot.name not in match.arguments
+        and (slot.required or any(is_size_of(slot, size) for size in untold))
+    ]
+    optional = tuple(slot.name for slot in numbers if not slot.required)
     found = (
-        replace(base, arguments={**base.arguments, **given, **own}, doubt=doubt, optional=optional)
-        for doubt, given in find_numbers(asked_numbers, match.scalars, system)
-        for own in defaults
+        replace(base, arguments={**base.arguments, **given}, doubt=doubt, optional=optional)
+        for doubt, given in find_numbers(numbers, match.scalars, system)
     )
     return list(islice(found, MOST_PROGRAMS))
 
 
-def _find_defaults(slots: Sequence[Slot], system: ir.System) -> Iterator[dict[str, str]]:
-    """Sources of optional integer arguments that are named like a size no shape determines.
-
-    The code can get such a size from nowhere else. The last choice keeps all defaults.
-    """
-    untold = [size.name for size in system.sizes]
-    choices: list[list[dict[str, str]]] = []
-    for slot in slots:
-        if not slot.required and type(slot.default) is int:
-            named = [size for size in untold if rank_size(slot.called, size) < NAMED]
-            choices.append([*({slot.name: size} for size in named), {}])
-    for pick in islice(product(*choices), MOST_PROGRAMS):
-        yield {name: source for one in pick for name, source in one.items()}
+def is_size_of(slot: Slot, size: str) -> bool:
+    """Whether an optional integer argument is named like a size."""
+    return type(slot.default) is int and rank_size(slot.called, size) < NAMED
 
 
 def _match_names(
@@ -182,7 +174,10 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
 def find_numbers(
     numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Assignments of sizes and scalars to arguments with their doubt, best first."""
+    """Assignments of sizes and scalars to arguments with their doubt, best first.
+
+    The doubt is the sum of the name ranks of required arguments; the others may keep their default.
+    """
     named = {fold_name(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
@@ -191,32 +186,31 @@ def find_numbers(
         given = {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
         yield 0, {**idle, **given}
         return
-    choices, any_required = [], any(slot.required for slot in numbers)
+    any_required = any(slot.required for slot in numbers)
+    sources = (*find_extents(system), *(scalar.name for scalar in scalars))
+    choices = []
     for slot in numbers:
-        extents = (*find_extents(system), *(scalar.name for scalar in scalars))
-        known = [(rank_source(slot, source, scalars), source) for source in extents]
+        known = [(_rank_source(slot, source, scalars), source) for source in sources]
         if not slot.required:
-            known = [each for each in known if each[0] < NAMED or not any_required]
-            known.append((SAID, repr(slot.default)))
+            like = [each for each in known if each[0] < NAMED]
+            known = [*(like or known * (not any_required)), (NAMED, "")]  # or the default
         ranked = sorted(known, key=lambda choice: choice[0])
         if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
             ranked = ranked[:1]
         choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
-    picks = islice(product(*choices), MOST_NUMBERS)
-    required = [slot.required for slot in numbers]
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
         """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
         repeated = len(pick) - len({source for _, _, source in pick})
         return sum(rank for rank, _, _ in pick), repeated, sum(place for _, place, _ in pick)
 
-    for pick in sorted(picks, key=measure):
-        sources = [source for _, _, source in pick]
-        doubt = sum(rank for (rank, _, _), counts in zip(pick, required, strict=True) if counts)
-        yield doubt, {**idle, **dict(zip((s.name for s in numbers), sources, strict=True))}
+    for pick in sorted(islice(product(*choices), MOST_NUMBERS), key=measure):
+        both = list(zip(numbers, pick, strict=True))
+        doubt = sum(rank for slot, (rank, _, _) in both if slot.required)
+        yield doubt, {**idle, **{slot.name: source for slot, (_, _, source) in both if source}}
 
 
-def rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
+def _rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
     """The rank of a size or scalar as source of a slot, 0 for an exact match of names."""
     if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
         return 0
@@ -263,8 +257,7 @@ def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) ->
     named = [s for s in slots if s.is_number and fold_name(s.called) in scalars and s not in needed]
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
     if needed:  # keep only numbers named like a size
-        sizes = find_sizes(system)
-        sized = [s for s in sized if any(rank_size(s.called, size) < NAMED for size in sizes)]
+        sized = [s for s in sized if any(is_size_of(s, size) for size in find_sizes(system))]
     return [*needed, *named, *sized]
 
 
@@ -276,7 +269,7 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
     by_name = {tensor.name: tensor for tensor in system.tensors}
     given = ((name, by_name.get(source)) for name, source in program.arguments.items())
     plain = {name: t for name, t in given if t is not None and name not in told}
-    first, shape = system.results[0], [write_extent(n) for n in system.results[0].shape]
+    first = system.results[0]
 
     def with_layouts(moved: Mapping[str, str], results: Mapping[str, str] | None = None) -> Program:
         laid = {} if results is None else {"return": results[first.name]}
@@ -297,12 +290,6 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
             if tensor.kind == "bool":
                 added = "".join(f".unsqueeze({place})" for place in places)
                 yield with_layouts({argument: tensor.name + added})
-    # A preallocated result that the code fills, with its axes permuted.
-    for argument, source in program.arguments.items():
-        is_filled = source == f"zeros({', '.join(shape)})" and not program.results
-        for order in find_orders(first.shape) if is_filled else ():
-            laid = f"zeros({', '.join(shape[place] for place in order)})"
-            yield with_layouts({argument: laid}, {first.name: write_order(first.name, order)})
     groups: dict[tuple[object, ...], list[str]] = {}
     for argument, tensor in plain.items():
         groups.setdefault(tensor.shape, []).append(argument)
@@ -352,16 +339,15 @@ MOST_STEPS = 20_000  # steps of the search for sizes
 
 @dataclass(frozen=True)
 class Holder:
-    """A slot with a shape, the tensor that it holds, and the permutation of the tensor's axes.
+    """A slot with a shape, the tensor that it holds, and the source of its values.
 
-    `groups` are the places that each axis merges, where known. `told` is the source from --bind.
+    `extents` are those of its axes; there are none for a source from --bind.
     """
 
     slot: Slot
     tensor: ir.Tensor
-    order: tuple[int, ...]
-    groups: tuple[tuple[int, ...], ...] = ()
-    told: str = ""
+    source: str
+    extents: tuple[Polynomial, ...] = ()
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -369,44 +355,33 @@ class Holder:
         """The slot's shape."""
         return self.slot.shape or ()
 
-    def find_extents(self) -> Iterator[Polynomial]:
-        """The extent of each axis, or the product of all where the merged axes are unknown."""
-        for group in self.groups or (self.order,):
-            parts = (Polynomial.of(self.tensor.shape[place]) for place in group)
-            yield prod(parts, start=Polynomial.of(1))
-
     def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The shape of the slot's source at these sizes; None where unknown."""
-        if not self.told:
-            numbers = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.find_extents())
-            return tuple(int(number) for number in numbers)
-        known = {self.tensor.name, *sizes, *self.indices[self.tensor.name]}
-        unknown = [n for e in self.tensor.shape for n in _find_unknown(Polynomial.of(e), sizes)]
-        if unknown or set(find_names(self.told)) - known:
-            return None
-        shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
-        values = {self.tensor.name: torch.empty(shape, device="meta")}
+        """The shape of the source at these sizes; None where unknown."""
+        if self.extents:
+            found = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.extents)
+            return tuple(map(int, found))
         try:
-            return tuple(evaluate_source(self.told, values, sizes, self.indices).shape)
+            shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
+            values = {self.tensor.name: torch.empty(shape, device="meta")}
+            return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)
+        except (KeyError, DeriveError):  # a size that nothing determines
+            return None
         except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
             return ()
 
-    def find_source(self, sizes: Mapping[str, int]) -> str | None:
-        """The source of the slot at these sizes; None where the shapes differ."""
-        if self.told:
-            return self.told if self.measure(sizes) in {None, self.shape} else None
-        numbers = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
-        groups: Sequence[Sequence[int]] | None = self.groups
-        if not groups:
-            found = group_places([numbers[place] for place in self.order], self.shape)
-            groups = found and [[self.order[at] for at in group] for group in found]
-        if groups is None or [prod(numbers[p] for p in g) for g in groups] != [*self.shape]:
-            return None
-        source = write_order(self.tensor.name, self.order)
-        if all(len(group) == 1 for group in groups):
-            return source
-        extents = ["*".join(write_extent(self.tensor.shape[place]) for place in g) for g in groups]
-        return f"{source}.reshape({', '.join(extent or '1' for extent in extents)})"
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the source has the slot's shape."""
+        return self.measure(sizes) in {None, self.shape}
+
+    def find_equations(self) -> list[tuple[Polynomial, int]]:
+        """The extents with the numbers that they are equal to."""
+        if self.extents:
+            is_one = len(self.extents) == len(self.shape)
+            return list(zip(self.extents, self.shape, strict=True)) if is_one else []
+        if ":" in self.source:  # a slice has fewer elements
+            return []
+        parts = map(Polynomial.of, self.tensor.shape)
+        return [(prod(parts, start=Polynomial.of(1)), prod(self.shape))]
 
 
 def write_extent(extent: object) -> str:
@@ -423,44 +398,32 @@ def find_holders(
 ) -> list[Holder]:
     """The holders of slots whose source has one tensor; `orders` are assumed permutations."""
     by_name = {tensor.name: tensor for tensor in system.tensors}
-    given = program.sources
     holders = []
     for slot in slots:
-        source = given.get(slot.name, "")
+        source = program.sources.get(slot.name, "")
         tensors = [by_name[name] for name in find_names(source or "0") if name in by_name]
         if slot.shape is None or len(tensors) != 1:
             continue
-        if source == tensors[0].name and slot.name not in program.told:
-            holders.append(_make_holder(system, tensors[0], slot, orders.get(slot.name)))
-        elif source == tensors[0].name:  # bound in the formula's layout
-            places = tuple(range(len(tensors[0].shape)))
-            single = tuple((place,) for place in places)
-            fits = len(places) == len(slot.shape)
-            holders.append(Holder(slot, tensors[0], places, single if fits else ()))
+        (tensor,) = tensors
+        order = tuple(range(len(tensor.shape)))
+        if slot.name not in program.told:
+            order = orders.get(slot.name) or _find_order(system, tensor, slot.axes)
+        extents = tuple(Polynomial.of(tensor.shape[place]) for place in order)
+        if source == tensor.name:
+            holders.append(Holder(slot, tensor, write_order(source, order), extents))
         else:
-            places = tuple(range(len(tensors[0].shape)))
-            indices = {tensors[0].name: (), **program.indices}
-            holders.append(Holder(slot, tensors[0], places, (), source, indices))
+            holders.append(Holder(slot, tensor, source, (), program.indices))
     return holders
 
 
-def _make_holder(
-    system: ir.System, tensor: ir.Tensor, slot: Slot, assumed: tuple[int, ...] | None
-) -> Holder:
-    places = range(len(tensor.shape))
-    roles = find_roles(system, tensor) if slot.axes and assumed is None else ()
-    summed = next((axis for axis in slot.axes if axis != "out"), "")
-    known = [role if role in slot.axes else summed for role in roles]
-    order = assumed or tuple(
-        sorted(places, key=lambda p: slot.axes.index(known[p]) if known else p)
+def _find_order(system: ir.System, tensor: ir.Tensor, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """The permutation of a tensor's axes into the order that torch documents, if it does."""
+    summed = next((axis for axis in axes if axis != "out"), "")
+    known = find_roles(system, tensor) if axes else ()
+    roles = [role if role in axes else summed for role in known]
+    return tuple(
+        sorted(range(len(tensor.shape)), key=lambda p: axes.index(roles[p]) if roles else p)
     )
-    shape = slot.shape or ()
-    if len(shape) == len(order):
-        return Holder(slot, tensor, order, tuple((place,) for place in order))
-    if len(shape) == len(slot.axes) and known:
-        groups = (tuple(p for p in order if known[p] == axis) for axis in slot.axes)
-        return Holder(slot, tensor, order, tuple(groups))
-    return Holder(slot, tensor, order)
 
 
 @lru_cache(maxsize=256)
@@ -486,25 +449,23 @@ def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
 
 def find_sources(holders: Sequence[Holder], sizes: Mapping[str, int]) -> dict[str, str] | None:
     """The source of every slot at these sizes; None where a shape does not fit."""
-    found = {holder.slot.name: holder.find_source(sizes) for holder in holders}
-    kept = {name: source for name, source in found.items() if source is not None}
-    return kept if len(kept) == len(found) else None
+    if not all(holder.fits(sizes) for holder in holders):
+        return None
+    return {holder.slot.name: holder.source for holder in holders}
 
 
 def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterator[Statement]:
     """Statements of numbers that must be equal for every slot to fit its source."""
     for holder in holders:
-        found = holder.measure(sizes)
-        if found is None or holder.find_source(sizes) is not None:
+        found, have = holder.measure(sizes), holder.shape
+        if found is None or holder.fits(sizes):
             continue
-        names = [_find_names(extent) for extent in holder.find_extents()]
-        have = holder.shape if len(holder.shape) == len(found) else (prod(holder.shape),)
+        names = list(map(_find_names, holder.extents)) or [(1, ())] * len(found)
         if len(have) != len(found):
-            found, names = (prod(found),), [(1, ())]
-        for number, wanted, (factor, named) in zip(have, found, names, strict=False):
+            have, found, names = (prod(have),), (prod(found),), [(1, ())]
+        for number, wanted, (factor, named) in zip(have, found, names, strict=True):
             if number != wanted and number % factor == 0:
-                known = () if holder.told else named
-                yield Statement(number // factor, wanted // factor, known)
+                yield Statement(number // factor, wanted // factor, named)
 
 
 def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
@@ -516,42 +477,11 @@ def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
     return 1, ()
 
 
-def group_places(numbers: Sequence[int], shape: tuple[int, ...]) -> list[list[int]] | None:
-    """Groups of consecutive places whose products are the shape; None where impossible."""
-    if prod(numbers) != prod(shape):
-        return None
-    groups: list[list[int]] = []
-    at = 0
-    for length in shape:
-        group: list[int] = []
-        have = 1
-        while at < len(numbers) and (have < length or (not group and numbers[at] == length)):
-            have *= numbers[at]
-            group.append(at)
-            at += 1
-        if have != length:
-            return None
-        groups.append(group)
-    while at < len(numbers) and numbers[at] == 1 and groups:
-        groups[-1].append(at)
-        at += 1
-    return groups if at == len(numbers) else None
-
-
 def solve_sizes(
     holders: Sequence[Holder], numbers: Sequence[int], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
     """Sizes at which every slot fits its tensor; `numbers` of the code are candidates."""
-    equations = [  # products of extents and their values
-        equation
-        for holder in holders
-        if ":" not in holder.told  # a slice has fewer elements
-        for equation in zip(
-            holder.find_extents(),
-            holder.shape if holder.groups else (prod(holder.shape),),
-            strict=True,
-        )
-    ]
+    equations = [equation for holder in holders for equation in holder.find_equations()]
     values = {*(n for holder in holders for n in holder.shape), *numbers}
     values |= {a // b for a in values for b in values if b and a % b == 0}
     pool = sorted(value for value in values if value >= 1)

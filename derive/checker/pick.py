@@ -15,7 +15,7 @@ for the report to suggest: a guess never gives the verdict "same".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -34,7 +34,7 @@ from derive.checker.relations import (
 )
 from derive.checker.samples import Sample, Samples, make_samples, show_number
 from derive.checker.slots import NAMED, find_slots, rank_size
-from derive.errors import DeriveError, Diagnostic, refuse
+from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.judge.compare import compare_values, write_sizes
@@ -91,16 +91,10 @@ class Trial:
 
 
 def pick_program(
-    code: load.Code,
-    system: ir.System,
-    binds: Mapping[str, str],
-    sizes: Mapping[str, int],
-    init: str = "",
+    code: load.Code, system: ir.System, binds: Mapping[str, str], sizes: Mapping[str, int]
 ) -> Choice:
     """The program to judge, with samples on which it runs; CannotRunError if there is none."""
-    if init and find_kind(code.target) != "class":
-        raise refuse("init-class", f"{code.name} is no class, so --init makes nothing")
-    return _Search(subjects.Task(code, system, binds, sizes, init)).find_program()
+    return _Search(subjects.Task(code, system, binds, sizes)).find_program()
 
 
 @dataclass
@@ -117,28 +111,17 @@ class _Search:
         """The choice of the certain program, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Trial | None = None
-        guessed: list[tuple[Trial, tuple[str, ...]]] = []
         for subject in subjects.find_subjects(self.task, {}):
             found = self._find_certain(subject)
-            found = found and self._widen(subject, found)
-            if found is not None and found.fits and subject.guessed:
-                guessed.append((found, subject.guessed))
-            best = _choose(best, found)
-            if best is not None and best.fits and not subject.guessed:
+            best = _choose(best, found and self._widen(subject, found))
+            if best is not None and best.fits:
                 break
-        bound = [len(trial.first.relations) + len(trial.first.fixed) for trial, _ in guessed]
-        guessed = [g for g, count in zip(guessed, bound, strict=True) if count == min(bound)]
-        good = [(trial, said) for trial, said in guessed if trial.agrees]
-        if good:
-            (best, said), *others = [*good, *(one for one in guessed if one not in good)]
-            if others:  # the choice is ambiguous
-                best = replace(best, same_if=_say_bind(said), is_open=True)
         undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
         is_said = best is not None and best.same_if is not None and not best.is_open
         if best is not None and (is_said or (best.fits and best.agrees)):
             return self._make_choice(best)
-        if not self._is_incurable():
+        if not self._is_incurable() and (best is None or not best.fits):
             guess: Trial | None = None
             for trial in self._guess(best):  # the first that agrees, else the best
                 guess = _choose(guess, trial)
@@ -166,7 +149,7 @@ class _Search:
     def _ask(self) -> str:
         """The advice on how to give the arguments that are unknown."""
         task = self.task
-        if find_kind(task.code.target) != "class" or task.init:
+        if find_kind(task.code.target) != "class":
             return "give --bind ARGUMENT=NAME for each, and --sizes"
         slots = find_constructor(task.code, task.system, task.binds)
         names = [slot.name for slot in slots if slot.name not in task.binds]
@@ -184,7 +167,7 @@ class _Search:
         fixed: Mapping[str, int] = {}
         for group in subject.groups:
             trials = [trial for base in group for trial in self._try_stated(subject, base)]
-            best = _choose(best, _resolve(trials, self.task.sizes))
+            best = _choose(best, _resolve(trials))
             fixed = best.first.fixed if best is not None else group[0]
             if best is not None and best.fits:
                 break
@@ -199,7 +182,7 @@ class _Search:
         untold = {size.name for size in self.task.system.sizes}  # sizes in no shape
         is_open = not runs_freely or not untold.isdisjoint(named)
         if named and is_open and not self._is_incurable():
-            found = _resolve(self._try_stated(subject, {**fixed, **named}), self.task.sizes)
+            found = _resolve(self._try_stated(subject, {**fixed, **named}))
             best = found if found is not None and found.fits else best
         is_open = best is None or not best.fits or best.is_chance
         if is_open and not self._is_incurable():
@@ -207,7 +190,7 @@ class _Search:
             values = {value: None for value in values if value not in fixed.values()}
             tries = islice(({name: value} for name in names for value in values), MOST_FIXED)
             trials = [t for one in tries for t in self._try_stated(subject, {**fixed, **one})]
-            best = _choose(best, _resolve(trials, self.task.sizes))
+            best = _choose(best, _resolve(trials))
         return best
 
     def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Trial]:
@@ -224,7 +207,7 @@ class _Search:
                 continue
             statements: list[list[Statement]] = []
             trials = [*map(_confirm, self._try_samples(subject, samples, statements))]
-            if any(not trial.is_open and not trial.is_chance for trial in trials):
+            if not all(trial.is_chance for trial in trials):
                 return trials
             if any(map(runs.is_undefined, self.errors)):
                 break  # the code fails at all sizes
@@ -290,20 +273,9 @@ class _Search:
         """Yield trials under unstated assumptions."""
         kept = list(self.errors)
         for subject in subjects.find_subjects(self.task, {}):
-            samples = self.tried
-            if subject.guess_numbers is not None and samples is not None:
-                # Constructor arguments as sizes that neither a name nor a shape determines.
-                said = next(subject.make(samples.first, []), None)
-                with suppress(CannotRunError, DeriveError):
-                    made = subject.guess_numbers(samples.first, [])
-                    for trial in self._try_programs(made, samples, []):
-                        if said is not None and trial.agrees:
-                            yield _ask(trial, said)
-            if best is None or not best.fits:
-                yield from self._guess_layouts(subject)
-                yield from self._guess_orders(subject)
-                yield from self._guess_coincidences(subject)
-            yield from self._guess_sizes(subject)
+            yield from self._guess_layouts(subject)
+            yield from self._guess_orders(subject)
+            yield from self._guess_coincidences(subject)
         self.errors = kept
 
     def _guess_layouts(self, subject: subjects.Subject) -> Iterator[Trial]:
@@ -353,18 +325,6 @@ class _Search:
             )
             for trial in self._try_programs(programs, samples, []):
                 yield replace(trial, same_if=same_if)
-
-    def _guess_sizes(self, subject: subjects.Subject) -> Iterator[Trial]:
-        """Yield trials with a number of a module instance as a size of another name."""
-        if find_kind(self.task.code.target) != "module" or self.task.code.script is not None:
-            return
-        names = find_sizes(self.task.system)
-        base = subject.find_base() or {}
-        numbers = dict.fromkeys(subject.numbers.values())
-        sizes = ({name: value} for name in names if name not in base for value in numbers)
-        for one in islice(sizes if subject.groups else (), MOST_FIXED):
-            for trial in self._try_stated(subject, {**base, **one}):
-                yield replace(trial, same_if=_say_sizes(one))
 
     def _widen(self, subject: subjects.Subject, own: Trial) -> Trial:
         """The trial of a script with free sizes, if it agrees as at its own sizes."""
@@ -438,7 +398,7 @@ def _confirm(trial: Trial) -> Trial:
     return replace(trial, is_chance=is_chance, agrees=trial.agrees and any(fitting or [True]))
 
 
-def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
+def _resolve(trials: Sequence[Trial]) -> Trial | None:
     """The trial to judge, of equally certain ones; open if they disagree."""
     fits = [trial for trial in trials if trial.fits]
     if not fits:
@@ -446,12 +406,7 @@ def _resolve(trials: Sequence[Trial], told: Collection[str]) -> Trial | None:
     good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
     bad = [t for t in bad if not good or not good[0].is_by_default(t)]
     if not good or not bad:
-        return fits[0] if good else replace(fits[0], same_if=None, is_open=False)
-    (mine, other) = (
-        {n: s for n, s in t.first.fixed.items() if n not in told} for t in (good[0], bad[0])
-    )
-    if mine != other:
-        return replace(bad[0], same_if=_say_sizes(mine), is_open=True)
+        return good[0] if good else replace(fits[0], same_if=None, is_open=False)
     return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if, is_open=True)
 
 
@@ -473,11 +428,6 @@ def _say_bind(binds: Sequence[str]) -> Diagnostic:
         f"the same if {said}",
         help=f"give --bind {','.join(f'{name}={source}' for name, source in parts)}",
     )
-
-
-def _say_sizes(sizes: Mapping[str, int]) -> Diagnostic:
-    said = write_sizes(sizes)
-    return Diagnostic("same-if", f"the same for {said}", help=f"give --sizes {said}")
 
 
 def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:

@@ -4,7 +4,6 @@ The source of an argument is an expression over the formula's names:
 
     Q   W_Q.T   K.permute(0, 2, 1, 3)   K[b, j, h, d]   W_Q.reshape(H*D, E)   cat(W_Q, W_K)
     zeros(B, D)   tensor(s)   not m   H   H*D   None   True   0.5   "causal"
-    init("Config(width=D)")      arguments of a constructor, Python over the code's names
 
 Sources are parsed with `ast` and interpreted, never executed. Names are tensors, scalars and sizes
 of the formula; indices in brackets permute a tensor's axes into that order.
@@ -82,11 +81,7 @@ def find_indices(system: ir.System) -> dict[str, tuple[str, ...]]:
 
 def find_names(source: str) -> tuple[str, ...]:
     """The names that a source reads, in order."""
-    tree = _parse(source)
-    match tree:
-        case ast.Call(ast.Name("init"), [ast.Constant(str(call))]):
-            tree = _parse(f"_({call})")
-    return tuple(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
+    return tuple(dict.fromkeys(n.id for n in ast.walk(_parse(source)) if isinstance(n, ast.Name)))
 
 
 def find_number_names(source: str) -> tuple[str, ...]:
@@ -136,11 +131,8 @@ class _Source:
         return self.reject()
 
     def read_call(self, name: str, call: ast.Call) -> Any:
-        """The arguments of the constructor, or a made or joined tensor."""
+        """A made or joined tensor."""
         match name, call.args:
-            case "init", [ast.Constant(str(text))]:
-                known = {**self.values, **self.sizes}.items()
-                return text, tuple((n, v) for n, v in known if isinstance(v, (int, float)))
             case "zeros", given:
                 tensors = (v for v in self.values.values() if isinstance(v, torch.Tensor))
                 real = next((each for each in tensors if each.is_floating_point()), None)

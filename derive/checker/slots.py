@@ -15,9 +15,8 @@ import dataclasses
 import inspect
 import linecache
 import re
-import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -81,23 +80,14 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
 
 
 def _find_by_class(told: Any) -> Group | None:
-    """The fields of a dataclass, a named tuple or a typed dictionary; None for others."""
-    if not isinstance(told, type):
-        return None
-    if dataclasses.is_dataclass(told):
+    """The fields of a dataclass; None for others."""
+    if isinstance(told, type) and dataclasses.is_dataclass(told):
         lacking, parts = dataclasses.MISSING, {}
         for each in (each for each in dataclasses.fields(told) if each.init):
             is_open = each.default is each.default_factory is lacking
             default = None if each.default is lacking else each.default
             parts[each.name] = (_EMPTY if is_open else default, each.type)
         return Group(parts, told)
-    hints = vars(told).get("__annotations__", {})
-    if issubclass(told, tuple) and hasattr(told, "_fields"):
-        defaults = getattr(told, "_field_defaults", {})
-        parts = {n: (defaults.get(n, _EMPTY), hints.get(n, _EMPTY)) for n in told._fields}
-        return Group(parts, told)
-    if typing.is_typeddict(told):
-        return Group({name: (_EMPTY, hint) for name, hint in hints.items()}, dict)
     return None
 
 
@@ -180,8 +170,8 @@ _SAME = {
     "bias": "b",
     "attn": "attention",
 }
-# Ranks of a name as a size: a word is the size, another word begins with it, no match.
-SAID, NAMED, UNSAID = 1, 3, 4
+# Ranks of a name as a size: a word begins with it, no match.
+NAMED, UNSAID = 3, 4
 _COUNTS = {"num", "n", "number", "of", "size", "count"}  # words without a size's letter
 
 
@@ -193,15 +183,19 @@ class Slot:
     required: bool = True
     default: Any = None
     hint: str = ""  # the annotation, as text
-    shape: tuple[int, ...] | None = None  # shape of a parameter, None for a lazy one
+    shape: tuple[int, ...] | None = None  # shape of a parameter
     axes: tuple[str, ...] = ()  # axis roles of a parameter of torch's own modules
     part: str = ""  # name in the containing dictionary or object
-    is_probability: bool = False  # a rate of dropout, inactive during the check
 
     @property
     def called(self) -> str:
         """The name to match: the part's, else the slot's."""
         return self.part or self.name
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether it is a rate of dropout, inactive during the check."""
+        return "drop" in self.called
 
     @property
     def is_flag(self) -> bool:
@@ -244,20 +238,18 @@ def find_axes(owner: Any, name: str) -> tuple[str, ...]:
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters of a function or a module."""
-    from torch.nn.parameter import is_lazy
-
     if not isinstance(target, torch.nn.Module):
         return find_arguments(target), []
     owners = dict(target.named_modules())
     parameters = []
     for name, value in target.named_parameters():
         owner, _, last = name.rpartition(".")
-        shape = None if is_lazy(value) else tuple(value.shape)
-        parameters.append(Slot(name, shape=shape, axes=find_axes(owners[owner], last)))
+        axes = find_axes(owners[owner], last)
+        parameters.append(Slot(name, shape=tuple(value.shape), axes=axes))
     parameters += [
         Slot(name, required=False, shape=tuple(value.shape))
         for name, value in target.named_buffers()
-        if value is not None and value.is_floating_point() and not is_lazy(value)
+        if value is not None and value.is_floating_point()
     ]
     return find_arguments(target.forward), parameters
 
@@ -275,15 +267,12 @@ def find_arguments(function: Any) -> list[Slot]:
     except (TypeError, ValueError):
         return []
     groups, slots = find_groups(function), list[Slot]()
-    dropped = {*_find_probabilities(function)}
 
     def add_slot(name: str, default: Any, hint: Any, part: str = "") -> None:
         if not isinstance(hint, str):
             hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
         required = default is _EMPTY
-        slot = Slot(name, required, None if required else default, hint, part=part)
-        is_probability = name in dropped or "drop" in slot.called
-        slots.append(replace(slot, is_probability=is_probability))
+        slots.append(Slot(name, required, None if required else default, hint, part=part))
 
     for each in known:
         if each.name in groups:
@@ -293,38 +282,6 @@ def find_arguments(function: Any) -> list[Slot]:
         elif each.kind is not each.VAR_POSITIONAL:
             add_slot(each.name, each.default, each.annotation)
     return slots
-
-
-def _find_probabilities(function: Any) -> Iterator[str]:
-    """Yield the arguments passed to a dropout, directly or through an attribute.
-
-    A call takes one as `Dropout(p)`, `dropout(x, p)`, `dropout_p=p`.
-    """
-    own = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    inner = vars(function).values() if isinstance(function, type) else ()
-    first, *others = (find_definition(each) for each in (own, *filter(inspect.isfunction, inner)))
-    kept: dict[str, str] = {}  # arguments by the attribute that stores them
-    for node in ast.walk(first) if first is not None else ():
-        match node:
-            case ast.Assign([ast.Attribute(ast.Name(), attribute)], ast.Name(name)):
-                kept[attribute] = name
-    for definition in filter(None, (first, *others)):
-        for node in ast.walk(definition):
-            match node:
-                case ast.Call(ast.Name(name) | ast.Attribute(attr=name), given, named):
-                    told, found = {"p"}, given[:1] if name[:1].isupper() else given[1:2]
-                    if "drop" not in name.lower():
-                        told, found = set(), []
-                    words = ((word.arg or "", word.value) for word in named)
-                    found += [value for word, value in words if "drop" in word or word in told]
-                case _:
-                    continue
-            for each in found:
-                match each:
-                    case ast.Name(name) if definition is first:
-                        yield name
-                    case ast.Attribute(ast.Name(), attribute) if attribute in kept:
-                        yield kept[attribute]
 
 
 def fold_name(name: str) -> str:

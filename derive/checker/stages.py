@@ -522,6 +522,6 @@ class Stages:
 def judge(job: Job, code: load.Code, verdict: Verdict, send: Progress) -> Stages:
     """The stages of loaded code, judged by values."""
     send.begin("the first run")
-    choice = pick_program(code, job.system, job.binds, job.sizes, job.making)
+    choice = pick_program(code, job.system, job.binds, job.sizes)
     stages = Stages(job, choice, describe_choice(job.system, choice, verdict), send)
     return stages.run_stages(stages.judge())

@@ -7,7 +7,6 @@ parameters fit. A script is a function of the tensors that it creates, whose sha
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,17 +19,9 @@ from typing import Any
 from derive.checker import bind, load, processes, runs
 from derive.checker.program import Program, evaluate_source, find_indices, find_names
 from derive.checker.reading import Script
-from derive.checker.relations import Statement, set_sizes
-from derive.checker.samples import Sample, make_samples
-from derive.checker.slots import (
-    NAMED,
-    UNSAID,
-    Slot,
-    find_arguments,
-    find_slots,
-    parse_text,
-    rank_size,
-)
+from derive.checker.relations import Statement
+from derive.checker.samples import Sample
+from derive.checker.slots import NAMED, UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.walk import walk
@@ -42,8 +33,7 @@ Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # instances of a class at one sample
-MOST_FITTING = 32  # instances with fitting parameters to run
-_PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
+MOST_FITTING = 12  # instances with fitting parameters to run
 _OUTSIDE = {"random", "secrets", "time", "datetime", "os", "socket", "numpy.random", "uuid"}
 MOST_NUMBER = 4096  # largest number that may be a size
 
@@ -56,7 +46,6 @@ class Task:
     system: ir.System
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
-    init: str = ""  # constructor's arguments that read the formula's sizes
     made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # instances by arguments
 
     def find_fixed(self, program: Program) -> dict[str, int]:
@@ -77,8 +66,6 @@ class Subject:
     literals: Sequence[int] = ()  # integers without a name
     parameters: Mapping[str, str] = field(default_factory=dict)  # parameters that may be permuted
     wider: Subject | None = None  # a script at free sizes
-    guess_numbers: Make | None = None  # programs with numbers that no name or shape determines
-    guessed: tuple[str, ...] = ()  # guesses for undefined numbers: "n=H"
 
     def find_base(self) -> Mapping[str, int] | None:
         """The first candidate for the fixed sizes."""
@@ -107,10 +94,8 @@ def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
 def _find_module(task: Task, orders: Orders) -> Subject:
     """The subject of a module instance: its shapes determine the sizes."""
     system = task.system
-    samples = make_samples(system, task.sizes)
-    parameters = [] if samples is None else _list_parameters(task, samples.first)
     programs = bind.find_programs(task.code, system, task.binds)
-    holders = bind.find_holders(system, programs[0], parameters, orders)
+    holders = bind.find_holders(system, programs[0], find_slots(task.code.target)[1], orders)
     own, literals = find_own_numbers(task.code)
     numbers = {**own, **find_attributes(task.code.target)}
     names = {name for holder in holders for name in _name_extents(holder.tensor)}
@@ -121,18 +106,8 @@ def _find_module(task: Task, orders: Orders) -> Subject:
         for program in programs if sources is not None else ():
             yield replace(program, parameters={**program.parameters, **(sources or {})})
 
-    held = {holder.slot.name: holder.tensor.name for holder in holders if not holder.told}
+    held = {holder.slot.name: holder.tensor.name for holder in holders if holder.extents}
     return Subject(groups, make_programs, numbers, literals, held)
-
-
-def _list_parameters(task: Task, sample: Sample) -> list[Slot]:
-    """The parameters of a module; those of lazy layers get their shapes in a first call."""
-    _, parameters = find_slots(task.code.target)
-    if any(slot.shape is None for slot in parameters):
-        for program in bind.find_programs(task.code, task.system, task.binds)[:1]:
-            replace(program, parameters={}).run(sample.make_inputs(), sample.sizes)
-        _, parameters = find_slots(task.code.target)
-    return parameters
 
 
 def _name_extents(tensor: ir.Tensor) -> Iterator[str]:
@@ -160,44 +135,11 @@ def _solve(
 
 
 def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
-    """The integers of the code: by name, and literals used as extents."""
+    """The integers of the code: by name, and the literals."""
     if code.script is None:
-        named, literals = find_numbers_of(code.target)
-    else:
-        public = {name: value for name, value in code.names.items() if not name.startswith("__")}
-        named = _keep_numbers(public)
-        literals = [n for n in load.find_literals(code) if isinstance(n, int)]
-    stated: set[int] = set()
-    for node in ast.walk(parse_text(code.source)):
-        parts: list[Any]
-        match node:  # places of an extent
-            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
-                parts = [*node.args, *(each.value for each in node.keywords)]
-                parts = parts if name in _TAKES_EXTENTS else []
-            case (
-                ast.Assign()
-                | ast.AnnAssign()
-                | ast.Compare()
-                | ast.Slice()
-                | ast.arguments()
-                | ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Mult())
-            ):
-                parts = [*ast.iter_child_nodes(node)]
-            case _:
-                continue
-        inside = [e for part in parts for e in getattr(part, "elts", (part,))]
-        stated |= {e.value for e in inside if isinstance(e, ast.Constant) and type(e.value) is int}
-    return named, [n for n in literals if n in stated]
-
-
-# Functions of torch, einops and Python with extents, counts of pieces or lengths as arguments. A
-# number elsewhere, such as an index or a power, is no evidence of a size.
-_TAKES_EXTENTS = {
-    *("arange", "broadcast_to", "chunk", "empty", "expand", "eye", "full", "linspace", "narrow"),
-    *("new_empty", "new_full", "new_ones", "new_zeros", "ones", "rand", "randn", "range"),
-    *("rearrange", "repeat", "repeat_interleave", "reshape", "resize", "split", "tile"),
-    *("tensor_split", "unflatten", "unfold", "view", "zeros"),
-}
+        return find_numbers_of(code.target)
+    public = {name: value for name, value in code.names.items() if not name.startswith("__")}
+    return _keep_numbers(public), [n for n in load.find_literals(code) if isinstance(n, int)]
 
 
 @processes.where_it_lives
@@ -301,48 +243,25 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
     """Yield the subjects of a class: instances for each sample, then one by its defaults."""
     code, system = task.code, task.system
-    slots = [] if task.init else bind.find_constructor(code, system, task.binds)
+    slots = bind.find_constructor(code, system, task.binds)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
-    scalars = system.scalars
     left = [slot for slot in slots if slot.name not in told]
     optional = tuple(slot.name for slot in left if not slot.required)
-
-    def find_uncertain(given: Mapping[str, str]) -> Iterator[str]:
-        for slot in left:
-            is_default = not slot.required and given[slot.name] == repr(slot.default)
-            is_uncertain = bind.rank_source(slot, given[slot.name], scalars) >= UNSAID
-            if is_uncertain and not is_default and not slot.is_probability:
-                yield slot.name
-
+    numbers = islice(bind.find_numbers(left, system.scalars, system), MOST_MADE)
     makers = [
-        _Maker({**told, **given}, doubt, frozenset(find_uncertain(given)), optional)
-        for doubt, given in islice(bind.find_numbers(left, scalars, system), MOST_MADE)
+        Program(code, constructor={**told, **given}, doubt=doubt, optional=optional)
+        for doubt, given in numbers
     ]
-    if task.init:
-        makers = [_Maker({runs.INIT: f"init({task.init!r})"}, 0, frozenset(), ())]
     inner = replace(task, binds=rest)
     made = _Class(inner, makers, orders)
-    fixed = task.find_fixed(Program(code, constructor=makers[0].sources))
-    own = find_own_numbers(code)
-    yield Subject(
-        [[fixed]], made.make_programs, *own, made.parameters, guess_numbers=made.guess_numbers
-    )
-    if not task.init and len(optional) == len(left):  # with default sizes
+    fixed = task.find_fixed(makers[0])
+    yield Subject([[fixed]], made.make_programs, *find_own_numbers(code), made.parameters)
+    if len(optional) == len(left):  # with default sizes
         with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
             yield _find_module(replace(inner, code=replace(code, target=module)), orders)
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Sources of a constructor's arguments, and the names of uncertain ones."""
-
-    sources: Mapping[str, str]
-    doubt: int
-    unsaid: frozenset[str]
-    optional: tuple[str, ...]
 
 
 @dataclass
@@ -350,57 +269,31 @@ class _Class:
     """A class of modules, with candidates for its constructor's arguments."""
 
     task: Task
-    makers: Sequence[_Maker]
+    makers: Sequence[Program]
     orders: Orders
     parameters: dict[str, str] = field(default_factory=dict)  # tensors by parameter
-    shaped: set[str] = field(default_factory=set)  # arguments on which parameter shapes depend
-    held: set[str] | None = None  # sizes in the parameters' tensors, once known
 
     def make_programs(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs with fitting parameters at a sample, for the most certain numbers.
+        """The programs with fitting parameters at a sample.
 
-        Certain numbers are determined by names or shapes. Where none fits, the misfits of shapes
-        are appended as statements on sizes.
+        Where none fits, the misfits of shapes are appended as statements on sizes.
         """
-        if self.held is None:  # construct all, to see which arguments change the shapes
-            for _, given, made in self._construct(self.makers, sample, sample.make_inputs()):
-                with suppress(processes.CannotRunError, DeriveError):
-                    programs, parameters = self._find_programs(given, made, sample)
-                    holders = bind.find_holders(self.task.system, programs[0], parameters, {})
-                    self.held = {name for each in holders for name in _name_extents(each.tensor)}
-                    break
-        return self._make_programs(self._split_makers()[0], sample, statements)
-
-    def guess_numbers(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The other programs that fit, with less certain numbers."""
-        return self._make_programs(self._split_makers()[1], sample, statements)
-
-    def _split_makers(self) -> tuple[list[_Maker], list[_Maker]]:
-        """The makers with the fewest uncertain numbers, and the others."""
-        held, untold = self.held or set(), []
-        for each in self.makers:
-            open_names = (name for name in each.unsaid & self.shaped)
-            shaped = {n for n in open_names if held.issuperset(find_names(each.sources[n]))}
-            untold.append(len(each.unsaid - shaped))
-        said = [m for m, count in zip(self.makers, untold, strict=True) if count == min(untold)]
-        return said, [maker for maker in self.makers if maker not in said]
-
-    def _make_programs(
-        self, makers: Sequence[_Maker], sample: Sample, statements: list[list[Statement]]
-    ) -> Iterator[Program]:
         said, fits = list[list[Statement]](), 0
         refused: Exception | None = None
-        for maker, given, made in self._construct(makers, sample, sample.make_inputs()):
+        task = self.task
+        for maker, made in self._construct(sample, sample.make_inputs()):
+            if made.failure is not None:
+                said.append([*made.failure.statements])
+                refused = refused or made.failure
+                continue
+            asked = made.arguments, made.parameters
             try:
-                programs, parameters = self._find_programs(given, made, sample)
-            except (DeriveError, processes.CannotRunError) as error:
-                # A bound parameter does not exist with these numbers, or the constructor failed.
-                if isinstance(error, processes.CannotRunError):
-                    said.append([*error.statements])
+                programs = bind.find_programs(task.code, task.system, task.binds, asked)
+            except DeriveError as error:  # a bound parameter does not exist with these numbers
                 refused = refused or error
                 continue
-            holders = bind.find_holders(self.task.system, programs[0], parameters, self.orders)
-            self.parameters.update({h.slot.name: h.tensor.name for h in holders if not h.told})
+            holders = bind.find_holders(task.system, programs[0], made.parameters, self.orders)
+            self.parameters.update({h.slot.name: h.tensor.name for h in holders if h.extents})
             sources = bind.find_sources(holders, sample.sizes)
             if sources is None:
                 said.append(list(bind.find_misfits(holders, sample.sizes)))
@@ -408,8 +301,7 @@ class _Class:
             for each in programs:
                 yield replace(
                     each,
-                    code=self.task.code,
-                    constructor=maker.sources,
+                    constructor=maker.constructor,
                     parameters={**each.parameters, **sources},
                     doubt=each.doubt + maker.doubt,
                     optional=(*each.optional, *maker.optional),
@@ -423,44 +315,23 @@ class _Class:
                 raise refused
 
     def _construct(
-        self, makers: Sequence[_Maker], sample: Sample, values: Mapping[str, Any]
-    ) -> list[tuple[_Maker, Mapping[str, Any], Made]]:
-        """The instances of all makers, in one request; makers equal at all sizes are merged."""
-        code, known = self.task.code, self.task.made
-        free = dict(zip(sample.sizes, _PRIMES, strict=False))
-        general = set_sizes({**sample.sizes, **free, **sample.fixed}, sample.relations)
-        chosen: dict[tuple[Any, ...], tuple[_Maker, Mapping[str, Any], tuple[Any, ...]]] = {}
-        for maker in makers:
-            given, everywhere = (
-                {n: evaluate_source(s, names, {}, {}) for n, s in maker.sources.items()}
-                for names in ({**values, **sample.sizes}, {**values, **general})
-            )
+        self, sample: Sample, values: Mapping[str, Any]
+    ) -> Iterator[tuple[Program, Made]]:
+        """The instances of all makers with other numbers, in one request."""
+        known = self.task.made
+        chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
+        for maker in self.makers:
+            names = {**values, **sample.sizes}
+            given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}
             key = tuple((name, type(each), each) for name, each in given.items())
-            chosen.setdefault((key, tuple(everywhere.values())), (maker, given, key))
-        new = {key: given for _, given, key in chosen.values() if key not in known}
+            chosen.setdefault(key, (maker, given))
+        new = {key: given for key, (_, given) in chosen.items() if key not in known}
         if new:
-            found = construct_all(code.target, [*new.values()], code.path)
-            known.update(zip(new, found, strict=True))
-        shapes: dict[tuple[Any, ...], set[Any]] = defaultdict(set)  # keyed by all arguments but one
-        for key, made in known.items():
-            own = tuple((slot.name, slot.shape) for slot in made.parameters)
-            for place, (name, *_) in enumerate(key if made.failure is None else ()):
-                shapes[name, key[:place], key[place + 1 :]].add(own)
-        self.shaped |= {name for (name, *_), found in shapes.items() if len(found) > 1}
-        return [(maker, given, known[key]) for maker, given, key in chosen.values()]
-
-    def _find_programs(
-        self, given: Mapping[str, Any], made: Made, sample: Sample
-    ) -> tuple[list[Program], Sequence[Slot]]:
-        if made.failure is not None:
-            raise made.failure
-        task, parameters = self.task, made.parameters
-        if any(slot.shape is None for slot in parameters):
-            module = construct(task.code.target, given, task.code.path)
-            own = replace(task, code=replace(task.code, target=module))
-            parameters = tuple(_list_parameters(own, sample))
-        asked = made.arguments, parameters
-        return bind.find_programs(task.code, task.system, task.binds, asked), parameters
+            code = self.task.code
+            known.update(
+                zip(new, construct_all(code.target, [*new.values()], code.path), strict=True)
+            )
+        return ((maker, known[key]) for key, (maker, _) in chosen.items())
 
 
 def _find_scripts(task: Task) -> Iterator[Subject]:
@@ -472,11 +343,7 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
     named = [name for name in tensors if name.lower() in wanted]
     last = tensors[:1] or [""]  # the formula's result by name, else the last tensor
     for result in [script.chosen] if script.chosen else dict.fromkeys([*named[:1], *last]):
-        match, slots = _match_script(task, script, result)
-        free = islice(_find_free_numbers(script, match, system, result), MOST_MADE)
-        for guessed, arguments in free:
-            match = replace(match, arguments=arguments)
-            yield replace(_find_script(task, script, match, slots, result), guessed=guessed)
+        yield _find_script(task, script, *_match_script(task, script, result), result)
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, list[Slot]]:
@@ -501,60 +368,55 @@ def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, 
 
 def _find_free_numbers(
     script: Script, match: bind.Match, system: ir.System, result: str
-) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """Yield the arguments with undefined numbers and buffers, and the guesses among them.
-
-    A number is the extent of a tensor that the script creates with it, else the size that matches
-    its name best. For the other numbers every size is a guess, the first item of each pair.
-    """
+) -> tuple[dict[str, str], list[Slot]]:
+    """The undefined buffers and extents of a script's tensors, and the other undefined numbers."""
     made_from = script.sources.get(result, script.arguments)
     free = [name for name in script.free if name in made_from and name not in match.arguments]
     shape = ", ".join(bind.write_extent(extent) for extent in system.results[0].shape)
     known = {name: f"zeros({shape})" for name in free if name in script.filled}
     wanted = [name for name in free if name not in (*script.filled, *script.called)]
-    shaped = _find_number_sizes(script, match, system, wanted)
-    known |= shaped
-    sizes = [size for size in find_sizes(system) if size not in shaped.values()]
-    for name in (name for name in wanted if name not in shaped):
-        ranks = {size: rank_size(name, size) for size in sizes}
-        best = [size for size in sizes if ranks[size] == min(ranks.values())]
-        if len(best) == 1 and ranks[best[0]] < UNSAID:
-            known[name] = best[0]
-    slots = [Slot(name) for name in wanted if name not in known]
-    for _, given in bind.find_numbers(slots, [], system):
-        guessed = tuple(f"{name}={source}" for name, source in given.items())
-        yield guessed, {**match.arguments, **known, **given}
+    known |= _find_number_sizes(script, match, system, wanted)
+    return known, [Slot(name) for name in wanted if name not in known]
 
 
 def _find_script(
     task: Task, script: Script, match: bind.Match, slots: list[Slot], result: str
 ) -> Subject:
     code, system = task.code, task.system
+    known, numbers = _find_free_numbers(script, match, system, result)
+    match.arguments.update(known)
     names = tuple(name for name in match.arguments if name in script.arguments)
     laid = task.binds.get("return")
-    program = Program(
-        load.finish_script(code, names, result),
+    base = Program(
+        code,
         match.arguments,
         indices=find_indices(system),
         results={system.results[0].name: laid} if laid else {},
         told=tuple(task.binds),
     )
-    shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
-    fixed = task.find_fixed(program)
-    numbers, literals = find_own_numbers(code)
-    holders = bind.find_holders(system, program, shaped, {})
-    groups = _solve(holders, numbers, fixed, {*find_sizes(system)})
     sizes = _find_number_sizes(script, match, system, script.numbers)
-    programs = [program]
-    if sizes:
-        wider = load.finish_script(code, (*names, *sizes), result)
-        programs.insert(0, replace(program, code=wider, arguments={**match.arguments, **sizes}))
+
+    def find_programs(sizes: Mapping[str, str]) -> list[Program]:
+        every = (*names, *(slot.name for slot in numbers), *sizes)
+        own = replace(base, code=load.finish_script(code, every, result))
+        return [
+            replace(own, arguments={**base.arguments, **given, **sizes}, doubt=doubt)
+            for doubt, given in islice(bind.find_numbers(numbers, [], system), MOST_MADE)
+        ]
+
+    programs = find_programs({})
+    shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
+    fixed = task.find_fixed(programs[0])
+    own, literals = find_own_numbers(code)
+    holders = bind.find_holders(system, programs[0], shaped, {})
+    groups = _solve(holders, own, fixed, {*find_sizes(system)})
+    wide = [*(find_programs(sizes) if sizes else ()), *programs]
     return Subject(
         groups or [[fixed]],
-        lambda *_: iter([program]),
-        numbers,
+        lambda *_: iter(programs),
+        own,
         literals,
-        wider=Subject([[fixed]], lambda *_: iter(programs)) if groups else None,
+        wider=Subject([[fixed]], lambda *_: iter(wide)) if groups else None,
     )
 
 

@@ -200,7 +200,6 @@ class Job:
     backward: bool
     seconds: float
     init: str = ""  # the constructor's arguments
-    making: str = ""  # constructor's arguments that read the formula's sizes
 
     def start(self) -> Verdict:
         """The verdict before any run: unknown."""

@@ -116,7 +116,7 @@ class Judged:
     sizes: Mapping[str, int] = option({}, "Numbers to judge at.", "S=4096,...")
     backward: bool = option(False, "Judge gradients too.")
     seconds: float = option(30, "The code's time limit.")
-    init: str = option("", "Make the class with these; sizes may stand in them.", CONFIG)
+    init: str = option("", "Make the class with these.", CONFIG)
 
 
 @dataclass(frozen=True)

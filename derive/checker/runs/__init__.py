@@ -19,7 +19,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.checker import load, processes, reading, relations, slots
+from derive.checker import load, processes, relations, slots
 from derive.checker.runs.modes import (
     Lowering,
     Masks,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from derive.judge.fields.algebra import Usage
 
 
-INIT = "--init"  # the key that holds all arguments of a constructor
 _UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
@@ -343,12 +342,7 @@ def make_module(target: type, made: Mapping[str, Any]) -> Any:
     """A module in eval mode, made with these arguments of its constructor."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if INIT not in made:
-            return target(**slots.gather(target, made)).eval()
-        call, numbers = made[INIT]
-        functions = [each for each in vars(target).values() if inspect.isfunction(each)]
-        names = functions[0].__globals__ if functions else vars(sys.modules[target.__module__])
-        return reading.make_object(target, call, {**names, **dict(numbers)})
+        return target(**slots.gather(target, made)).eval()
 
 
 def find_dtype(values: Iterable[Any]) -> Any:
