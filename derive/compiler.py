@@ -24,7 +24,7 @@ from derive.plan.backward import Passes, name_compared, plan_passes
 from derive.plan.machine import DEFAULT, WIDTH, parse_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from derive.judge.compare import Judgement
     from derive.notation.formula import Formula
@@ -68,12 +68,7 @@ class Built:
         return to_request(self.options)
 
     @property
-    def case(self) -> Case:
-        """The file as the judge reads it: texts and numbers alone, for another process."""
-        return Case(self.source, self.name, self._variants, self._pulls)
-
-    @property
-    def _variants(self) -> tuple[dict[str, int], ...]:
+    def variants(self) -> tuple[dict[str, int], ...]:
         """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short.
 
         Each loop in turn, and then all together in blocks of lengths that differ.
@@ -87,9 +82,7 @@ class Built:
     @property
     def _pulls(self) -> tuple[dict[str, Any], ...]:
         """The keywords for the backward: the gradients together and alone, and its blocks."""
-        if self.passes is None:
-            return ()
-        blocks = self.passes.blocks.values()
+        blocks = () if self.passes is None else self.passes.blocks.values()
         found = [{name: length} for name in blocks for length in (1, 2, 3)]
         return ({}, {ALONE: True}, *found)
 
@@ -102,18 +95,36 @@ class Built:
 
     def judge(self, count: int = 3) -> Judgement:
         """Execute the file's text and compare it with the loops; DeriveError where they differ."""
-        return judge_case(self.case, self.formula, count)
+        from derive.frontend.gradient import find_backward
+        from derive.judge.compare import BackwardCase, judge_file
+
+        pull = None
+        with refuse_depth():
+            if self.passes is not None:
+                found = find_backward(self.formula)
+                inputs = self.system.inputs
+                given = {e.name: 1.0 for e in inputs if isinstance(e, ir.ScalarInput)}
+                made = to_system(found.formula)
+                pull = BackwardCase(
+                    found.formula, made, self._pulls, found.given, found.made, given
+                )
+            return judge_file(
+                self.source,
+                self.name,
+                self.formula,
+                self.system,
+                variants=self.variants,
+                pull=pull,
+                count=count,
+            )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the equations and the plan in a notebook."""
         printer.text(str(self))
 
-    def write(self, directory: str | Path, judge: Callable[[Built], object] | None = None) -> Path:
-        """Judge the file, then write it as NAME.py; what does not agree is not written.
-
-        `judge` stands in for the method of that name, and raises for what does not agree.
-        """
-        (judge or Built.judge)(self)
+    def write(self, directory: str | Path) -> Path:
+        """Judge the file, then write it as NAME.py; what does not agree is not written."""
+        self.judge()
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.py"
@@ -202,33 +213,6 @@ def to_request(options: Options) -> search.Request:
     """The planner's part of the options."""
     elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
     return search.Request(elements, options.exact, options.cells, not options.einsum)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A generated file as the judge reads it; it can be sent to another process."""
-
-    source: str
-    name: str
-    variants: Sequence[Mapping[str, Any]]  # keywords of the calls
-    pulls: Sequence[Mapping[str, Any]]  # keywords of the backward
-
-
-@refuse_depth()
-def judge_case(case: Case, formula: Formula, count: int) -> Judgement:
-    """Execute a file's text and compare it with the loops; DeriveError where they differ."""
-    from derive.frontend.gradient import find_backward
-    from derive.judge.compare import BackwardCase, judge_file
-
-    system, pull = to_system(formula, case.name), None
-    if case.pulls:
-        found = find_backward(formula)
-        given = {e.name: 1.0 for e in system.inputs if isinstance(e, ir.ScalarInput)}
-        made = to_system(found.formula)
-        pull = BackwardCase(found.formula, made, case.pulls, found.given, found.made, given)
-    return judge_file(
-        case.source, case.name, formula, system, variants=case.variants, pull=pull, count=count
-    )
 
 
 def typeset(formula: Formula) -> str:

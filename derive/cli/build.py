@@ -7,19 +7,12 @@
                the header names are no other command, unless some are given here
     edited     its header is right, its code is not what derive writes
     missing    not there
-    left over  made from the same place as the others by derive, but its formula is gone
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from shlex import quote
 from textwrap import fill
@@ -27,18 +20,15 @@ from typing import TYPE_CHECKING
 
 from derive.backend.to_data import Data, to_plan_data, to_short
 from derive.cli import tables
-from derive.cli.formulas import LIBRARY, Found, build_found, find_formulas, find_library
+from derive.cli.formulas import Found, build_found, find_formulas, find_library
 from derive.cli.options import ReadWords, check_sizes, find_header, find_made, read_made
-from derive.errors import DeriveError, Diagnostic, refuse
+from derive.errors import DeriveError, refuse
 from derive.options import NONE, Options, show_path, to_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from multiprocessing.connection import Connection
+    from collections.abc import Callable, Mapping, Sequence
 
     from derive.compiler import Built
-
-    Judge = Callable[[Built], object]
 
 DEFAULT_OUT = Path("generated")
 DRAWS = 3  # sets of sizes at which a file is judged
@@ -52,7 +42,6 @@ class Order:
     found: tuple[Found, ...]
     out: Path
     options: Options = NONE
-    whole: tuple[str, ...] = ()  # origins whose formulas are all here
 
     @property
     def out_option(self) -> str:
@@ -96,7 +85,6 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
     if name is not None and len(arguments) != 1:
         says = "--name names a single formula"
         raise refuse("name-many", says, help="name one formula to build beside it")
-    whole = [show_path(Path(argument)) for argument in arguments] or [f"{LIBRARY}/"]
     if arguments:
         found = tuple(f for argument in arguments for f in find_formulas(argument, name))
     else:
@@ -111,13 +99,12 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
                 help="build one of them with --name, or into another --out",
             )
         taken[each.name] = each
-    return Order(found, out, options, tuple(whole))
+    return Order(found, out, options)
 
 
 def write_all(order: Order, as_json: bool) -> int:
     """Build, judge and write every formula; the exit code."""
-    with open_judge(order.found) as judge:
-        outcomes = _work(order, partial(_write_file, judge=judge), "building")
+    outcomes = _work(order, _write_file, "building")
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
     else:
@@ -128,14 +115,11 @@ def write_all(order: Order, as_json: bool) -> int:
 def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
     """Compare every formula's file with a fresh build, and return the exit code."""
     outcomes = _work(order, partial(_compare, read=read), "checking")
-    left = _find_left(order)
     files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
-    files += [{"file": show_path(path), "state": "left over"} for path in left]
     if as_json:
         tables.print_json(files)
     else:
         to_do = [f"{o.found.rebuild}{order.out_option}{o.options.to_text()}" for o in outcomes]
-        to_do += ["remove it, or give back its formula"] * len(left)
         rows = [
             (*file.values(), advice)
             for file, advice in zip(files, to_do, strict=True)
@@ -180,7 +164,7 @@ def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
     return shares
 
 
-def _write_file(found: Found, order: Order, options: Options, judge: Judge) -> Outcome:
+def _write_file(found: Found, order: Order, options: Options) -> Outcome:
     built = build_found(found, options, order.out_option)
     path = order.find_path(found)
     before = _read_file(path)
@@ -191,9 +175,9 @@ def _write_file(found: Found, order: Order, options: Options, judge: Judge) -> O
             help="move it away, or choose another --out or --name",
         )
     if before == built.source.encode():
-        judge(built)
+        built.judge()
         return Outcome(found, path, "unchanged", built, options)
-    built.write(order.out, judge)
+    built.write(order.out)
     return Outcome(found, path, "written", built, options)
 
 
@@ -226,20 +210,6 @@ def _read_file(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _find_left(order: Order) -> list[Path]:
-    """Generated files that come from where these formulas do, and have no formula any more."""
-    names = {found.name for found in order.found}
-    left = []
-    for path in sorted(order.out.glob("*.py")):
-        made = find_made(path.read_bytes()) if path.stem not in names else None
-        if made is not None and any(
-            made[0] == whole or (whole.endswith("/") and made[0].startswith(whole))
-            for whole in order.whole
-        ):
-            left.append(path)
-    return left
 
 
 def _print_built(outcomes: Sequence[Outcome]) -> None:
@@ -275,66 +245,3 @@ def _end(outcomes: Sequence[Outcome]) -> int:
             facts = (*facts, f"in the formula {name}")
         tables.print_diagnostic(replace(diagnostic, facts=facts))
     return 2 if refused else 0
-
-
-@contextmanager
-def open_judge(formulas: Sequence[Found]) -> Iterator[Judge]:
-    """A function that judges the built code of these formulas; it raises DeriveError.
-
-    To load torch takes longer than all else, so another process does it while this one plans. It is
-    forked when the formulas are known: nothing but texts and small numbers goes between the two.
-    Where there is none, or it does not answer, a file is judged here.
-    """
-    alone = threading.active_count() == 1 and (os.cpu_count() or 1) > 1
-    if "torch" in sys.modules or not hasattr(os, "fork") or not alone:
-        yield _judge_here
-        return
-    context = get_context("fork")
-    here, there = context.Pipe()
-    child = context.Process(target=_serve, args=(formulas, there, here), daemon=True)
-    child.start()
-    there.close()
-
-    def judge(built: Built) -> None:
-        try:
-            here.send(built.case)
-            found = here.recv()
-        except (OSError, EOFError):
-            found = False
-        if isinstance(found, Diagnostic):
-            raise DeriveError(found)
-        if not found:
-            _judge_here(built)
-
-    try:
-        yield judge
-    finally:
-        child.kill()  # the child writes nothing, and may still be loading
-        child.join()
-        here.close()
-
-
-def _judge_here(built: Built) -> None:
-    built.judge(DRAWS)
-
-
-def _serve(formulas: Sequence[Found], way: Connection, other: Connection) -> None:
-    """Judge each request until there are none: True, a diagnostic, or False for no answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives the error
-    other.close()
-    by_name = {found.name: found.formula for found in formulas}
-    with suppress(EOFError, OSError):
-        import torch  # noqa: F401 - it takes longest, and nothing was asked yet
-
-        from derive.compiler import Case, judge_case
-
-        while True:
-            case: Case = way.recv()
-            answer: Diagnostic | bool = True
-            try:
-                judge_case(case, by_name[case.name], DRAWS)
-            except DeriveError as error:
-                answer = error.diagnostic
-            except Exception:
-                answer = False  # raised again in the parent, which can report it
-            way.send(answer)

@@ -229,9 +229,9 @@ def test_a_block_of_no_positions_is_refused(names, length):
 
 def test_every_loop_is_tried_by_the_gate():
     built = build_loops(ADDITIVE, ["i", "j*"])
-    tried = {keyword for variant in built.case.variants for keyword in variant}
+    tried = {keyword for variant in built.variants for keyword in variant}
     assert tried == {"block", "inner_block"}
-    assert any(len(variant) == 2 for variant in built.case.variants)
+    assert any(len(variant) == 2 for variant in built.variants)
     source = built.source.replace("z_sum = z_sum * rescale[..., None] + ", "z_sum = ")
     assert source != built.source
     with pytest.raises(DeriveError, match="gate-failed"):
