@@ -139,7 +139,7 @@ def _show(where: Where, options: Planned, parts: Parts, code: Code, as_json: Jso
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
     from derive.cli.show import show
 
-    show(where, code, options, parts, as_json, read_build)
+    show(where, code, options, parts, as_json)
 
 
 @app.command("build")
@@ -238,7 +238,7 @@ def _bench(options: Planned, timed: Timed, where: Where, as_json: Json = False) 
     """Time the generated function against code by hand and torch.compile."""
     from derive.cli.bench import print_bench
 
-    print_bench(where, options, timed, as_json, read_build)
+    print_bench(where, options, timed, as_json)
 
 
 @app.command("help")

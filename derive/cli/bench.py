@@ -11,7 +11,7 @@ from derive.errors import DeriveError
 from derive.plan.machine import to_bytes
 
 if TYPE_CHECKING:
-    from derive.cli.options import ReadWords, Timed
+    from derive.cli.options import Timed
     from derive.options import Options
 
 # The columns of a table: the head, the key in its data, and the format of a value.
@@ -30,9 +30,9 @@ CAPTION = "ratio: the time over that of the generated function; memory: beyond t
 BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs together"
 
 
-def print_bench(where: str, options: Options, timed: Timed, as_json: bool, read: ReadWords) -> None:
+def print_bench(where: str, options: Options, timed: Timed, as_json: bool) -> None:
     """Measure the formula that is named, and print what was found."""
-    found, options = formulas.find_asked(where, options, read)
+    found = formulas.find_one(where)
     try:
         report = bench(found.formula, name=found.name, options=options, **asdict(timed))
     except DeriveError as error:

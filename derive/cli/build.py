@@ -187,8 +187,7 @@ def _compare(found: Found, order: Order, options: Options, read: ReadWords) -> O
     there = _read_file(path)
     made = None if there is None or order.options != NONE else read_made(there, read)
     try:
-        if made is not None:
-            options = made.options
+        options = options if made is None else made
         built = build_found(found, options, order.out_option)
     except DeriveError:
         if options == order.options:

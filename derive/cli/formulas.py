@@ -25,7 +25,7 @@ from traceback import extract_tb
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.cli.options import Code, ReadWords, find_made, read_made
+from derive.cli.options import Code, find_made
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.notebooks import is_file, read_cells, read_text
 from derive.linter.scopes import to_column
@@ -92,22 +92,6 @@ def _refuse_many(code: str, argument: str, found: Sequence[Found], says: str) ->
         facts=[f"they are {', '.join(each.name for each in found)}"],
         help=f"write {argument}:{found[0].name}",
     )
-
-
-def find_asked(argument: str, options: Options, read: ReadWords) -> tuple[Found, Options]:
-    """The one formula that an argument names, and the options for it.
-
-    A file that derive wrote stands for the formula and, where no options are given, for the options
-    that its header names. A file of Python that it names is not run, since nobody asked for that.
-    """
-    is_python = argument.endswith(".py") and is_file(argument)
-    made = read_made(Path(argument).read_bytes(), read) if is_python else None
-    if made is None or not made.is_text:
-        return find_one(argument), options
-    (found,) = find_formulas(made.formula, made.name)
-    if made.gradient:
-        found = differentiate(found, made.gradient, made.name)
-    return found, made.options if options == NONE else options
 
 
 def differentiate(found: Found, wrt: str, name: str | None = None) -> Found:

@@ -193,22 +193,6 @@ def spread(verb: Verb) -> Verb:
     return run  # type: ignore[return-value]
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The contents of a header: origin, name of the formula on the command line, options."""
-
-    origin: str
-    formula: str  # empty where the command does not name one
-    name: str | None
-    options: Options
-    gradient: str = ""
-
-    @property
-    def is_text(self) -> bool:
-        """Does it name the library or a text? A file of Python is run only where it is named."""
-        return bool(self.formula) and (self.formula.isidentifier() or "=" in self.formula)
-
-
 def find_header(source: str | bytes) -> str | None:
     """The docstring of a module's text; None where it has none or is no Python."""
     try:
@@ -226,21 +210,13 @@ def find_made(source: str | bytes) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def read_made(source: str | bytes, read: ReadWords) -> Made | None:
-    """The contents of the header; None for other files and unreadable commands."""
+def read_made(source: str | bytes, read: ReadWords) -> Options | None:
+    """The options in the header; None for other files and unreadable commands."""
     found = find_made(source)
-    if found is None:
-        return None
     try:
-        given = read(shlex.split(found[1].removesuffix(_TYPED)))
+        return found and to_options(read(shlex.split(found[1].removesuffix(_TYPED))))
     except (ValueError, DeriveError):
         return None
-    named = [
-        each for each in given["where"] or () if each != "-"
-    ]  # the typed text is not in the file
-    if len(named) > 1:
-        return None
-    return Made(found[0], "".join(named), given["name"], to_options(given), given["gradient"])
 
 
 def to_options(given: Mapping[str, Any]) -> Options:

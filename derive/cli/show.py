@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from derive.backend import to_data
 from derive.cli import formulas, tables
-from derive.cli.options import Code, Parts, ReadWords, check_sizes
+from derive.cli.options import Code, Parts, check_sizes
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.text import to_lines
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from derive.compiler import Built
 
 
-def show(  # noqa: PLR0913, PLR0917 - what is named, and how
-    where: str, code: Code, options: Options, parts: Parts, as_json: bool, read: ReadWords
-) -> None:
+def show(where: str, code: Code, options: Options, parts: Parts, as_json: bool) -> None:
     """Print the formula that is named, or that of a function: its parts, else all."""
     if formulas.is_code(where):
         found = formulas.find_code(where, code, sizes=options.sizes)
     else:
-        found, options = formulas.find_asked(where, options, read)
+        found = formulas.find_one(where)
     if parts.gradient:
         found = formulas.differentiate(found, parts.gradient)
     if as_json:
