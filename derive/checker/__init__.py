@@ -35,7 +35,7 @@ Code that is no valid Python, or reads an undefined name, is repaired where ther
 it. The report then says "as repaired it is the same".
 
 Options: --backward compares gradients too. --seconds limits the time of the user's code in each
-stage; no other clock decides anything. --sarif FILE writes a report for code hosts, --json data.
+stage; no other clock decides anything. --json prints data.
 
 What is contained. The caller, the judge and the runner are three processes. The runner alone loads
 the code. It receives tensors and sends tensors; nothing it sends is unpickled or evaluated. The

@@ -218,9 +218,6 @@ def _check(
         str, typer.Option("--formula", "-f", metavar=FORMULA, help=FROM, autocompletion=_complete)
     ],
     judged: Judged,
-    sarif: Annotated[
-        Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF for code hosts too.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
@@ -229,7 +226,7 @@ def _check(
     """
     from derive.cli.check import print_verdicts
 
-    raise typer.Exit(print_verdicts(code, formula, judged, as_json, sarif))
+    raise typer.Exit(print_verdicts(code, formula, judged, as_json))
 
 
 @app.command("bench")
@@ -270,5 +267,4 @@ def _lint(  # noqa: PLR0913 - one for each option
     if listed or explain:
         print_rules(explain, as_json)
     else:
-        chosen = replace(chosen, form="json") if as_json else chosen
-        raise typer.Exit(print_findings(paths or (), chosen, statistics))
+        raise typer.Exit(print_findings(paths or (), chosen, statistics, as_json))

@@ -1,14 +1,13 @@
 """derive check: does this code compute that formula?"""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from derive import checker, errors
-from derive.backend.to_sarif import Result, Rule, to_sarif
 from derive.checker.load import list_candidates, split_member
 from derive.checker.verdict import Verdict
 from derive.cli import formulas, tables
@@ -17,32 +16,8 @@ from derive.cli.options import Judged
 # Unknown is no answer: the input could not be used for one.
 EXIT = {True: 0, False: 1, None: 2}
 
-_WHY = "The code was run and judged against the formula: in numbers, over fields, and by algebra."
-_RULES = (
-    Rule("same", "same-as-formula", "The code computes the formula.", _WHY, "", "none"),
-    Rule(
-        "different",
-        "different-from-formula",
-        "The code computes something else.",
-        _WHY,
-        "The message has the line that departs from the formula, and the edit, where one is known.",
-        "error",
-    ),
-    Rule(
-        "unknown",
-        "not-judged",
-        "Whether the code computes the formula cannot be told.",
-        _WHY,
-        "The message says what stood in the way.",
-        "warning",
-    ),
-    Rule("remark", "remark", "Something that holds besides.", _WHY, "", "note"),
-)
 
-
-def print_verdicts(
-    code: str, formula: str, judged: Judged, as_json: bool, sarif: Path | None
-) -> int:
+def print_verdicts(code: str, formula: str, judged: Judged, as_json: bool) -> int:
     """Print a report for each code that is meant; the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
         if formula == "-":
@@ -58,12 +33,6 @@ def print_verdicts(
     for each in codes:
         with tables.show_progress(each if "\n" not in each else "the code") as show:
             verdicts.append(checker.check(each, meant, **options, show=show))
-    if sarif is not None:
-        pairs = zip(codes, verdicts, strict=True)
-        results = [result for each, verdict in pairs for result in _find_results(each, verdict)]
-        used = {result.code for result in results}
-        log = to_sarif([rule for rule in _RULES if rule.code in used], results)
-        sarif.write_text(tables.to_json(log) + "\n", encoding="utf-8")
     if as_json:
         data = [verdict.to_data() for verdict in verdicts]
         tables.print_json(data if len(data) > 1 else data[0])
@@ -73,20 +42,6 @@ def print_verdicts(
         typer.echo(f"\n{_sum_up(verdicts)}")
     exits = [EXIT[verdict.same] for verdict in verdicts]
     return 1 if 1 in exits else max(exits)  # different comes before unknown
-
-
-def _find_results(code: str, verdict: Verdict) -> Iterator[Result]:
-    """The verdict at its line, and its remarks; code of no file has no place."""
-    path = split_member(code)[0]
-    rule = _RULES[(True, False, None).index(verdict.same)]
-    says, lines = str(replace(verdict, findings=())), verdict.source.splitlines()
-    at = verdict.line if path and not verdict.places else None
-    region = {"startLine": at} if at else None
-    widths = [(n, len(lines[n - 1]), text) for n, text in verdict.corrected if n <= len(lines)]
-    fixed = tuple(widths) if at and verdict.edit else ()
-    yield Result(rule.code, rule.level, says, path, region, fix=verdict.edit, lines=fixed)
-    for each in verdict.findings:
-        yield Result("remark", "note", str(each), path)
 
 
 def _list_codes(code: str, wanted: str) -> list[str]:

@@ -1,29 +1,25 @@
-"""`derive lint`: einsums that look wrong in a source tree, as text, JSON or SARIF.
+"""`derive lint`: einsums that look wrong in a source tree, as text or JSON.
 
 Exit codes: 0 nothing graver than an info, 1 a warning or an error, 2 the command cannot be used.
 """
 
 from collections.abc import Sequence
 
-from derive.backend.to_sarif import to_sarif
 from derive.cli.options import Chosen
-from derive.cli.tables import print_heading, print_json, print_line, print_table, to_json
+from derive.cli.tables import print_heading, print_json, print_line, print_table
 from derive.errors import refuse, suggest
-from derive.linter.lint import find_results, lint
+from derive.linter.lint import lint
 from derive.linter.rules import RULES, Severity, choose, find_rule
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def print_findings(paths: Sequence[str], chosen: Chosen, statistics: bool) -> int:
+def print_findings(paths: Sequence[str], chosen: Chosen, statistics: bool, as_json: bool) -> int:
     """Lint the paths, print what was found, and give the exit code."""
-    for word, kind, known in (
-        (chosen.least, "severity", [str(each) for each in Severity]),
-        (chosen.form, "format", ["text", "json", "sarif"]),
-    ):
-        if word not in known:
-            advice = suggest(word, known) or f"they are {', '.join(known)}"
-            raise refuse(f"{kind}-unknown", f"there is no {kind} {word}", help=advice)
+    known = [str(each) for each in Severity]
+    if chosen.least not in known:
+        advice = suggest(chosen.least, known) or f"they are {', '.join(known)}"
+        raise refuse("severity-unknown", f"there is no severity {chosen.least}", help=advice)
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if chosen.everything or not rule.is_rare)
@@ -31,18 +27,13 @@ def print_findings(paths: Sequence[str], chosen: Chosen, statistics: bool) -> in
     report = lint(paths, chosen.exclude or ())
     least = Severity(chosen.least).rank
     findings = [f for f in report.findings if f.code in selected and f.severity.rank >= least]
-    log = to_json(to_sarif(*find_results(findings)))
-    if chosen.sarif is not None:
-        chosen.sarif.write_text(log + "\n", encoding="utf-8")
     codes = [finding.code for finding in findings]
     counts = [
         {"code": r.code, "name": r.name, "severity": str(r.severity), "count": codes.count(r.code)}
         for r in RULES
         if r.code in codes
     ]
-    if chosen.form == "sarif":
-        print_line(log)
-    elif chosen.form == "json":
+    if as_json:
         found = [finding.to_data() for finding in findings]
         read = {"files": report.files, "einsums": report.calls}
         print_json({"findings": found, "statistics": counts, **read})

@@ -140,8 +140,6 @@ class Chosen:
     everything: bool = option(False, "Also what is mostly meant so: DE102, DE103.", name="--all")
     least: str = option("info", "Nothing below.", "info|warning|error", "--min-severity")
     exclude: Words = option(None, "Not these files and folders.", "GLOB")
-    form: str = option("text", "What to print.", "text|json|sarif", "--format")
-    sarif: Path | None = option(None, "Write SARIF for code hosts too.", "FILE")
 
 
 def _negate(value: bool) -> bool:

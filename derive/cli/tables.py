@@ -72,12 +72,7 @@ def print_json(value: Any) -> None:
         value = {"version": VERSION, **value}
     elif isinstance(value, list):
         value = [{"version": VERSION, **e} if isinstance(e, dict) else e for e in value]
-    print(to_json(value))
-
-
-def to_json(value: Any) -> str:
-    """The text, indented."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_diagnostic(diagnostic: Diagnostic) -> None:

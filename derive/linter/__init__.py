@@ -5,13 +5,13 @@
 
     --list                  the codes; --explain CODE prints a chapter about one
     --select, --ignore      choose codes; DE102 and DE103 are off unless selected, or with --all
-    --format json|sarif     for machines
+    --json                  for machines
     # derive: ignore[DE103] silences a code on its line
 
 The exit code is 1 where an error is found.
 
 Modules
-    lint        files, findings at their places, the comments that silence them, SARIF
+    lint        files, findings at their places, the comments that silence them
     scopes      values of names, places of the characters of a text
     calls       every einsum of a module, patterns of einops, and how a string may be written
     rules       all rules with their chapters, and how a person chooses

@@ -1,4 +1,4 @@
-"""Lint: the files of a source tree, the findings in each, and their SARIF results.
+"""Lint: the files of a source tree, and the findings in each.
 
 A file's text is Python, or a notebook's code cells. The search of a folder skips hidden files,
 folders of tools (`__pycache__`, `node_modules`) and virtual environments. A named file or folder is
@@ -12,7 +12,7 @@ import os
 import re
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
@@ -22,7 +22,6 @@ from pathlib import Path, PurePath
 from tokenize import detect_encoding
 from typing import Any
 
-from derive.backend import to_sarif as sarif
 from derive.errors import Diagnostic, Mark, refuse
 from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
@@ -395,29 +394,3 @@ def read_ignores(text: str) -> list[Ignore]:
             start, end = column + found.start(), column + found.end()
             ignores.append(Ignore(line, start, end, codes))
     return ignores
-
-
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-
-
-def find_results(findings: Iterable[Finding]) -> tuple[list[sarif.Rule], list[sarif.Result]]:
-    """All rules, and the findings, in the classes of a SARIF log."""
-    rules = [
-        sarif.Rule(
-            rule.code,
-            rule.name,
-            rule.title,
-            rule.why,
-            f"Hurts:\n{rule.hurts}\n\nFine:\n{rule.fine}",
-            _LEVELS[rule.severity],
-        )
-        for rule in RULES
-    ]
-    results = []
-    for each in findings:
-        place = each.place
-        region = sarif.to_region(place.line, place.column, place.end_line, place.end_column)
-        says = "\n".join([each.says, *each.facts, *([each.help] if each.help else [])])
-        level = _LEVELS[each.severity]
-        results.append(sarif.Result(each.code, level, says, place.path, region, place.cell))
-    return rules, results

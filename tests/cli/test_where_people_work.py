@@ -1,4 +1,4 @@
-"""SARIF, JSON with a version, a shell's completion, hooks for pre-commit, notebooks, pytest."""
+"""JSON with a version, a shell's completion, hooks for pre-commit, notebooks, pytest."""
 
 import json
 import os
@@ -10,58 +10,11 @@ import sys
 from contextlib import suppress
 
 import pytest
-from cli_runs import MATMUL, check_sarif, run_process
+from cli_runs import MATMUL, run_process
 from house import ROOT
 
 from derive import DeriveError, Formula, load_ipython_extension, parse
-from derive.checker import check
 from derive.cli.notebook import build_cell
-
-WRONG = "import torch\n\n\ndef mm(a, b):\n    c = a @ b\n    return 2 * c\n"
-RIGHT = "import torch\n\n\ndef mm(a, b):\n    return a @ b\n"
-UNKNOWN = "import torch\n\n\ndef mm(a, b):\n    return torch.missing(a)\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "exit_code", "expected"),
-    [(RIGHT, 0, ("same", "none", None)), (UNKNOWN, 2, ("unknown", "warning", 5))],
-)
-def test_sarif_of_a_check(run, tmp_path, code, exit_code, expected):
-    rule, level, line = expected
-    (tmp_path / "mm.py").write_text(code)
-    answer = run("check", "mm.py", "-f", MATMUL, "--sarif", "log.json", "--json")
-    assert answer.code == exit_code
-    assert json.loads(answer.out)["version"] == 1
-    result = check_sarif(json.loads((tmp_path / "log.json").read_text()))[0]
-    assert (result["ruleId"], result["level"]) == (rule, level)
-    place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == "mm.py"
-    assert place.get("region") == (line and {"startLine": line})
-
-
-def test_sarif_of_a_check_carries_the_edit(run, tmp_path):
-    (tmp_path / "mm.py").write_text(WRONG)
-    run("check", "mm.py", "-f", MATMUL, "--sarif", "log.json")
-    (result,) = check_sarif(json.loads((tmp_path / "log.json").read_text()))
-    place = result["locations"][0]["physicalLocation"]
-    assert (result["ruleId"], result["level"]) == ("different", "error")
-    assert place == {"artifactLocation": {"uri": "mm.py"}, "region": {"startLine": 6}}
-    (replacement,) = result["fixes"][0]["artifactChanges"][0]["replacements"]
-    region = replacement["deletedRegion"]
-    lines = WRONG.splitlines()
-    lines[region["startLine"] - 1] = replacement["insertedContent"]["text"]
-    assert (region["startColumn"], region["endColumn"]) == (1, len("    return 2 * c") + 1)
-    assert check("\n".join(lines) + "\n", MATMUL)
-
-
-def test_sarif_beside_what_is_printed(run, tmp_path):
-    (tmp_path / "a.py").write_text('import torch\ntorch.einsum("dd,bxcd->bxcd", W, x)\n')
-    answer = run("lint", "a.py", "--sarif", "log.json")
-    assert "DE101" in answer.out
-    results = check_sarif(json.loads((tmp_path / "log.json").read_text()))
-    assert "DE101" in [result["ruleId"] for result in results]
-    assert run("lint", "a.py", "--format", "sarif").out == (tmp_path / "log.json").read_text()
 
 
 @pytest.mark.parametrize(

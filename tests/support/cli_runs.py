@@ -55,35 +55,3 @@ def run_process(*arguments, cwd, **options):
         [sys.executable, "-m", "derive", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False, **options,
     )  # fmt: skip
-
-
-RESULT = ("ruleId", "ruleIndex", "level", "message", "locations")
-
-
-def check_sarif(log):
-    """Check a log against SARIF 2.1.0 and the fields that code hosts read; return its results."""
-    assert (log["version"], log["$schema"][-10:]) == ("2.1.0", "2.1.0.json")
-    (run,) = log["runs"]
-    assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
-    driver = run["tool"]["driver"]
-    assert driver["name"] == "derive"
-    for result in run["results"]:
-        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-        assert set(result) <= {*RESULT, "kind", "fixes"}
-        assert result["level"] in {"error", "warning", "note", "none"}
-        assert result["message"]["text"]
-        # the level is "none" exactly where the kind is not "fail"
-        assert (result["level"] == "none") == (result.get("kind", "fail") != "fail")
-        for location in result["locations"]:
-            assert set(location) <= {"physicalLocation", "logicalLocations"}
-            place = location["physicalLocation"]
-            assert place["artifactLocation"]["uri"]
-            assert set(place) <= {"artifactLocation", "region"}
-            region = place.get("region", {})
-            assert set(region) <= {"startLine", "startColumn", "endLine", "endColumn"}
-            assert all(isinstance(number, int) and number >= 1 for number in region.values())
-        for fix in result.get("fixes", ()):
-            (change,) = fix["artifactChanges"]
-            assert change["artifactLocation"]["uri"]
-            assert all("deletedRegion" in each for each in change["replacements"])
-    return run["results"]
