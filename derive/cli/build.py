@@ -227,7 +227,7 @@ def _print_built(outcomes: Sequence[Outcome]) -> None:
         )
         for data in (outcome.to_data() for outcome in outcomes)
     ]
-    tables.print_table(BUILT, rows, numbers="flops elements", prose=(BUILT[1],))
+    tables.print_table(BUILT, rows, numbers="flops elements")
     counted = "at the typical sizes of each formula; choose with --sizes"
     for outcome in outcomes if len(outcomes) == 1 else ():
         assert outcome.built is not None

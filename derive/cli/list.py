@@ -21,5 +21,5 @@ def print_list(as_json: bool) -> None:
         return
     rows = [(*map(str, each), " ".join(names)) for *each, names in map(dict.values, entries)]
     heads = ("family", "formula", "title", "arguments")
-    tables.print_table(heads, rows, prose=heads[2:])
+    tables.print_table(heads, rows)
     tables.print_line(f"{len(rows)} formulas; see one with: derive show NAME")

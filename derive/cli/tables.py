@@ -34,7 +34,7 @@ _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich treats a pipe as 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Progress on standard error, where that is a terminal: finished and current stages."""
+    """Progress on standard error, where that is a terminal: the current stage."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -42,18 +42,9 @@ def show_progress(title: str) -> Iterator[Callable[[str], None]]:
     from rich.live import Live
     from rich.text import Text
 
-    done: dict[str, None] = {}
     # No thread refreshes it, because the process forks meanwhile.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-
-        def show(says: str) -> None:
-            stage = says.partition(":")[0]
-            before = ", ".join(each for each in done if each != stage)
-            rows = [title, *([f"  done: {before}"] if before else []), f"  now: {says}"]
-            live.update(Text("\n".join(rows)), refresh=True)
-            done[stage] = None
-
-        yield show
+        yield lambda says: live.update(Text(f"{title}\n  now: {says}"), refresh=True)
 
 
 def print_line(text: str = "", style: str = "") -> None:
@@ -103,26 +94,13 @@ def print_text(text: str, style: str = "") -> None:
     console.print(Padding(Text(text, style=style), (0, 0, 0, len(GAP))))
 
 
-def print_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numbers: str = "",
-    prose: Sequence[str] = (),
-) -> None:
-    """A table; `numbers` names the columns, parted by blanks, that are set to the right.
-
-    A terminal may break the cells of `prose` columns between words, no others. Where even that
-    leaves too little room, each row is printed as a list of its cells.
-    """
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
+    """A table; `numbers` names the columns, parted by blanks, that are set to the right."""
     rows = [tuple(row) for row in rows]
     right = [head in numbers.split() for head in heads]
     console = _find_console(sys.stdout)
     if console is None:
         print(to_columns([tuple(heads), *rows], right))
-        return
-    widths = find_widths(heads, rows, [head in prose for head in heads], console.width)
-    if widths is None:
-        _print_records(heads, rows)
         return
     from rich import box
     from rich.table import Table
@@ -132,42 +110,11 @@ def print_table(
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=gap, show_edge=False, header_style="bold cyan"
     )
-    for head, is_number, width in zip(heads, right, widths, strict=True):
-        table.add_column(Text(head), justify="right" if is_number else "left", width=width)
+    for head, is_number in zip(heads, right, strict=True):
+        table.add_column(Text(head), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
-
-
-def find_widths(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[bool], room: int
-) -> list[int] | None:
-    """A width for each column, so that no word is broken; None where there is too little room.
-
-    Heads and the cells of prose are broken between words, the widest of them first.
-    """
-    columns = [[row[k] for row in rows] for k in range(len(heads))]
-    cells = [[line for cell in column for line in cell.split("\n")] for column in columns]
-    least = [
-        max(map(len, [*head.split(), *(" ".join(lines).split() if is_prose else lines)]), default=0)
-        for head, lines, is_prose in zip(heads, cells, prose, strict=True)
-    ]
-    widths = [max(len(head), *map(len, lines)) for head, lines in zip(heads, cells, strict=True)]
-    room -= len(GAP) * (len(heads) - 1)
-    while sum(widths) > room:
-        wide = [k for k, width in enumerate(widths) if width > least[k]]
-        if not wide:
-            return None
-        widths[max(wide, key=lambda k: widths[k])] -= 1
-    return widths
-
-
-def _print_records(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Each row as its cells one below the other, beside their heads."""
-    for number, row in enumerate(rows):
-        if number:
-            print_line()
-        print_pairs((head, cell) for head, cell in zip(heads, row, strict=True) if cell)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -258,13 +205,13 @@ def print_roles(data: Sequence[to_data.Data]) -> None:
     """A row for each index."""
     heads = to_data.ROLE_HEADS
     if data:
-        print_table(heads, to_data.to_role_rows(data), "number", prose=heads[3:])
+        print_table(heads, to_data.to_role_rows(data), "number")
 
 
 def print_steps(data: to_data.Data) -> None:
     """The steps in order: einsum strings, shape, operations at the plan's sizes."""
     heads = to_data.STEP_HEADS
-    print_table(heads, to_data.to_step_rows(data), "flops", prose=heads[-1:])
+    print_table(heads, to_data.to_step_rows(data), "flops")
 
 
 def print_costs(data: to_data.Data, plan: Plan) -> None:

@@ -7,7 +7,7 @@ from cli_runs import TWO
 
 from derive.cli import read_build, tables
 from derive.cli.options import read_made
-from derive.cli.tables import find_widths, to_ratio
+from derive.cli.tables import to_ratio
 from derive.options import NONE, Options
 
 SQUARES = "x[N, D]; y[M, D]; s[n,m] = sum[d]((x[n,d] - y[m,d])**2)"
@@ -106,15 +106,6 @@ def test_help_shows_no_default_of_a_switch(run):
         assert "without gradients" in shown
 
 
-def test_columns_are_as_wide_as_their_words():
-    heads, rows = ("a name", "n"), [("what it is", "12")]
-    assert find_widths(heads, rows, (True, False), 80) == [10, 2]
-    assert find_widths(heads, rows, (True, False), 10) == [6, 2]
-    assert find_widths(heads, rows, (True, False), 8) == [4, 2]
-    assert find_widths(heads, rows, (True, False), 7) is None
-    assert find_widths(heads, rows, (False, False), 13) is None
-
-
 @pytest.fixture
 def terminal(monkeypatch):
     """Return a function that prints a table on a terminal of a given width."""
@@ -130,35 +121,10 @@ def terminal(monkeypatch):
     return print_lines
 
 
-def test_a_terminal_breaks_prose_alone(terminal):
-    heads, rows = ("name", "what it is"), [("relative_attention", "one two three")]
-    wide = terminal(80, heads, rows, prose=("what it is",))
-    assert wide[2] == "relative_attention  one two three"
-    narrow = terminal(28, heads, rows, prose=("what it is",))
-    assert narrow[-2:] == ["relative_attention  one two", " " * 20 + "three"]
-
-
-def test_rows_that_do_not_fit_are_lists_of_cells(terminal):
-    heads = ("name", "einsums", "flops")
-    rows = [("relative", "bihd,hde->bhie\nij->i", "3 M"), ("other", "", "1")]
-    assert terminal(30, heads, rows) == [
-        "  name     relative",
-        "  einsums  bihd,hde->bhie",
-        "           ij->i",
-        "  flops    3 M",
-        "",
-        "  name   other",
-        "  flops  1",
-    ]
-
-
-def test_no_verb_breaks_a_word_at_eighty_columns(run, monkeypatch):
-    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    words = ["relative_attention", "bihd,hde->bhie", "generated/relative_attention.py"]
-    for arguments, count in ((["list"], 1), (["show", words[0]], 2), (["build", words[0]], 3)):
-        shown = run(*arguments).out
-        assert all(word in shown for word in words[:count]), arguments
+def test_a_terminal_breaks_what_is_long(terminal):
+    heads, rows = ("name", "what it is"), [("attention", "one two three four five")]
+    assert terminal(80, heads, rows)[2] == "attention  one two three four five"
+    assert terminal(28, heads, rows)[-2:] == ["attention  one two three", " " * 11 + "four five"]
 
 
 def test_small_ratios_keep_two_digits():
