@@ -7,8 +7,8 @@
     NAME           a formula of the library
 
 A path is shown as it was given, so that the header of a generated file names no machine.
-A Python file is run as such, since the user named it; what goes wrong in it is shown as the file's
-name, line and columns, never as our traceback. A function or a class of a file is lifted.
+A Python file is run as such, since the user named it; what goes wrong in it is shown with the line
+of the file, never as our traceback. A function or a class of a file is lifted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from traceback import extract_tb
+from traceback import extract_tb, format_exception_only, format_list
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from derive.cli.options import Code, find_made
-from derive.errors import DeriveError, Mark, refuse, suggest
+from derive.errors import DeriveError, refuse, suggest
 from derive.frontend.notebooks import is_file, read_cells, read_text
-from derive.linter.scopes import to_column
 from derive.notation.formula import Formula, check_name
 from derive.options import NONE, Options, show_path
 
@@ -111,19 +110,8 @@ def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:
     from derive.compiler import build_file
 
     told = options.at({**found.fixed, **options.sizes})
-    try:
-        command = f"{found.rebuild}{out}{told.to_text()}{found.given}"
-        return build_file(found.formula, options, found.name, found.origin, command)
-    except DeriveError as error:
-        raise say_memory(error, options.memory) from error
-
-
-def say_memory(error: DeriveError, memory: int | str | None) -> DeriveError:
-    """A refusal with the amount of memory as it was typed."""
-    if error.diagnostic.code != "memory-short":
-        return error
-    says = f"{error.diagnostic.says.partition(' keeps to ')[0]} keeps to --memory {memory}"
-    return DeriveError(replace(error.diagnostic, says=says))
+    command = f"{found.rebuild}{out}{told.to_text()}{found.given}"
+    return build_file(found.formula, options, found.name, found.origin, command)
 
 
 def _find_formula(argument: str, name: str | None) -> tuple[Found, ...]:
@@ -215,12 +203,9 @@ def _find_member(path: Path, member: str) -> Found:
 
 
 def _say_lift(path: Path, member: str) -> str:
-    """Options for lifting code: the declarations of its arguments."""
+    """The command that lifts code."""
     shown = shlex.quote(f"{show_path(path)}:{member}")
-    body = [node for node in _read_body(path) if isinstance(node, ast.FunctionDef)]
-    given = [(*each.args.posonlyargs, *each.args.args) for each in body if each.name == member]
-    first = next((argument.arg for each in given for argument in each), "x")
-    return f"lift it with: derive build --from {shown} --inputs '{first}[N, D]; ..'"
+    return f"lift it with: derive build --from {shown} --inputs 'x[N, D]; ..'"
 
 
 def list_functions(path: Path) -> list[str]:
@@ -241,14 +226,7 @@ def _read_body(path: Path) -> list[ast.stmt]:
 def _from_library(name: str) -> Found:
     from derive.formulas import find_formula
 
-    try:
-        return _to_found(name, find_formula(name))
-    except DeriveError as error:
-        file = Path(f"{name}.py")
-        if error.diagnostic.code != "formula-unknown" or not file.is_file():
-            raise
-        says = error.diagnostic.says
-        raise refuse("formula-unknown", says, help=f"write {file} for the file here") from error
+    return _to_found(name, find_formula(name))
 
 
 def _to_found(name: str, formula: Formula) -> Found:
@@ -300,50 +278,27 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
     return formulas
 
 
-def _find_place(path: Path, text: str, error: BaseException) -> tuple[int, tuple[Mark, ...]]:
-    """The number of the last line of the file that was running, or 0, and its columns."""
-    frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
-    if not frames or not frames[-1].lineno:
-        return 0, ()
-    frame, number = frames[-1], frames[-1].lineno
-    lines = text.split("\n")
-    line = lines[number - 1] if number <= len(lines) else ""
-    if not line.strip() or frame.colno is None or frame.end_colno is None:
-        return number, ()
-    start = to_column(line, frame.colno)
-    end = to_column(line, frame.end_colno) if frame.end_lineno == number else len(line)
-    return number, (_mark(line, start, end),)
-
-
 def _run_file(path: Path, shown: str, text: str) -> dict[str, Any]:
-    """The names that the file defines."""
-    try:
-        code = compile(text, str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        where = f"{shown}:{error.lineno}" if error.lineno else shown
-        marks = []
-        if error.text and error.lineno:
-            start = max(0, (error.offset or 1) - 1)
-            end = (error.end_offset or 0) - 1 if error.end_lineno == error.lineno else 0
-            marks = [_mark(error.text.rstrip("\n"), start, end)]
-        raise refuse("file-syntax", f"{where} is no Python: {error.msg}", marks=marks) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise refuse("file-syntax", f"{shown} is no Python: {error}") from error
+    """The names that the file defines; what goes wrong is told in Python's words."""
     module = ModuleType(MODULE)
     module.__file__ = str(path)
     try:
+        code = compile(text, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        facts = "".join(format_exception_only(error)).splitlines()
+        raise refuse("file-syntax", f"{shown} is no Python", facts=facts) from error
+    try:
         with _registered(module, path.parent), redirect_stdout(sys.stderr):
             exec(code, module.__dict__)
-    except DeriveError as error:
-        number, _ = _find_place(path, text, error)
-        where = f"in {shown}, line {number}" if number else f"in {shown}"
-        facts = (*error.diagnostic.facts, where)
-        raise DeriveError(replace(error.diagnostic, facts=facts)) from error
     except (Exception, SystemExit) as error:
-        first, *others = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()
-        number, found = _find_place(path, text, error)
-        says = f"{shown}{f':{number}' if number else ''} raises {first}"
-        raise refuse("file-raises", says, marks=found, facts=others) from error
+        here = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)][-1:]
+        if isinstance(error, DeriveError):
+            places = [f"in {shown}, line {frame.lineno}" for frame in here]
+            facts = [*error.diagnostic.facts, *(places or [f"in {shown}"])]
+            raise DeriveError(replace(error.diagnostic, facts=tuple(facts))) from error
+        text = "".join([*format_list(here), *format_exception_only(error)])
+        says = f"{shown} raises {type(error).__name__}"
+        raise refuse("file-raises", says, facts=text.splitlines()) from error
     return module.__dict__
 
 
@@ -358,13 +313,6 @@ def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
     finally:
         sys.path[:] = before
         del sys.modules[MODULE]
-
-
-def _mark(line: str, start: int, end: int) -> Mark:
-    """The line without its indentation, and the columns in it."""
-    lead = len(line) - len(line.lstrip())
-    first = max(0, start - lead)
-    return Mark(line.strip(), first, max(first + 1, end - lead))
 
 
 def is_code(argument: str) -> bool:

@@ -202,8 +202,6 @@ MISTAKES = read_parts(Path(__file__).with_name("mistakes.txt"))
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes(run, tmp_path, case):
     files = {
-        "zero.py": "\ndef f(x):\n    return 1 / x\n\nf(\n    0)\n",
-        "leaves.py": "raise SystemExit(3)\n",
         "syntax.py": "x = 1\ny = (1\n",
         "refused.py": 'import derive\nf = derive.Formula(empty_row="ones")\n',
         "title.py": "import derive\nf = derive.Formula(title=3)\n",
@@ -219,6 +217,20 @@ def test_mistakes(run, tmp_path, case):
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == f"{expected}\n"
     assert not Path("generated").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("def f(x):\n    return 1 / x\n\nf(0)\n", "ZeroDivisionError"),
+     ("\nraise SystemExit(3)\n", "SystemExit")],
+)  # fmt: skip
+def test_what_a_file_raises_is_shown_with_its_line(run, tmp_path, text, name):
+    (tmp_path / "raises.py").write_text(text)
+    answer = run("build", "raises.py")
+    first, place, *_, last = answer.err.splitlines()
+    assert (answer.code, first) == (2, f"file-raises: raises.py raises {name}")
+    assert place.startswith('    File "raises.py", line 2, in ')
+    assert last.startswith(f"  {name}: ")
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def test_a_build_names_the_sizes_of_its_counts(run, words, says):
 
 
 @pytest.mark.parametrize("verb", ["build", "show", "bench"])
-def test_an_amount_is_repeated_as_it_was_typed(run, verb):
+def test_an_amount_that_no_plan_keeps_to_is_refused(run, verb):
     answer = run(verb, SQUARES, "--memory", "10", "--sizes", "N=64,M=64,D=8")
     lines = answer.err.splitlines()
     assert lines == [
-        "memory-short: no plan of formula keeps to --memory 10",
+        "memory-short: no plan of formula keeps to 8 bytes",
         "  2 elements of 4 bytes may be alive at once",
         "  at N=64, D=8, M=64 the leanest one takes 32 KiB, 8,192 elements of float32",
         "  help: allow 32KiB, or plan for smaller sizes",
@@ -89,7 +89,7 @@ def test_headers_are_read_as_options():
 
 def test_code_instead_of_a_formula_is_refused_with_the_command_that_lifts_it(run, tmp_path):
     (tmp_path / "attend.py").write_text(HAND)
-    how = "  help: lift it with: derive build --from attend.py:attend --inputs 'query[N, D]; ..'\n"
+    how = "  help: lift it with: derive build --from attend.py:attend --inputs 'x[N, D]; ..'\n"
     answer = run("build", "attend.py:attend")
     assert answer.err == f"formula-code: attend.py:attend is code, and a formula is wanted\n{how}"
     answer = run("build", "attend.py")
