@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from derive.bench import bench
 from derive.cli import formulas, tables
-from derive.errors import DeriveError
 from derive.plan.machine import to_bytes
 
 if TYPE_CHECKING:
@@ -33,10 +32,7 @@ BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs toget
 def print_bench(where: str, options: Options, timed: Timed, as_json: bool) -> None:
     """Measure the formula that is named, and print what was found."""
     found = formulas.find_one(where)
-    try:
-        report = bench(found.formula, name=found.name, options=options, **asdict(timed))
-    except DeriveError as error:
-        raise formulas.say_memory(error, options.memory) from error
+    report = bench(found.formula, name=found.name, options=options, **asdict(timed))
     data = report.to_data()
     if as_json:
         tables.print_json(data)

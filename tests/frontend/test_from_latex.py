@@ -105,7 +105,7 @@ def test_the_latex_of_a_formula_is_read_back(name):
 @given(formulas())
 def test_the_latex_of_random_formulas_is_read_back(drawn):
     system = to_system(parse(drawn.text, empty_row=drawn.empty_row))
-    assert to_align(read_back(system), ()) == to_align(system)
+    assert to_align(read_back(system)) == to_align(system)
 
 
 def test_the_command_line_reads_latex(tmp_path, capsys):
