@@ -352,36 +352,6 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     return replace(code, target=names["script"], answer=result)
 
 
-def finish_alone(code: Code) -> tuple[Code, str, dict[str, int]]:
-    """A script as a function of the tensors that it creates, their shapes, and its sizes."""
-    script = code.script
-    assert script is not None
-    if script.free:
-        name, line = next(iter(script.free.items()))
-        says = f"{code.name}, line {line}: {name} is undefined, so the script does not run"
-        raise refuse("code-missing", says)
-    result = script.chosen or next(iter(script.results), "")
-    sources = script.sources.get(result, script.made)
-    made = {name: code.names[name] for name in script.made if name in sources}
-    tensors = {n: v for n, v in made.items() if hasattr(v, "shape") and hasattr(v, "dtype")}
-    lengths: list[ast.expr] = []
-    for node in ast.walk(script.tree):
-        match node:
-            case ast.Assign(
-                [ast.Tuple(parts)],
-                ast.Attribute(attr="shape") | ast.Call(ast.Attribute(attr="size")),
-            ):
-                lengths += parts
-    unpacked = [each.id for each in lengths if isinstance(each, ast.Name)]
-    own = {name: code.names[name] for name in unpacked if type(code.names[name]) is int}
-    names = {length: name for name, length in own.items()}
-    shapes = [
-        f"{name}[{', '.join(names.get(int(n), str(int(n))) for n in tensor.shape)}]"
-        for name, tensor in tensors.items()
-    ]
-    return finish_script(code, tuple(tensors), result), "; ".join(shapes), own
-
-
 def compile_script(code: Code, text: str) -> CodeType:
     """The compiled script with an edited text, with the same arguments and result."""
     inner = code.target.__code__

@@ -21,7 +21,6 @@ from derive.cli.options import (
     OUT,
     PLANNED,
     Chosen,
-    Code,
     Judged,
     Names,
     Parts,
@@ -135,11 +134,11 @@ def _list(as_json: Json = False) -> None:
 
 @app.command("show")
 @spread
-def _show(where: Where, options: Planned, parts: Parts, code: Code, as_json: Json = False) -> None:
+def _show(where: Where, options: Planned, parts: Parts, as_json: Json = False) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
     from derive.cli.show import show
 
-    show(where, code, options, parts, as_json)
+    show(where, options, parts, as_json)
 
 
 @app.command("build")
@@ -147,7 +146,6 @@ def _show(where: Where, options: Planned, parts: Parts, code: Code, as_json: Jso
 def _build(
     *,
     options: Options,
-    lifted: Code,
     where: Annotated[Words, _FORMULA] = None,
     asked: Written,
     as_json: Json = False,
@@ -161,7 +159,7 @@ def _build(
 
     name, wrt = asked.name, asked.gradient
     if asked.code:
-        found = find_checked(asked.code, lifted, name, options.sizes, tuple(where or ()))
+        found = find_checked(asked.code, asked.inputs, name, options.sizes, tuple(where or ()))
         order = Order((found,), asked.out, options)
     else:
         order = find_order(where or (), asked.out, name, options)

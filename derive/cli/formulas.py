@@ -18,16 +18,15 @@ import shlex
 import sys
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from traceback import extract_tb, format_exception_only, format_list
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from derive.cli.options import Code, find_made
+from derive.cli.options import find_made
 from derive.errors import DeriveError, refuse, suggest
-from derive.frontend.notebooks import is_file, read_cells, read_text
+from derive.frontend.notebooks import is_file, read_text
 from derive.notation.formula import Formula, check_name
 from derive.options import NONE, Options, show_path
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 LIBRARY = "derive/formulas"
 FROM_TEXT = "a formula in the notation"
-NOTEBOOK = ".ipynb"
 _SHORT = 60  # most columns of a text in the command that rebuilds its file
 
 
@@ -140,10 +138,9 @@ def _read_input() -> str:
 def _from_file(path: Path, member: str = "") -> tuple[Found, ...]:
     """The formulas of a file, of which one may be meant."""
     shown = show_path(path)
-    if path.suffix == NOTEBOOK:
-        functions = list_functions(path)
-        help = f"write {shown}:{functions[0]}" if functions else "name a file of formulas"
-        raise refuse("file-empty", f"{shown} is a notebook, and holds no formula", help=help)
+    if path.suffix == ".ipynb":
+        says = f"{shown} is a notebook, and holds no formula"
+        raise refuse("file-empty", says, help="name a file of formulas")
     if path.suffix != ".py":
         from derive.formulas import read_notation
 
@@ -209,18 +206,12 @@ def _say_lift(path: Path, member: str) -> str:
 
 
 def list_functions(path: Path) -> list[str]:
-    """The functions and classes that a Python file or a notebook defines."""
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return [node.name for node in _read_body(path) if isinstance(node, kinds)]
-
-
-def _read_body(path: Path) -> list[ast.stmt]:
+    """The functions and classes that a Python file defines."""
     try:
-        if path.suffix == NOTEBOOK:
-            return ast.parse(read_cells(path.read_bytes()).text).body
-        return ast.parse(path.read_text(encoding="utf-8-sig")).body
+        body = ast.parse(path.read_text(encoding="utf-8-sig")).body
     except (OSError, SyntaxError, ValueError):
         return []
+    return [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
 
 def _from_library(name: str) -> Found:
@@ -316,35 +307,14 @@ def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
 
 
 def is_code(argument: str) -> bool:
-    """Is it FILE.py:NAME or of a notebook, and NAME something that the code there makes?
-
-    A script or a notebook without functions stands for its last tensor.
-    """
+    """Is it FILE.py:NAME, and NAME a function or a class there?"""
     path, _, member = argument.rpartition(":")
-    if not path:
-        return is_script(Path(argument))
-    if not path.endswith((".py", NOTEBOOK)) or not member.isidentifier():
-        return False
-    if member in list_functions(Path(path)):
-        return True
-    # does a statement of a script, or of a notebook's cells, assign this name?
-    is_run = path.endswith(NOTEBOOK) or is_script(Path(path))
-    names = (n for each in (_read_body(Path(path)) if is_run else ()) for n in ast.walk(each))
-    stores = (n for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return any(node.id == member for node in stores)
-
-
-def is_script(path: Path) -> bool:
-    """Is it a notebook, or a file of statements without a function, that computes with torch?"""
-    body = _read_body(path) if path.suffix in {".py", NOTEBOOK} and is_file(str(path)) else []
-    imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {alias.name.partition(".")[0] for node in imports for alias in node.names}
-    return "torch" in names and (path.suffix == NOTEBOOK or not list_functions(path))
+    return path.endswith(".py") and member in list_functions(Path(path))
 
 
 def find_code(
     argument: str,
-    given: Code,
+    inputs: str,
     name: str | None = None,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Found:
@@ -352,46 +322,29 @@ def find_code(
 
     A size that the code takes as a number is the one of `sizes`.
     """
-    from derive.checker.load import finish_alone, load
+    from derive.checker.load import load
     from derive.checker.processes import CannotRunError
-    from derive.checker.reading import list_needed, make_object
     from derive.frontend.from_code import lift_code
 
-    path, colon, member = argument.rpartition(":")
-    inputs, init = given.inputs, given.init
-    own: dict[str, int] = {}
+    path, _, member = argument.rpartition(":")
     try:
         with redirect_stdout(StringIO()):  # output of a file while it is loaded
-            code = load(argument, init=init)
-        if code.script is not None:
-            code, declared, own = finish_alone(code)
-            inputs = inputs or declared
-            name = name or (member if colon else Path(argument).stem)
-        if isinstance(code.target, type):
-            needed = list_needed(code.target)
-            if needed:
-                raise refuse(
-                    "lift-class",
-                    f"{argument} is a class, made with {', '.join(needed)}",
-                    help='give them as in a call: --init "64, heads=2"',
-                )
-            code = replace(code, target=make_object(code.target, "", {}))
-        lift = partial(lift_code, code.target, inputs, name=name)
-        try:
-            found = lift()
-        except DeriveError as error:
-            if error.diagnostic.code != "lift-run" or not own:
-                raise
-            found = lift(sizes=own)  # a script may be made for its own sizes
+            code = load(argument)
+        if code.script is not None or isinstance(code.target, type):
+            raise refuse(
+                "lift-code" if code.script is not None else "lift-class",
+                f"{argument} is no function",
+                help="write a function that takes its tensors as arguments",
+            )
+        found = lift_code(code.target, inputs, name=name)
         told = {size: sizes[size] for size in found.fixed if size in sizes}
         if told:
-            found = lift(sizes=told)
+            found = lift_code(code.target, inputs, name=name, sizes=told)
     except CannotRunError as error:
         raise refuse("lift-run", f"{argument} does not load: {error}") from error
-    shown = f"{show_path(Path(path))}:{member}" if colon else show_path(Path(argument))
+    shown = f"{show_path(Path(path))}:{member}"
     rebuild = f"derive build --from {shlex.quote(shown)}"
     rebuild += f" --inputs {shlex.quote(inputs)}" if inputs else ""
-    rebuild += f" --init {shlex.quote(init)}" if init else ""
     return Found(
         found.formula.name or member,
         found.formula,
@@ -404,7 +357,7 @@ def find_code(
 
 def find_checked(
     argument: str,
-    given: Code,
+    inputs: str,
     name: str | None,
     sizes: Mapping[str, int],
     others: Sequence[str] = (),
@@ -415,7 +368,7 @@ def find_checked(
 
     if others:
         raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
-    found = find_code(argument, given, name, sizes)
+    found = find_code(argument, inputs, name, sizes)
     frozen = [size for size in found.fixed if size not in sizes]
     if frozen:
         names = ", ".join(frozen)
@@ -425,7 +378,7 @@ def find_checked(
             help=f"choose it, --sizes {','.join(f'{name}=64' for name in frozen)}, or write the "
             "code with the size itself, as in x.shape[-1] ** -0.5",
         )
-    verdict = check(argument, found.formula, init=given.init)
+    verdict = check(argument, found.formula)
     if not verdict:
         raise refuse(
             "lift-differs",

@@ -73,6 +73,7 @@ def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
 CONFIG = '"Config(n_head=2)"'
 OUT = "Where files go."
 GRADIENT = "Of its gradients by these instead."
+INPUTS = "The arguments of code, as tensors."
 
 
 OPTIONS = tuple(each.name for each in fields(Options))
@@ -87,14 +88,7 @@ class Parts:
     code: bool = option(False, "Print the generated file.")
     latex: bool = option(False, "Print it as LaTeX.")
     gradient: str = option("", GRADIENT, "X,Y|all")
-
-
-@dataclass(frozen=True)
-class Code:
-    """Options for lifting code: declarations of its arguments, construction of its class."""
-
-    inputs: str = option("", "The arguments of code, as tensors.", "'q[B,S,D]; ..'")
-    init: str = option("", "Make the class with these.", CONFIG)
+    inputs: str = option("", INPUTS, "'q[B,S,D]; ..'")
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,7 @@ class Written:
     name: str | None = option(None, "The function's name.", "N")
     code: str = option("", "Lift code and improve it.", "FILE.py:FUNCTION", "--from")
     gradient: str = option("", GRADIENT, "X,Y|all")
+    inputs: str = option("", INPUTS, "'q[B,S,D]; ..'")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from derive.backend import to_data
 from derive.cli import formulas, tables
-from derive.cli.options import Code, Parts, check_sizes
+from derive.cli.options import Parts, check_sizes
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.text import to_lines
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from derive.compiler import Built
 
 
-def show(where: str, code: Code, options: Options, parts: Parts, as_json: bool) -> None:
+def show(where: str, options: Options, parts: Parts, as_json: bool) -> None:
     """Print the formula that is named, or that of a function: its parts, else all."""
     if formulas.is_code(where):
-        found = formulas.find_code(where, code, sizes=options.sizes)
+        found = formulas.find_code(where, parts.inputs, sizes=options.sizes)
     else:
         found = formulas.find_one(where)
     if parts.gradient:
