@@ -63,11 +63,6 @@ class Built:
         return (*self.plan.notes, *own)
 
     @property
-    def request(self) -> search.Request:
-        """The options that the planner reads."""
-        return to_request(self.options)
-
-    @property
     def variants(self) -> tuple[dict[str, int], ...]:
         """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short.
 
@@ -128,18 +123,13 @@ class Built:
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.py"
-        write_whole(path, self.source)
+        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            beside.write_text(self.source, encoding="utf-8")
+            beside.replace(path)  # the file is whole or not there
+        finally:
+            beside.unlink(missing_ok=True)
         return path
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write the file beside its place, and put it there: it is whole or it is not there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def build(  # noqa: PLR0913 - the options, by name
@@ -188,7 +178,8 @@ def build_file(
     makes the file again.
     """
     formula = read_formula(formula)
-    request = to_request(options)
+    elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
+    request = search.Request(elements, options.exact, options.cells, not options.einsum)
     with refuse_depth():
         system = to_system(formula, name)
         _refuse_unplanned(system)
@@ -207,12 +198,6 @@ def build_file(
                 return replace(built, plan=plan, source=source, passes=passes)
             built = replace(built, remarks=remarks)
         return replace(built, source=to_module(plan, system.name, header, built.remarks))
-
-
-def to_request(options: Options) -> search.Request:
-    """The planner's part of the options."""
-    elements = None if options.memory is None else parse_memory(options.memory) // WIDTH
-    return search.Request(elements, options.exact, options.cells, not options.einsum)
 
 
 def typeset(formula: Formula) -> str:

@@ -65,7 +65,7 @@ def test_a_cell_of_a_notebook_is_a_formula():
     load_ipython_extension(shell)
     magic = shell.magics["cell", "derive"]
     built = magic("mm --sizes I=4,K=5,J=6 --exact", MATMUL)
-    assert (built.plan.sizes, built.request.exact) == ({"I": 4, "K": 5, "J": 6}, True)
+    assert (built.plan.sizes, built.options.exact) == ({"I": 4, "K": 5, "J": 6}, True)
     assert shell.user_ns["mm"] is built.function
     assert magic("--help", MATMUL) is None
     with pytest.raises(DeriveError) as refused:
