@@ -13,6 +13,6 @@ The exit code is 1 where an error is found.
 Modules
     lint        files, findings at their places, the comments that silence them
     scopes      values of names, places of the characters of a text
-    calls       every einsum of a module, patterns of einops, and how a string may be written
+    calls       every einsum of a module, and how a string may be written
     rules       all rules with their chapters, and how a person chooses
 """

@@ -3,40 +3,20 @@
     library.einsum("ij,jk->ik", A, B)           the string first; torch takes [A, B] as well
     einops.einsum(A, B, "i j, j k -> i k")      the string last
     library.einsum(A, [0, 1], B, [1, 2], [0, 2])   sublists, read as the string ab,bc->ac
-    rearrange(x, "b (h d) -> b h d", h=8)       a pattern of einops, see below
     partial(library.einsum, "ij,jk->ik")        the operands come later
 
-A call with an unknown string is left out, and so is a call that a test expects to fail.
-
-    pattern = side "->" side
-    side    = (name | "1" | number | "..." | "(" name* ")")*
-
-    rearrange   the same names on both sides
-    reduce      the right side has no new names; what it lacks is reduced
-    repeat      the left side's names are all on the right; new ones have a size, h=8 or a number
-
-A bracket on the left of a pattern may have one name whose size is not given. The last functions
-find surprises in a string, and an equivalent plainer call.
+A call with an unknown string is left out, and so is a call that a test expects to fail. The last
+functions find surprises in a string, and an equivalent plainer call.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from string import ascii_letters
 
-from derive.frontend.from_einsum import (
-    DOTS,
-    Fault,
-    Spec,
-    Token,
-    is_word,
-    read_einsum,
-    write_sublists,
-)
+from derive.frontend.from_einsum import DOTS, Fault, Spec, Token, read_einsum, write_sublists
 from derive.linter.scopes import Scope, Seen, Text, find_calls, find_dotted, find_texts
 
 # The functions that take a string and operands, by their full names.
@@ -62,19 +42,15 @@ _EINSUMS = {
     "einops.einsum": "einops",
     "einops.einops.einsum": "einops",
 }
-_PATTERNS = ("rearrange", "reduce", "repeat")
 _ANY_INDEX = ("opt_einsum", "jax")  # libraries with indices of any alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # libraries that accept all operands in one list
 _EQUATION = ("torch", "tensorflow")  # libraries with a keyword `equation`
 _LONGEST_NAME = 24
-_TOKEN = re.compile(r"[()]|->|(?:(?!->)[^\s()])+")
-_NO_SIZES = ("pattern", "reduction", "tensor")  # keywords that are not sizes
-_FORM = 'write it like "b (h d) -> b h d"'
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One einsum in a file; `spec` or `fault` is its string, if it is not a pattern.
+    """One einsum in a file; `spec` or `fault` is its string.
 
     `operands` is None if they are unknown; `library` is empty if the called name may belong to
     several libraries.
@@ -127,7 +103,7 @@ def _read_einsum(seen: Seen) -> Iterator[Call]:
         targets, is_whole = find_dotted(arguments[0], seen.scope), False
         arguments = arguments[1:]
     known = sorted({found for target in targets if (found := _find_function(target))})
-    if len({(name == "einops", what in _PATTERNS) for name, what in known}) != 1:
+    if len({name == "einops" for name, _ in known}) != 1:
         return
     library, function = known[0]
     call = Call(
@@ -139,25 +115,14 @@ def _read_einsum(seen: Seen) -> Iterator[Call]:
         scope=seen.scope,
         is_bare=seen.is_bare,
     )
-    if function in _PATTERNS:
-        is_layer = any(name.rpartition(".")[2] in {"Rearrange", "Reduce"} for name in targets)
-        yield from _read_pattern(call, arguments, is_layer and is_whole, is_whole)
-    else:
-        yield from _read_strings(call, arguments, is_whole, has_words=library == "einops")
+    yield from _read_strings(call, arguments, is_whole, has_words=library == "einops")
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
     """The library and the function of a dotted name, if it is an einsum."""
     for start in ("tensorflow.compat.v1.", "tensorflow.compat.v2."):
         target = target.replace(start, "tensorflow.", 1)
-    home, _, last = target.rpartition(".")
-    if target in _EINSUMS:
-        return _EINSUMS[target], last
-    if home in {"einops", "einops.einops", "einops.array_api"} and last in _PATTERNS:
-        return "einops", last
-    if home.startswith("einops.layers.") and last in {"Rearrange", "Reduce"}:
-        return "einops", last.lower()
-    return None
+    return (_EINSUMS[target], target.rpartition(".")[2]) if target in _EINSUMS else None
 
 
 def _read_strings(
@@ -201,25 +166,6 @@ def _find_operands(
     return tuple(rest)
 
 
-def _read_pattern(
-    call: Call, given: list[ast.expr], is_layer: bool, is_whole: bool
-) -> Iterator[Call]:
-    place = 0 if is_layer or not is_whole else 1
-    string = given[place] if len(given) > place else call.keywords.get("pattern")
-    if string is None or any(isinstance(a, ast.Starred) for a in given[: place + 1]):
-        return
-    operands = None if place == 0 else (given[0],) if given else None
-    has_more = call.has_more_keywords or not is_whole
-    sizes = dict(call.keywords)
-    if is_layer:  # layers of flax take all sizes in one argument
-        count = 2 if call.function == "reduce" else 1
-        has_more = has_more or len(given) > count or sizes.pop("sizes", None) is not None
-    for text in find_texts(string, call.scope):
-        yield call.with_string(
-            text, operands, find_fault(text.value, call.function, tuple(sizes), has_more)
-        )
-
-
 def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
     """Yield the call with alternating operands and sublists, and perhaps an output."""
     has_output = len(given) % 2 == 1
@@ -257,119 +203,6 @@ def _name_operand(expr: ast.expr, number: int) -> str:
         return f"operand {number}"
     text = ast.unparse(expr)
     return text if len(text) <= _LONGEST_NAME else f"operand {number}"
-
-
-def find_fault(
-    pattern: str, function: str, keywords: Sequence[str], has_more: bool
-) -> Fault | None:
-    """The first mistake in a pattern; with `has_more`, sizes may be given elsewhere."""
-    if pattern.count("->") != 1:
-        says = "there is more than one ->" if "->" in pattern else "the pattern has no ->"
-        return Fault("form", says, help=_FORM)
-    tokens = [Token(found[0], found.start(), found.end()) for found in _TOKEN.finditer(pattern)]
-    arrow = pattern.index("->")
-    left, right = [t for t in tokens if t.end <= arrow], [t for t in tokens if t.start > arrow]
-    sizes = [name for name in keywords if name not in _NO_SIZES]
-    faults = chain(
-        _find_form_faults(left),
-        _find_form_faults(right),
-        _find_side_faults(left, right, function),
-        _find_size_faults(left, right, sizes, has_more),
-    )
-    return next(faults, None)
-
-
-def _find_form_faults(side: Sequence[Token]) -> Iterator[Fault]:
-    opened: Token | None = None
-    seen: set[str] = set()
-    for index in side:
-        start, end = index.start, index.end
-        match index.name:
-            case "(" if opened:
-                says = "a bracket stands inside a bracket"
-                yield Fault("form", says, start, end, "einops has one level of brackets")
-            case "(":
-                opened = index
-            case ")" if opened is None:
-                says = "this bracket was never opened"
-                yield Fault("form", says, start, end, "open it with (, or take it out")
-            case ")":
-                opened = None
-            case name if name in seen:
-                says = f"{name} is on this side twice"
-                yield Fault("names", says, start, end, "each name stands once on a side")
-            case name if name != DOTS and not name.isdecimal() and not is_word(name):
-                kind = "ellipsis" if "." in name else "character"
-                says = f"{name} is no name of an index"
-                advice = "an ellipsis is three dots, with blanks around it"
-                if kind == "character":
-                    advice = "names are like those of Python, without _ in front or behind"
-                yield Fault(kind, says, start, end, advice)
-            case name if not name.isdecimal():
-                seen.add(name)
-    if opened:
-        says = "this bracket is never closed"
-        yield Fault("form", says, opened.start, opened.end, "close it with )")
-
-
-def _find_side_faults(
-    left: Sequence[Token], right: Sequence[Token], function: str
-) -> Iterator[Fault]:
-    """Faults of ellipses, and names on one side only."""
-    is_inside = False
-    for token in left:
-        is_inside = token.name == "(" or (is_inside and token.name != ")")
-        if token.name == DOTS and is_inside:
-            says = "an ellipsis on the left stands in no bracket"
-            yield Fault("ellipsis", says, token.start, token.end, "take it out")
-    lefts, rights = ([t for t in side if t.name not in {"(", ")", "1"}] for side in (left, right))
-    for token in rights:
-        if token.name == DOTS and DOTS not in {other.name for other in lefts}:
-            says, advice = "the ellipsis is on the right alone", "give the left side one too"
-            yield Fault("ellipsis", says, token.start, token.end, advice)
-    for side, others, where in ((lefts, rights, "left"), (rights, lefts, "right")):
-        if (function, where) in {("reduce", "left"), ("repeat", "right")}:
-            continue
-        known = {other.name for other in others}
-        for token in side:
-            if token.name not in known or token.name.isdecimal():
-                advice = {
-                    "rearrange": "rearrange drops and adds nothing: use reduce, or repeat",
-                    "reduce": f"reduce adds nothing: use repeat for {token.name}",
-                    "repeat": f"repeat drops nothing: use reduce for {token.name}",
-                }[function]
-                says = f"{token.name} is on the {where} side alone"
-                yield Fault("names", says, token.start, token.end, advice)
-
-
-def _find_size_faults(
-    left: Sequence[Token], right: Sequence[Token], sizes: Sequence[str], has_more: bool
-) -> Iterator[Fault]:
-    """Sizes without a name in the pattern; unknown sizes in brackets and of new names."""
-    known = {token.name for token in (*left, *right)}
-    for name in sizes:
-        if name not in known:
-            says = f"{name} has a size and is not in the pattern"
-            yield Fault("sizes", says, help=f"take {name}=.. out, or give {name} a place")
-    if has_more:
-        return
-    free: list[Token] = []
-    opened = Token("(")
-    for place, token in enumerate(left):
-        if token.name == "(":
-            free, opened = [], left[place + 1] if place + 1 < len(left) else token
-        elif token.name == ")" and len(free) > 1:
-            says = f"the sizes of {' and '.join(each.name for each in free)} cannot both be found"
-            advice = f"give one of them, {free[0].name}=.."
-            yield Fault("sizes", says, opened.start, left[place - 1].end, advice)
-        elif not token.name.isdecimal() and token.name not in sizes:
-            free.append(token)
-    lefts = {token.name for token in left}
-    for token in right:
-        is_name = token.name not in {"(", ")", DOTS} and not token.name.isdecimal()
-        if is_name and token.name not in lefts and token.name not in sizes:
-            says, advice = f"the new {token.name} has no size", f"give it, {token.name}=.."
-            yield Fault("sizes", says, token.start, token.end, advice)
 
 
 def find_remarks(spec: Spec, names: Sequence[str]) -> Iterator[str]:

@@ -24,14 +24,13 @@ import torch
 import numpy as np
 import jax.numpy as jnp
 import opt_einsum as oe
-from einops import einsum, rearrange, reduce, repeat
+from einops import einsum
 """
 _PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # libraries whose plain calls are named
 _PLACES = re.compile(
     r"\d|\.T\b|\.sum\(\)|torch\."
 )  # calls that do not apply to a stack of matrices
 _HEAVY = re.compile(r" \* .*\.sum\(|\)\.mT$")  # a product that is stored before its sum
-_NO_SPEC = Spec((), (), has_arrow=True)
 _LONGEST = 40
 _MOST = 5  # operands for which all orders are tried
 
@@ -98,19 +97,13 @@ def _read_chapter(text: str) -> tuple[str, str, str, str]:
 
 
 def rule(
-    code: str,
-    name: str,
-    severity: Severity,
-    *,
-    is_rare: bool = False,
-    is_for_patterns: bool = False,
+    code: str, name: str, severity: Severity, *, is_rare: bool = False
 ) -> Callable[[Callable[[Call, Spec], Iterator[Remark]]], Rule]:
     """Make a function on a call and its string a rule, with its docstring as the chapter."""
 
     def wrap(find: Callable[[Call, Spec], Iterator[Remark]]) -> Rule:
         def check_call(call: Call) -> Iterable[Remark]:
-            spec = call.spec or (_NO_SPEC if is_for_patterns else None)
-            return find(call, spec) if spec is not None else ()
+            return find(call, call.spec) if call.spec is not None else ()
 
         chapter = _read_chapter(find.__doc__ or "")
         return Rule(code, name, severity, *chapter, check_call, is_rare=is_rare)
@@ -124,12 +117,11 @@ def _make_fault_rule(head: str, chapter: str) -> Rule:
     return Rule(code, name, Severity(severity), *_read_chapter(chapter), faults=tuple(faults))
 
 
-# Rules for faults of strings and patterns, by kind, and for files, with
-# their severities.
+# Rules for faults of strings, by kind, and for files, with their severities.
 _FAULT_CHAPTERS = """
 DE001 invalid-string error form character output
     The string is no einsum string.
-    Letters, commas, one ->, and nothing else; a pattern of einops has names and brackets.
+    Letters, commas, one ->, and nothing else; of einops names, with blanks between them.
     hurts: torch.einsum("ij,j1->i", A, x)
     fine: torch.einsum("ij,jk->ik", A, x)
 DE002 unknown-output-letter error output-unknown
@@ -147,16 +139,6 @@ DE004 invalid-ellipsis error ellipsis
     An ellipsis is three dots, once in a term; it stands for any number of indices.
     hurts: torch.einsum("..ij,...jk->...ik", A, B)
     fine: torch.einsum("...ij,...jk->...ik", A, B)
-DE008 pattern-names error names
-    A name of a pattern is on one side alone, or twice on one side.
-    rearrange keeps all names, reduce drops some, repeat adds some; einops refuses the rest.
-    hurts: rearrange(x, "b (h d) -> b h c", h=8)
-    fine: rearrange(x, "b (h d) -> b h d", h=8)
-DE009 pattern-sizes error sizes
-    A size of a pattern is missing, or is given for a name that is not there.
-    A bracket is split only if all its sizes but one are given; a given size must be used.
-    hurts: rearrange(x, "b (h d) -> b h d")
-    fine: rearrange(x, "b (h d) -> b h d", d=64)
 DE901 syntax-error error
     The file, or a cell of a notebook, is no Python.
     What cannot be parsed cannot be read for einsums.
@@ -405,7 +387,7 @@ def _remark_at(index: Token, says: str, help: str) -> Remark:
     return Remark(says, help, index.start, index.end)
 
 
-@rule("DE106", "unused-result", WARNING, is_for_patterns=True)
+@rule("DE106", "unused-result", WARNING)
 def find_unused_results(call: Call, _: Spec) -> Iterator[Remark]:
     """The result is not used.
 
