@@ -19,7 +19,6 @@ A user's function is inlined at each call. An index bound inside its own scope i
 """
 
 import ast
-import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
@@ -33,7 +32,7 @@ from derive.frontend.names import Claims, Extents, write_extent
 from derive.frontend.text import build, lines, tokens
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.definitions import RELATIONS
-from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.functions import FUNCTIONS
 from derive.ir.text import to_count
 from derive.notation.words import BooleanElement
 
@@ -222,9 +221,7 @@ def refuse_no_tensor(
         advice = f"write {name}[j](..)" if name in {*BINDING, *KEEPING} else f"write {name}(..)"
         return scope.refuse("function-bare", f"{name} needs its arguments", node, help=advice)
     known = [n for n, claim in names.claims.items() if claim.kind == "tensor"]
-    extents = names.extents.known  # the advice has the extents of the indices
-    shape = (extents.get(each.id) if isinstance(each, ast.Name) else None for each in places)
-    written = ", ".join(".." if each is None else write_extent(each) for each in shape)
+    written = ", ".join(".." for _ in places)
     return scope.refuse(
         "unknown-name",
         f"{name} is not declared",
@@ -241,14 +238,8 @@ def refuse_unknown_function(call: lines.Call, node: ast.expr, scope: Scope) -> D
         says, advice = f"{word} binds no index", f"write {word}(..)"
         return scope.refuse("function-form", says, node, help=advice)
     if word in {*BINDING, *KEEPING}:
-        indices = [part.id for part in call.arguments[1:] if isinstance(part, ast.Name)]
-        if not indices:
-            found = (p.id for a in call.arguments for p in ast.walk(a) if isinstance(p, ast.Name))
-            is_index = names.kind
-            indices = [n for n in found if is_index(n) == "index" and n not in scope.bound]
-            indices = list(dict.fromkeys(indices))
-        advice = f"write {word}[{', '.join(indices) or 'j'}](..)"
-        return scope.refuse("reduction-form", f"{word} must name its index", node, help=advice)
+        says, advice = f"{word} must name its index", f"write {word}[j](..)"
+        return scope.refuse("reduction-form", says, node, help=advice)
     if word in scope.parameters or names.kind(word):
         kind = "parameter" if word in scope.parameters else names.kind(word)
         says = f"{word} is {to_article(kind)} and cannot be called"
@@ -540,15 +531,6 @@ def _split_bracket(
     elif call.word in {*KEEPING, "argmax"} and len(indices) > 1:
         says = f"{call.word} runs along one index"
         advice = f"write {call.word}[j](..)"
-        row = ROWS.get(call.word)
-        if row is not None and row.ignores_shift and not conditions:
-            body, fresh = ast.unparse(call.arguments[0]), list[str]()
-            inner = body
-            for index in indices:
-                fresh.append(_find_fresh(index.id, {*scope.names.claims, *fresh}))
-                inner = re.sub(rf"\b{index.id}\b", fresh[-1], inner)
-            less = f"{body} - logsumexp[{', '.join(fresh)}]({inner})"
-            advice = f"write exp({less})" if row.normalizes else f"write {less}"
         raise scope.refuse("reduction-form", says, indices[1], help=advice)
     return indices, conditions
 

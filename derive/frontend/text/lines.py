@@ -289,7 +289,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
     plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
     declared, bounds = _read_bounds(source, signs, pieces, [*plain])
     if declared is None:
-        raise _no_statement(source, kind, tokens)
+        raise _no_statement(source, tokens)
     return TensorLine(kind, *_read_shape(source, declared), bounds)
 
 
@@ -368,17 +368,10 @@ def _refuse_form(source: Source, tokens: Sequence[Token], says: str, example: st
     return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
 
 
-def _no_statement(source: Source, kind: str, tokens: Sequence[Token]) -> DeriveError:
+def _no_statement(source: Source, tokens: Sequence[Token]) -> DeriveError:
     name = tokens[0].text
-    if len(tokens) > 1 and tokens[0].kind == "name" and tokens[1].text in REVERSED:
-        advice = f"write scalar {source.text[tokens[0].start : tokens[-1].end]} for a number"
-    elif len(tokens) == 1 and tokens[0].kind == "name" and name not in DECLARING:
+    advice = "declare a tensor, X[B, S], or name a result: y[b, i] = .."
+    if len(tokens) == 1 and tokens[0].kind == "name" and name not in DECLARING:
         advice = f"write {name}[N] for a tensor, scalar {name} for a number, size {name} for a size"
-    elif kind != "real":
-        advice = "write it like int src, dst[E] < N  or  bool m[B, S]  or  complex z[N]"
-    elif tokens[0].kind == "name" and tokens[-1].text == "]":
-        advice = "write it like X[B, S]"
-    else:
-        advice = "name the result: y[b, i] = .."
     says = "this is neither a declaration nor an equation"
     return source.refuse("statement-form", says, find_span(tokens), help=advice)

@@ -37,8 +37,8 @@ CLOSING = {"(": ")", "[": "]"}
 _WORDS = {"and", "or", "not"}
 _OPERATORS = {"**", "//", "==", "<=", ">=", "!=", *"+-*/%<>=,"}
 _CALCULATING = _OPERATORS - {"=", ","}
-_LISTING = {"scalar", "size", "index", "int", "bool", "complex", "return"}
 REVERSED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LISTING = {"scalar", "size", "index", "int", "bool", "complex", "return"}
 _UNARY = {"+", "-", "not"}
 _INSTEAD = {
     "≤": "<=", "≥": ">=", "≠": "!=", "−": "-", "–": "-", "·": "*", "×": "*", "∗": "*", "÷": "/",
@@ -287,17 +287,11 @@ def _lacks_operator(here: Token, after: Token) -> bool:
 def _missing_operator(
     source: Source, here: Token, after: Token, statement: Sequence[Token]
 ) -> DeriveError:
+    advice = "write * between them to multiply"
     if (here.text, after.text) == ("]", "["):
         advice = "write all places in one bracket, x[i, j], or * before an Iverson bracket"
-    elif (here.text, after.text) == (")", "["):
-        advice = "give what stands before [ a name by an equation of its own, p[i] = .., and read "
-        advice += "p there; or write * before an Iverson bracket"
-    elif statement[0].text in _LISTING:
-        advice = f"write names with a comma between two: {statement[0].text} a, b"
-    elif all(token.text != "=" for token in statement):
-        advice = "write a comma between two extents, * to multiply them"
-    else:
-        advice = "write * between them to multiply"
+    elif statement[0].text in _LISTING or all(token.text != "=" for token in statement):
+        advice = "write a comma between two, or * to multiply them"
     return source.refuse(
         "missing-operator",
         f"between {here.text} and {after.text} an operator is missing",
@@ -308,19 +302,8 @@ def _missing_operator(
 
 def _missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
     """Return the error of an operator, a closing bracket or the end in place of a value."""
-    if here is not None and after is not None and here.text == "=" and after.text == "=":
-        return source.refuse(
-            "equation-sign", "= and = apart are no sign", (here.start, after.end), help="write ="
-        )
-    if here is None or after is None:
-        (token,) = filter(None, (here, after))
-        says = f"something is missing {'before' if after else 'after'} {token.text}"
-        span, advice = token.span, "put a value there, or take it out"
-        if after is None:
-            advice = "an equation goes on over a line's end where the next line is indented"
-    else:
-        says = f"something is missing between {here.text} and {after.text}"
-        span, advice = (here.start, after.end), "put a value there, or take one of them out"
-        if (here.text, after.text) == ("[", "]"):
-            advice = "write an index for each place, or no bracket at all"
-    return source.refuse("missing-value", says, span, help=advice)
+    tokens = [token for token in (here, after) if token is not None]
+    side = "between" if len(tokens) > 1 else "before" if after else "after"
+    says = f"something is missing {side} {' and '.join(token.text for token in tokens)}"
+    advice = "put a value there, or take out what stands beside it"
+    return source.refuse("missing-value", says, (tokens[0].start, tokens[-1].end), help=advice)
