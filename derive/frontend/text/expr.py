@@ -107,36 +107,6 @@ def find_rank(names: Names, name: str) -> int:
     return len(names.equations[name][0].places or ())
 
 
-def check_order(name: str, node: ast.expr, scope: Scope) -> None:
-    """Refuse a use of a tensor before its definition, unless both are mutually recurrent.
-
-    They are if the tensor depends on the one that the using equation defines.
-    """
-    names, user = scope.names, scope.line.name.text
-    if name in names.equations and names.equations[name][0].left > scope.line.left:
-        made_of = _find_reach(name, names)
-        if user in made_of or (name in made_of and user in _find_reach(user, names)):
-            return
-        raise names.source.refuse(
-            "used-before-defined",
-            f"{name} is used before it is defined",
-            lines.span(node),
-            names.equations[name][0].left,
-            help=f"move the equation of {name} up",
-        )
-
-
-def _find_reach(name: str, names: Names) -> set[str]:
-    """Return all names that a tensor's equations depend on."""
-    reached, waiting = set[str](), [name]
-    while waiting:
-        values = [line.value for line in names.equations.get(waiting.pop(), ())]
-        parts = {p.id for value in values for p in ast.walk(value) if isinstance(p, ast.Name)}
-        waiting += parts - reached
-        reached |= parts
-    return reached
-
-
 def check_count(call: lines.Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
     """Refuse a call with too few or too many arguments."""
     given = len(call.arguments)
@@ -393,7 +363,6 @@ def _read_bare(name: str, node: ast.expr, scope: Scope) -> Any:
             node,
             help=f"write {name}[..], an index for each place",
         )
-    check_order(name, node, scope)
     base = scope.names.bases[name]
     return BooleanElement(base) if getattr(base, "kind", "") == "bool" else base
 
@@ -405,7 +374,6 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
         raise scope.refuse("parameter-places", says, node, help=f"write {name}")
     if names.kind(name) != "tensor":
         raise refuse_no_tensor(name, places, node, scope)
-    check_order(name, node, scope)
     rank = find_rank(names, name)
     if rank != len(places):
         if name in names.shapes:

@@ -320,6 +320,10 @@ def reduce_over(
 ) -> ir.Expr:
     """Return the reduction over the axes longer than 1, or the element itself if there are none."""
     longer = tuple(index for index in bound if index.extent is not ir.ONE)
+    match value:
+        case ir.Where(inner, then, ir.Infinity(below)) if kind == ("max" if below else "min"):
+            if longer:  # the largest of no entries is -oo too
+                return ir.Reduce(kind, longer, ir.all_of(condition, inner), then)
     return ir.Reduce(kind, longer, condition, value) if longer else value
 
 
