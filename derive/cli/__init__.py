@@ -246,16 +246,13 @@ def _help(topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=Fal
 
 @app.command("lint")
 @spread
-def _lint(  # noqa: PLR0913 - one for each option
+def _lint(
     *,
     chosen: Chosen,
     paths: Annotated[
         Words, typer.Argument(metavar="PATH...", help="Files and folders.", show_default=False)
     ] = None,
     as_json: Json = False,
-    statistics: Annotated[
-        bool, typer.Option("--statistics", help="Count the findings of each code.")
-    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print all codes.")] = False,
     explain: Annotated[str, typer.Option(metavar="CODE", help="Explain one code.")] = "",
 ) -> None:
@@ -265,4 +262,4 @@ def _lint(  # noqa: PLR0913 - one for each option
     if listed or explain:
         print_rules(explain, as_json)
     else:
-        raise typer.Exit(print_findings(paths or (), chosen, statistics, as_json))
+        raise typer.Exit(print_findings(paths or (), chosen, as_json))

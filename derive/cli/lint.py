@@ -7,41 +7,26 @@ from collections.abc import Sequence
 
 from derive.cli.options import Chosen
 from derive.cli.tables import print_heading, print_json, print_line, print_table
-from derive.errors import refuse, suggest
+from derive.errors import refuse
 from derive.linter.lint import lint
 from derive.linter.rules import RULES, Severity, choose, find_rule
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def print_findings(paths: Sequence[str], chosen: Chosen, statistics: bool, as_json: bool) -> int:
+def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
     """Lint the paths, print what was found, and give the exit code."""
-    known = [str(each) for each in Severity]
-    if chosen.least not in known:
-        advice = suggest(chosen.least, known) or f"they are {', '.join(known)}"
-        raise refuse("severity-unknown", f"there is no severity {chosen.least}", help=advice)
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if chosen.everything or not rule.is_rare)
     selected = (choose(chosen.select) if chosen.select else every) - choose(chosen.ignore or ())
-    report = lint(paths, chosen.exclude or ())
-    least = Severity(chosen.least).rank
-    findings = [f for f in report.findings if f.code in selected and f.severity.rank >= least]
-    codes = [finding.code for finding in findings]
-    counts = [
-        {"code": r.code, "name": r.name, "severity": str(r.severity), "count": codes.count(r.code)}
-        for r in RULES
-        if r.code in codes
-    ]
+    report = lint(paths)
+    findings = [finding for finding in report.findings if finding.code in selected]
     if as_json:
         found = [finding.to_data() for finding in findings]
-        read = {"files": report.files, "einsums": report.calls}
-        print_json({"findings": found, "statistics": counts, **read})
+        print_json({"findings": found, "files": report.files, "einsums": report.calls})
     else:
-        if statistics and counts:
-            heads = ("count", "code", "name", "severity")
-            print_table(heads, [[str(row[head]) for head in heads] for row in counts], "count")
-        for finding in () if statistics else findings:
+        for finding in findings:
             print_line(finding.head, _STYLES[finding.severity])
             if finding.body:
                 print_line(finding.body)

@@ -121,8 +121,6 @@ class Chosen:
     select: Words = option(None, "Only these: DE101,DE2,plain-call.", "CODES")
     ignore: Words = option(None, "Not these.", "CODES")
     everything: bool = option(False, "Also what is mostly meant so: DE102, DE103.", name="--all")
-    least: str = option("info", "Nothing below.", "info|warning|error", "--min-severity")
-    exclude: Words = option(None, "Not these files and folders.", "GLOB")
 
 
 def _negate(value: bool) -> bool:

@@ -14,10 +14,8 @@ import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatch
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO, StringIO
-from itertools import accumulate
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
 from typing import Any
@@ -27,7 +25,6 @@ from derive.frontend.notebooks import Cells, read_cells
 from derive.linter.calls import Call, read_calls
 from derive.linter.rules import (
     CALL_RULES,
-    RULES,
     SYNTAX,
     UNREADABLE,
     UNUSED_IGNORE,
@@ -35,7 +32,7 @@ from derive.linter.rules import (
     Rule,
     Severity,
 )
-from derive.linter.scopes import find_characters, to_column
+from derive.linter.scopes import find_start, to_column
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")
@@ -78,7 +75,7 @@ class Source:
             return ast.parse(self.text)
 
 
-def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
+def find_files(paths: Sequence[str]) -> Iterator[str]:
     """The files below the paths, each once, in order.
 
     A folder that cannot be listed is included, so that reading it reports the reason. Raises
@@ -91,9 +88,7 @@ def find_files(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
     found: dict[str, str] = {}
     for path in paths:
         for name in _list_sources(path) if os.path.isdir(path) else [path]:
-            shown = PurePath(os.path.normpath(name)).as_posix()
-            if not _is_excluded(shown, exclude):
-                found[os.path.abspath(name)] = shown
+            found[os.path.abspath(name)] = PurePath(os.path.normpath(name)).as_posix()
     yield from sorted(found.values())
 
 
@@ -123,14 +118,6 @@ def _list_sources(folder: str) -> Iterator[str]:
             if name.endswith(_SUFFIXES) and not name.startswith(".") and is_file:
                 yield path
     yield from refused
-
-
-def _is_excluded(shown: str, exclude: Sequence[str]) -> bool:
-    """Whether a pattern matches the path, the file's name, or a folder above it."""
-    parts = PurePath(shown).parts
-    names = [*parts, *accumulate(parts, "{}/{}".format)]
-    wanted = [pattern.rstrip("/").removeprefix("./") for pattern in exclude]
-    return any(fnmatch(name, pattern) for pattern in wanted for name in names)
 
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
@@ -211,9 +198,9 @@ class Report:
     calls: int
 
 
-def lint(paths: Sequence[str], exclude: Sequence[str] = ()) -> Report:
+def lint(paths: Sequence[str]) -> Report:
     """The findings of all files below the paths; raises DeriveError for a missing path."""
-    reports = [lint_bytes(path) for path in find_files(paths, exclude)]
+    reports = [lint_bytes(path) for path in find_files(paths)]
     findings = sorted((f for each in reports for f in each.findings), key=lambda f: f.sort_key)
     return Report(tuple(findings), len(reports), sum(each.calls for each in reports))
 
@@ -248,7 +235,7 @@ def _lint_tree(tree: ast.Module, source: Source) -> Report:
     ignores = read_ignores(source.text)
     # both strings of a conditional may have the same finding
     found = dict.fromkeys(f for call in calls for f in _lint_call(call, source, ignores))
-    unused = [f for ignore in ignores for f in _judge_ignore(ignore, source)]
+    unused = [_judge_ignore(ignore, source) for ignore in ignores if not ignore.is_used]
     findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.sort_key)
     places = {(call.node.lineno, call.node.col_offset) for call in calls}
     return Report(tuple(findings), 1, len(places))
@@ -268,11 +255,11 @@ def _lint_call(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterato
 def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Finding:
     """The remark at its indices, else at the literal, else at the call."""
     text, facts = call.text, list(remark.facts)
-    characters = find_characters(text, source.lines) if text and text.is_at_call else []
-    if characters and 0 <= remark.start < remark.end <= len(characters):
-        (line, start), (last, end) = characters[remark.start], characters[remark.end - 1]
-        if line == last:
-            return _make_finding(rule, remark, source, (line, start, line, end + 1), facts)
+    place = find_start(text, source.lines) if text and text.is_at_call else None
+    if place is not None and 0 <= remark.start < remark.end:
+        line, start = place
+        span = (line, start + remark.start, line, start + remark.end)
+        return _make_finding(rule, remark, source, span, facts)
     node = call.node if text is None else text.node
     if remark.start < 0:
         node = call.node
@@ -336,45 +323,28 @@ def _judge_cells(source: Source) -> list[Finding]:
     ]
 
 
-_KNOWN = {rule.code for rule in RULES} | {rule.name for rule in RULES}
-
-
-def _judge_ignore(ignore: Ignore, source: Source) -> Iterator[Finding]:
-    """Findings on a comment: unknown rules, and rules that it does not silence."""
-    strange = [c for c in ignore.codes or () if c.upper() not in _KNOWN and c not in _KNOWN]
-    remarks = []
-    if not ignore.used and len(ignore.codes or ()) < 2:
-        says = f"there is no rule {strange[0]}" if strange else "the comment silences nothing"
-        advice = "derive lint --list shows all codes" if strange else "take it out"
-        remarks = [Remark(says, advice)]
-    else:
-        for code in (code for code in ignore.codes or () if code not in ignore.used):
-            is_known = code not in strange
-            says = f"{code} silences nothing here" if is_known else f"there is no rule {code}"
-            remarks.append(Remark(says, f"take {code} out"))
-    span = (ignore.line, ignore.start, ignore.line, ignore.end)
-    return (_make_finding(UNUSED_IGNORE, remark, source, span) for remark in remarks)
+def _judge_ignore(ignore: Ignore, source: Source) -> Finding:
+    remark = Remark("the comment silences nothing", "take it out, or correct its codes")
+    return _make_finding(
+        UNUSED_IGNORE, remark, source, (ignore.line, ignore.start, ignore.line, ignore.end)
+    )
 
 
 @dataclass(slots=True)
 class Ignore:
-    """One comment: its line and columns, its codes, and the codes that it silenced."""
+    """One comment: its line and columns, its codes, and whether it silenced a finding."""
 
     line: int
     start: int
     end: int
     codes: tuple[str, ...] | None  # None for all
-    used: set[str] = field(default_factory=set)
+    is_used: bool = False
 
     def covers(self, code: str, name: str) -> bool:
         """Whether the comment silences a rule, which it then records."""
-        if self.codes is None:
-            self.used.add(code)
-            return True
-        word = next((w for w in self.codes if w.upper() == code or w == name), None)
-        if word is not None:
-            self.used.add(word)
-        return word is not None
+        found = self.codes is None or any(w.upper() == code or w == name for w in self.codes)
+        self.is_used |= found
+        return found
 
 
 def read_ignores(text: str) -> list[Ignore]:
@@ -390,7 +360,7 @@ def read_ignores(text: str) -> list[Ignore]:
             line, column = token.start
             codes = None
             if found[1] is not None:
-                codes = tuple(dict.fromkeys(w.strip() for w in found[1].split(",") if w.strip()))
+                codes = tuple(word.strip() for word in found[1].split(","))
             start, end = column + found.start(), column + found.end()
             ignores.append(Ignore(line, start, end, codes))
     return ignores

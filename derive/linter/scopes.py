@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from io import StringIO
 
 Shape = tuple[int | None, ...]  # None for an unknown extent
 
@@ -295,38 +293,17 @@ def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
     return []
 
 
-def find_characters(text: Text, lines: Sequence[str]) -> list[tuple[int, int]]:
-    """The line (from 1) and column (from 0) of each character; empty if the literal has escapes."""
-    places: list[tuple[int, int]] = []
-    for piece in text.pieces:
-        first, last = piece.lineno, piece.end_lineno or piece.lineno
-        rows = list(lines[first - 1 : last])
-        rows[-1] = rows[-1][: to_column(rows[-1], piece.end_col_offset or 0)]
-        lead = to_column(rows[0], piece.col_offset)
-        rows[0] = rows[0][lead:]
-        try:
-            # brackets allow literals on several lines
-            whole = StringIO("(" + "\n".join(rows) + ")")
-            tokens = list(tokenize.generate_tokens(whole.readline))
-        except (tokenize.TokenError, SyntaxError):
-            return []
-        found = ""
-        for token in tokens:
-            if token.type != tokenize.STRING:
-                continue
-            opening = _OPENING.match(token.string)
-            if opening is None or ("\\" in token.string and "r" not in opening[1].lower()):
-                return []
-            row, column = token.start
-            column += opening.end() - (row == 1)
-            body = token.string[opening.end() : -len(opening[2])]
-            for character in body:
-                places.append((first + row - 1, column + (lead if row == 1 else 0)))
-                row, column = (row + 1, 0) if character == "\n" else (row, column + 1)
-            found += body
-        if found != piece.value:
-            return []
-    return places
+def find_start(text: Text, lines: Sequence[str]) -> tuple[int, int] | None:
+    """The line (from 1) and column (from 0) of the first character of a literal on one line."""
+    (piece, *others) = text.pieces
+    if others or piece.lineno != piece.end_lineno:
+        return None
+    line = lines[piece.lineno - 1]
+    start, end = (to_column(line, k) for k in (piece.col_offset, piece.end_col_offset or 0))
+    opening = _OPENING.match(line[start:end])
+    if opening is None or line[start:end] != f"{opening[0]}{text.value}{opening[2]}":
+        return None  # escapes, or adjacent literals
+    return piece.lineno, start + opening.end()
 
 
 def to_column(line: str, offset: int) -> int:

@@ -134,8 +134,3 @@ IGNORES = ROWS["IGNORES"]
 @pytest.mark.parametrize(("call", "codes"), IGNORES)
 def test_comments_silence_codes(call, codes):
     assert find_codes(f"import torch\ny = {call}\n") == codes
-
-
-def test_an_unknown_code_is_named():
-    found = lint_text('import torch\ny = torch.einsum("ij->k", A)  # derive: ignore[DE999]\n')
-    assert [f.says for f in found if f.code == "DE903"] == ["there is no rule DE999"]

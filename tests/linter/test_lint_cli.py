@@ -1,4 +1,4 @@
-"""`derive lint` on the command line: choices, formats, exit codes."""
+"""`derive lint` on the command line: choices, JSON, exit codes."""
 
 import json
 import re
@@ -66,9 +66,6 @@ def test_findings_are_written_as_json(lint):
     answer = lint("file.py", "--json")
     data = json.loads(answer.out)
     assert (data["files"], data["einsums"]) == (1, 3)
-    assert data["statistics"][0] == {
-        "code": "DE002", "name": "unknown-output-letter", "severity": "error", "count": 1,
-    }  # fmt: skip
     assert data["findings"][0] == {
         "path": "file.py",
         "cell": None,
@@ -83,16 +80,6 @@ def test_findings_are_written_as_json(lint):
         "facts": [],
         "help": "give the two indices two letters, unless the diagonal is meant",
     }
-
-
-def test_findings_are_counted_by_code(lint):
-    assert lint("file.py", "--statistics").out == (
-        "count  code   name                   severity\n"
-        "    1  DE002  unknown-output-letter  error\n"
-        "    1  DE101  repeated-letter        warning\n"
-        "    1  DE201  plain-call             info\n"
-        "1 error, 1 warning, 1 info; 3 einsums in 1 file\n"
-    )
 
 
 def test_findings_are_in_the_order_of_their_places(lint, tmp_path):
