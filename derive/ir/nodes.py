@@ -308,9 +308,8 @@ class System:
     empty_row: str = "nan"  # nan | zeros: a normalized row with nothing left in it
     declared: tuple[str, ...] = ()  # indices with an `index` line of their own
     written: tuple[Equation, ...] = ()  # the user's equations, where `equations` merged some
-    # names of tensors proved to be finite wherever they are read, and of those that may not be
+    # names of tensors proved to be finite wherever they are read
     finite: tuple[str, ...] = ()
-    infinite: tuple[str, ...] = ()
     varying: tuple[str, ...] = ()  # names of tensors that change from turn to turn of a loop
 
     @property

@@ -429,8 +429,6 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
             value, tensor = mark_tensors(equation.value, found), equation.target.tensor
             value = rewrite_bottom_up(value, bound)
             is_bounded, is_known = safety.is_finite(value), safety.is_finite_where_defined(value)
-            if tensor.name in system.infinite:
-                is_bounded, is_known = False, False
             sign = facts.find_sign(value) if signs and is_known else facts.Sign.UNKNOWN
             if (is_bounded and not sign) or tensor.name in system.finite:
                 continue

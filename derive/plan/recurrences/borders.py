@@ -3,15 +3,14 @@
 where(i - 1 < 0, top[j], D[i - 1,j])          D[-1,j] is top[j]
 where(i >= 1, D[i - 1,j] + e[i,j], -oo)       D[-1,j] is -oo, and e is 0 there
 
-A small table shows whether gradients through these values are finite.
+A small table shows which branch of a choice is taken at each position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import product
 
 from derive.analysis.names import is_condition
@@ -21,7 +20,6 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import Recurrence
 from derive.ir.walk import find_accesses, find_free, find_size_names, walk
 
-Place = tuple[ir.Tensor, int, int]  # a tensor and a position, which may be outside
 Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
 MOST = 8  # the largest number in a condition for which a small table is tried
@@ -116,13 +114,6 @@ class Grid:
         return expr
 
 
-def is_infinite(expr: ir.Expr) -> bool:
-    """Whether a value is infinite, with either sign."""
-    if isinstance(expr, ir.Where):
-        return is_infinite(expr.then) and is_infinite(expr.other)
-    return any(isinstance(factor, ir.Infinity) for factor in ir.split_product(expr))
-
-
 def has_infinity(expr: ir.Expr) -> bool:
     """Whether an infinity is among the parts of a value."""
     return any(isinstance(part, ir.Infinity) for part in walk(expr))
@@ -160,193 +151,24 @@ def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
     return ir.Add(whole) if isinstance(then, ir.Add) else ir.Mul(whole)
 
 
-class HarmfulError(Exception):
-    """A value or a slope that may be nan, or of which too little is known."""
+SMOOTH = (ir.Access, ir.Add, ir.Mul, ir.Where)
+CONDITIONS = (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
 
 
-# Classes of values: finite, finite and positive, 0, oo, -oo, or infinite with unknown sign.
-FINITE, POSITIVE, ZERO = "finite", "positive", "zero"
-ABOVE, BELOW, INFINITE = "above", "below", "infinite"
-UNBOUNDED = {ABOVE, BELOW, INFINITE}
-
-
-def classify(expr: ir.Expr, read: Callable[[ir.Expr], str | None], guarded: set[ir.Expr]) -> str:
-    """The class of a value with finite slopes, else HarmfulError; `read` gives it for reads.
-
-    A scalar times an infinite value counts as infinite: with a factor 0 the result is nan anyway.
-    A logaddexp whose arguments may both be -oo is added to `guarded`.
-    """
-    ask = partial(classify, read=read, guarded=guarded)
-    known = read(expr)
-    if known is not None:
-        return known
-    match expr:
-        case ir.Infinity(negative):
-            return BELOW if negative else ABOVE
-        case ir.Number(value):
-            return POSITIVE if value > 0 else FINITE if value else ZERO
-        case ir.Add(terms):
-            return _classify_sum([ask(term) for term in terms])
-        case ir.Mul(factors):
-            return _classify_product(factors, [ask(factor) for factor in factors])
-        case ir.Pow(base, ir.Number(value)) if value > 0 and value.denominator == 1:
-            kind = ask(base)
-            if kind in UNBOUNDED:
-                raise HarmfulError
-            return kind
-        case ir.Call("logaddexp", (one, other)) if {ask(one), ask(other)} <= {BELOW, INFINITE}:
-            guarded.add(expr)
-            return BELOW
-        case ir.Call(function, arguments):
-            return _classify_call(function, [ask(each) for each in arguments])
-        case ir.Where(_, then, other):
-            kinds = {ask(then), ask(other)}
-            if len(kinds) == 1:
-                return kinds.pop()
-            if not kinds & UNBOUNDED:
-                return FINITE
-            if kinds <= UNBOUNDED:
-                return INFINITE
-        case ir.Reduce(kind, _, ir.Truth(True), body) if kind in {"sum", "logsumexp", "max", "min"}:
-            inner = ask(body)
-            if inner not in UNBOUNDED:
-                return FINITE
-            if kind in {"max", "min"}:
-                return inner
-    if not any(isinstance(part, (ir.Reduce, ir.Along)) for part in walk(expr)) and all(
-        read(part) is None and not isinstance(part, (ir.Access, ir.Infinity)) for part in walk(expr)
-    ):
-        return FINITE  # only scalars and positions
-    raise HarmfulError
-
-
-def _classify_sum(kinds: list[str]) -> str:
-    infinite = {kind for kind in kinds if kind in UNBOUNDED}
-    if infinite:
-        if len(infinite) > 1 or (INFINITE in infinite and kinds.count(INFINITE) > 1):
-            raise HarmfulError
-        return infinite.pop()
-    left = {kind for kind in kinds if kind != ZERO}
-    return FINITE if FINITE in left else POSITIVE if left else ZERO
-
-
-def _classify_product(factors: tuple[ir.Expr, ...], kinds: list[str]) -> str:
-    infinite = [kind for kind in kinds if kind in UNBOUNDED]
-    if not infinite:
-        every = {*kinds}
-        return ZERO if ZERO in every else POSITIVE if every == {POSITIVE} else FINITE
-    rest = [factor for factor, kind in zip(factors, kinds, strict=True) if kind not in UNBOUNDED]
-    if len(infinite) > 1 or any(find_accesses(factor) for factor in rest) or ZERO in kinds:
-        raise HarmfulError
-    if not all(isinstance(factor, ir.Number) for factor in rest):
-        return INFINITE
-    is_turned = sum(factor.value < 0 for factor in rest if isinstance(factor, ir.Number)) % 2
-    turned = {ABOVE: BELOW, BELOW: ABOVE, INFINITE: INFINITE}
-    return turned[infinite[0]] if is_turned else infinite[0]
-
-
-def _classify_call(function: str, kinds: list[str]) -> str:
-    every = {*kinds}
-    match function:
-        case "max" | "min":
-            if INFINITE in every:
-                raise HarmfulError
-            order = [BELOW, FINITE, ABOVE] if function == "min" else [ABOVE, FINITE, BELOW]
-            bounded = {kind if kind in UNBOUNDED else FINITE for kind in every}
-            return next(kind for kind in order if kind in bounded)
-        case "logaddexp" if ABOVE not in every and every - UNBOUNDED:
-            return FINITE
-        case "exp" if every <= {BELOW, INFINITE}:
-            return ZERO
-        case "exp" if not every & UNBOUNDED:
-            return POSITIVE
-        case "log" if every == {POSITIVE}:
-            return FINITE
-        case "log":
-            raise HarmfulError
-        case _ if not every & UNBOUNDED and not FUNCTIONS[function].domain:
-            return FINITE
-    raise HarmfulError
-
-
-@dataclass(frozen=True, slots=True)
-class SmallTable:
-    """A recurrence on a small grid, whose values and slopes are classified.
-
-    `fixed` are cases that do not read the table, each with its condition on positions. `infinite`
-    are tensors before the table that may be infinite.
-    """
-
-    grid: Grid
-    weight: int  # waves per step of the outer index
-    values: Mapping[ir.Tensor, ir.Expr]
-    fixed: Mapping[ir.Tensor, Sequence[tuple[ir.Expr, ir.Expr]]]
-    lags: Mapping[ir.Access, Depths]
-    starts: Mapping[ir.Tensor, Mapping[Depths, ir.Expr]]
-    infinite: Collection[ir.Tensor]
-
-    def is_harmless(self, fill: Callable[[ir.Tensor], ir.Expr], guarded: set[ir.Expr]) -> bool:
-        """Whether the table, its unused entries filled, has no nan gradient and no infinity inside.
-
-        A logaddexp whose arguments may both be -oo is added to `guarded`.
-        """
-        grid, known = self.grid, dict[Place, str]()
-
-        def classify_read(expr: ir.Expr) -> str | None:
-            """The class of a read at the current position; None for other expressions."""
-            if not isinstance(expr, ir.Access):
-                return None
-            if expr not in self.lags:
-                if expr.tensor in self.infinite:
-                    raise HarmfulError
-                return FINITE
-            one, other = self.lags[expr]
-            place = expr.tensor, i - one, j - other
-            return known[place] if place in known else self._classify_border(place, fill, guarded)
-
-        last = self.weight * (grid.outer - 1) + grid.inner
-        try:
-            for wave, i in product(range(last), range(grid.outer)):
-                j = wave - self.weight * i
-                for tensor, value in self.values.items():
-                    cases = (v for c, v in self.fixed[tensor] if grid.holds(c, (i, j)))
-                    case = next(cases, None)
-                    kind = classify(value, classify_read, guarded)
-                    if 0 <= j < grid.inner:
-                        if case is not None:
-                            kind = classify(case, classify_read, guarded)
-                        if kind in UNBOUNDED:
-                            return False
-                        known[tensor, i, j] = kind
-        except HarmfulError:
+def is_harmless(expr: ir.Expr) -> bool:
+    """Whether a value has no infinite part and no function that is undefined somewhere."""
+    for part in walk(expr):
+        match part:
+            case _ if not find_accesses(part):  # only scalars and positions
+                known = not has_infinity(part)
+            case ir.Pow(_, ir.Number(value)):
+                known = value > 0 and value.denominator == 1
+            case ir.Call(function):
+                known = function != "log" and not FUNCTIONS[function].domain
+            case ir.Reduce(kind, _, ir.Truth(True)):
+                known = kind in {"sum", "logsumexp", "max", "min"}
+            case _:
+                known = isinstance(part, (*SMOOTH, *CONDITIONS))
+        if not known:
             return False
-        return True
-
-    def _classify_border(
-        self, place: Place, fill: Callable[[ir.Tensor], ir.Expr], guarded: set[ir.Expr]
-    ) -> str:
-        """The class of a value outside of the grid."""
-        tensor, i, j = place
-        if not self.is_needed(tensor, self.weight * i + j):
-            return FINITE
-        start = self.starts[tensor].get((max(0, -i), max(0, -j)), fill(tensor))
-        start = fill(tensor) if i >= 0 <= j else self.grid.pick_branch(start, (i, j))
-        if has_infinity(start):
-            if not is_infinite(start):
-                raise HarmfulError
-            return classify(start, lambda _: None, guarded)
-        return FINITE
-
-    def is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
-        """Whether a value on a wave is needed: on one before the first, only if it is read."""
-        if wave >= 0:
-            return True
-        grid = self.grid
-        for target, value in self.values.items():
-            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
-            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
-            for i, j in product(range(grid.outer), range(grid.inner)):
-                is_read = self.weight * i + j - wave in steps
-                if is_read and not any(grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
-                    return True
-        return False
+    return True

@@ -108,7 +108,6 @@ def extract_loops(
         results=results,
         written=(),
         finite=_add_states(system.finite, loops),
-        infinite=_add_states(system.infinite, loops),
         varying=tuple(tensor.name for tensor in inputs),
     )
     return acyclic, loops

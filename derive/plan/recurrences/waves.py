@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
@@ -42,14 +42,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.recurrences.borders import (
-    Depths,
-    Grid,
-    SmallTable,
-    has_infinity,
-    is_infinite,
-    push_guard,
-)
+from derive.plan.recurrences.borders import Depths, Grid, has_infinity, is_harmless, push_guard
 
 
 def turn_upward(system: ir.System) -> ir.System:
@@ -241,18 +234,19 @@ class _Table:
         self.plain: list[ir.Tensor] = []
         self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
         self.views: list[ir.Equation] = []  # the equations of shifted tensors
-        self.infinite: list[str] = []  # the names of guarded arguments of logaddexp
         self.lags = lags
+        self.values, self.fixed = values, fixed
         given = (*self.system.equations, *self.before)
-        infinite = [e.target.tensor for e in given if has_infinity(e.value)]
-        self.small = SmallTable(self.grid, self.weight, values, fixed, lags, self.starts, infinite)
-        self._choose_fill()
+        infinite = {e.target.tensor for e in given if has_infinity(e.value)}
+        parts = [*values.values(), *(value for each in fixed.values() for _, value in each)]
+        parts += [start for each in self.starts.values() for start in each.values()]
+        read = {access.tensor for part in parts for access in find_accesses(part)}
+        self.is_harmless = all(map(is_harmless, parts)) and infinite.isdisjoint(read)
         equations: list[ir.Equation] = []
         wide_equations: list[ir.Equation] = []
         for tensor, value in values.items():
-            self.target, parts = self.targets[tensor], list[ir.Equation]()
-            guard = partial(self._guard, made=parts)
-            rewritten = rewrite_bottom_up(rewrite_bottom_up(value, guard), self._read_table)
+            self.target = self.targets[tensor]
+            rewritten = rewrite_bottom_up(value, self._read_table)
             place = self._in_row(Polynomial.of(self.wave))
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
@@ -262,9 +256,6 @@ class _Table:
                 here = substitute(condition, row)
                 border = ir.Where(ir.all_of(*inside, here), lifted, border)
             open_ = [ir.negate(substitute(condition, row)) for condition, _ in fixed[tensor]]
-            for each in parts:
-                part = substitute(rewrite_bottom_up(each.value, self._read_table), row)
-                equations.append(ir.Equation(each.target, part))
             target = self._access(self.next[tensor], tensor, self.wave, one)
             equations += self._choose(
                 target, ir.all_of(*inside, *open_), substitute(rewritten, row), border
@@ -279,13 +270,12 @@ class _Table:
         return exchange_equations(system, self.recurrence, new)
 
     def _declare_tables(self, system: ir.System) -> ir.System:
-        """The system with the tables declared finite, and guarded arguments infinite."""
+        """The system with the tables declared finite."""
         if not self.is_harmless:
             return system
         made = (self.whole.values(), self.next.values(), self.shifted.values(), self.plain)
         names = (tensor.name for tensor in chain(*made))
-        finite, infinite = (*system.finite, *names), (*system.infinite, *self.infinite)
-        return replace(system, finite=finite, infinite=infinite)
+        return replace(system, finite=(*system.finite, *names))
 
     def _name_tables(self) -> None:
         """Name the tensors of a wave, without (`next`) and with (`whole`) the initial values."""
@@ -307,31 +297,6 @@ class _Table:
                 own = self.names.take(f"{tensor.name}_next")
                 self.next[tensor] = replace(made, name=own, shape=(self.wave.extent, *shape))
 
-    def _choose_fill(self) -> None:
-        """Choose a fill value of the table for which no gradient is nan, with the fewest guards."""
-        self.is_harmless, self.is_even = False, False
-        best: set[ir.Expr] | None = None
-        for self.is_even in (True, False):
-            self.guarded = set[ir.Expr]()
-            is_harmless = self.small.is_harmless(self._fill, self.guarded)
-            if is_harmless and (best is None or len(self.guarded) < len(best)):
-                best, is_even = self.guarded, self.is_even
-        if best is not None:
-            self.is_harmless, self.is_even, self.guarded = True, is_even, best
-
-    def _guard(self, expr: ir.Expr, made: list[ir.Equation]) -> ir.Expr:
-        """A guarded logaddexp with named arguments, which are declared infinite."""
-        if expr not in self.guarded or not isinstance(expr, ir.Call):
-            return expr
-        parts, own = list[ir.Access](), self.target.tensor
-        for argument in expr.arguments:
-            name = self.names.take(f"{own.name}_part")
-            tensor = replace(self.next[own], name=name)
-            self.infinite.append(name)
-            parts.append(self._access(tensor, own, self.wave, self.outer))
-            made.append(ir.Equation(parts[-1], argument))
-        return ir.Call(expr.function, tuple(parts))
-
     def _rename_fixed(self) -> ir.System:
         """The system with reads at fixed positions of an index replaced by reads of the table."""
 
@@ -352,21 +317,9 @@ class _Table:
     def _choose(
         self, target: ir.Access, inside: ir.Expr, value: ir.Expr, border: ir.Expr
     ) -> Iterator[ir.Equation]:
-        """The equations of a tensor with one value inside the table and another on the border.
-
-        An infinite border is added to the data of the value instead of being chosen.
-        """
+        """The equations of a tensor with one value inside the table and another on the border."""
         if not self.is_harmless:
             yield ir.Equation(target, ir.Where(inside, value, border))
-            return
-        data = [t for t in ir.split_sum(value) if not any(map(self._is_table, find_accesses(t)))]
-        ends = {part for part in _find_branches(border) if part is not ir.ONE}
-        is_added = ends and all(map(is_infinite, ends))
-        if is_added and data and len(ends) == 1:
-            rest = [t for t in ir.split_sum(value) if t not in data]
-            filled = rewrite_top_down(border, lambda e: ir.ZERO if e is ir.ONE else e)
-            whole = ir.Where(inside, ir.sum_of(data), filled)
-            yield ir.Equation(target, ir.sum_of([whole, *rest]))
             return
         tensor = target.tensor
         plain = replace(tensor, name=self.names.take(f"{tensor.name}_inside"))
@@ -374,10 +327,6 @@ class _Table:
         made = ir.Access(plain, target.places)
         yield ir.Equation(made, value)
         yield ir.Equation(target, ir.Where(inside, made, border))
-
-    def _is_table(self, access: ir.Access) -> bool:
-        tables = (*self.whole.values(), *self.next.values(), *self.begun.values())
-        return access.tensor in (*tables, *self.shifted.values())
 
     def _find_axis(self, tensor: ir.Tensor) -> int:
         """The axis of the outer index of a tensor, without the axis of the inner index."""
@@ -450,7 +399,7 @@ class _Table:
             here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
             new: dict[ir.Expr, ir.Expr] = {self.outer: here}
             at_wave = self._in_row(Polynomial.of(wave), here)
-            starts = self.starts[tensor] if self.small.is_needed(tensor, wave) else {}
+            starts = self.starts[tensor] if self._is_needed(tensor, wave) else {}
             value = self._fill(tensor) if starts else ir.ONE
             for (one, other), start in starts.items():
                 place = wave + self.weight * one
@@ -475,11 +424,21 @@ class _Table:
             self.before.append(ir.Equation(target, value))
         return self.begun[key]
 
+    def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
+        """Whether a value on a wave before the first one is read."""
+        for target, value in self.values.items():
+            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
+            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
+            for i, j in product(range(self.grid.outer), range(self.grid.inner)):
+                is_read = self.weight * i + j - wave in steps
+                if is_read and not any(self.grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
+                    return True
+        return False
+
     def _fill(self, tensor: ir.Tensor) -> ir.Expr:
         """The value of unused entries of the table."""
         column = self.starts[tensor].get((0, 1))
-        is_number = column is not None and (isinstance(column, ir.Number) or is_infinite(column))
-        return column if column is not None and is_number and self.is_even else ir.ONE
+        return column if isinstance(column, ir.Number) and self.is_harmless else ir.ONE
 
     def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
         """The values before the first position of the inner index, along a wave."""
@@ -528,12 +487,3 @@ class _Table:
         at = self._find_axis(tensor)
         wave = Polynomial.of(self.weight) * Polynomial.of(places[at]) + Polynomial.of(inner)
         return ir.Access(self.next[tensor], (wave.to_expr(), *places))
-
-
-def _find_branches(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The branches of nested choices."""
-    if isinstance(expr, ir.Where) and not is_infinite(expr):
-        yield from _find_branches(expr.then)
-        yield from _find_branches(expr.other)
-    else:
-        yield expr
