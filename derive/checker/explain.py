@@ -8,9 +8,7 @@
 
 The line is that of the edited code. Where only the formula could be edited, it is the first line
 whose value is a part of the edited formula alone; else the first whose value is no part of the
-formula, though all its operands are. Where no single edit is enough, one that makes a line right is
-applied first, and the remaining difference is explained in turn. An edit is confirmed at every
-sample.
+formula, though all its operands are. An edit is confirmed at every sample.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from itertools import combinations, islice, permutations
 from math import inf
 from typing import Any
 
-from derive.checker import load, processes, reading
-from derive.checker.edits import code_inserts, code_operators, sites
+from derive.checker import load, processes
+from derive.checker.edits import rewrites, sites
 from derive.checker.edits.code import SourceText, exchange, find_name, find_sites
 from derive.checker.edits.search import (
     BaseEvaluator,
@@ -51,11 +49,8 @@ from derive.judge.compare import compare_values
 
 DRAWS = (0, 1, 2)
 STEPS = 6500  # steps of a whole explanation, about a millisecond each
-MOST_FAULTS = 3
-# Shares of the remaining budget: edits of the formula, edits of the code, a second round of the
-# formula, candidates for a first edit, the explanation after a first edit.
-_FORMULA, _CODE, _AFTER, _FIRSTS, _BEHIND = 0.2, 0.5, 0.15, 0.2, 0.6
-_MOST_FIRST = 4  # candidates for the first of several edits
+# Shares of the remaining budget: edits of the formula, edits of the code, more of the formula.
+_FORMULA, _CODE, _AFTER = 0.2, 0.5, 0.3
 # The cost of an edit on a line that is not suspected: in general, and where an edit of the
 # formula has located the line.
 _UNSUSPECTED, _UNTOLD = 0.2, 1.0
@@ -130,7 +125,7 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     found = Explanation()
     budget = Budget(steps)
     for turned in _find_turns(case):
-        found = _Inquiry(turned, budget, MOST_FAULTS).explain()
+        found = _Inquiry(turned, budget).explain()
         if found.difference:  # for a difference at some sizes only, name these
             at = replace(turned.samples[0], reason="").describe()
             found = replace(found, difference=", ".join(filter(None, (found.difference, at))))
@@ -159,7 +154,6 @@ class _Inquiry:
 
     case: Case
     budget: Budget
-    faults: int  # faults still to find
 
     @cached_property
     def trace(self) -> Trace:
@@ -214,17 +208,17 @@ class _Inquiry:
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # scripts recompile
-        stock = code_inserts.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
+        stock = rewrites.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
         return CorrectionSearch(
             case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
         )
 
-    def count_parts(self) -> tuple[int, int]:
-        """The counts of lines and equations that agree in the current code."""
+    def count_parts(self) -> int:
+        """The count of lines and equations that agree in the current code."""
         case = self.case
         trace = case.record(next(case.draw_samples()))
         if trace.error:
-            return 0, 0
+            return 0
         return find_lines(case.system, self.judge.bases[0], trace, case.sizes).count_parts()
 
     def explain(self) -> Explanation:
@@ -255,8 +249,7 @@ class _Inquiry:
         found, suspects = replace(plain, line=line, edit=words, placed=line), {line or 0}
         if not words:
             found, suspects = self.edit_formula(plain, _FORMULA)
-        if self.faults == MOST_FAULTS:
-            case.report(found)
+        case.report(found)
         more = _UNSUSPECTED
         if found.edit:  # the line is known; a wrong shape is wrong where it is made
             more = inf if found.edited is None else _UNTOLD
@@ -265,8 +258,6 @@ class _Inquiry:
             return self.add_correction(found, correction)
         if not found.edit:
             found, _ = self.edit_formula(plain, _AFTER)
-        if not found.edit and self.faults > 1:
-            found = self.explain_in_turn(replace(plain, line=found.line))
         return found if found.line else replace(found, line=lines.result_line)
 
     def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
@@ -302,7 +293,7 @@ class _Inquiry:
             """The cost of an edit on a line."""
             return 0.0 if line in suspects else more
 
-        with self.budget.split(_CODE if mender.count_unused() < 2 else _FORMULA) as own:
+        with self.budget.split(_CODE) as own:
             return mender.find_correction(weigh, own)
 
     def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
@@ -310,62 +301,12 @@ class _Inquiry:
         source, told = self.case.source, {*self.lines.last}
         here = SourceText(source).spread({correction.rewrite.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
-        is_about &= not found.about or found.about != correction.rewrite.tells
         return replace(
             found,
             line=correction.rewrite.line,
             edit=found.edit if found.edit and is_about else correction.rewrite.words,
             corrected=correction.find_changed_lines(source),
         )
-
-    def explain_in_turn(self, plain: Explanation) -> Explanation:
-        """The explanation by a first edit that makes a line right, and of the rest after it."""
-        case, lines, mender = self.case, self.lines, self.code_search
-        if mender is None:
-            return plain
-        exact = {*lines.exact}
-        first_wrong = next((event.line for event in lines.varying_events if event not in exact), 0)
-        spread = mender.source.spread({first_wrong})
-        before = lines.count_met(list(lines.prints.values()))
-        with self.budget.split(_FIRSTS) as own:
-            firsts = mender.find_gains(
-                spread, lambda prints: lines.count_met(prints) - before, own, _MOST_FIRST
-            )
-        for first in firsts:
-            program = replace(case.program, code=replace(case.program.code, source=first.source))
-            with (
-                self.budget.split(_BEHIND) as own,
-                exchange(case.program.code, first.source, first.rewrite.line),
-            ):
-                edited = replace(case, program=program)
-                rest = _Inquiry(edited, own, self.faults - 1).explain()
-            if rest.edit:
-                where = reading.say_line(rest.line or 0, case.program.code.places)
-                changed = dict((*first.find_changed_lines(case.source), *rest.corrected))
-                kept = self.leave_out_lines(mender, changed) if rest.corrected else {}
-                needs = [
-                    (line, words)
-                    for line, words in ((first.rewrite.line, first.rewrite.words), (rest.line, ""))
-                    if not rest.corrected or line in kept
-                ]
-                both = f"{first.rewrite.words}; and {where}: {rest.edit}"
-                line, words = needs[0] if len(needs) == 1 else (first.rewrite.line, both)
-                return replace(
-                    plain, line=line, edit=words or rest.edit, corrected=tuple(sorted(kept.items()))
-                )
-        return plain
-
-    def leave_out_lines(
-        self, mender: CorrectionSearch, changed: Mapping[int, str]
-    ) -> dict[int, str]:
-        """The changed lines that are needed: the others are left as they were."""
-        rows, kept = self.case.source.split("\n"), dict(changed)
-        for line in sorted(changed, reverse=True):
-            less = {number: row for number, row in kept.items() if number != line}
-            text = "\n".join(less.get(number, row) for number, row in enumerate(rows, 1))
-            if less and mender.is_right_text(text, {*less}):
-                kept = less
-        return kept
 
 
 def _find_turns(case: Case) -> Iterator[Case]:
@@ -504,12 +445,12 @@ def find_uncut(
     """The first line that cuts a gradient, and the call to leave out if that mends it."""
     code = program.code
     text = SourceText(code.source)
-    stock = code_inserts.Stock((), (), (), {})
+    stock = rewrites.Stock((), (), {})
     for line, call in cuts:
         for site in find_sites(text, {line: {}}):
             mine = find_name(site.node) == call and site.node.lineno <= line
-            for rewrite in code_operators.leave_out_parts(site, stock) if mine else ():
-                correction = Correction(rewrite, rewrite.apply_tidily(code.source))
+            for rewrite in rewrites.leave_out_parts(site, stock) if mine else ():
+                correction = Correction(rewrite, rewrite.apply(code.source))
                 with suppress(Exception), exchange(code, correction.source, line):
                     if all(judge_gradients(program, sample).same for sample in samples):
                         words = f"{rewrite.words}: it cuts the gradient"

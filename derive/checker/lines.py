@@ -341,26 +341,18 @@ class Lines:
         """The last non-constant event of each line."""
         return {event.line: event for event in self.varying_events if self._is_seen(event)}
 
-    def count_met(self, prints: Sequence[Print]) -> int:
-        """The number of nodes with one of these fingerprints; whole equations count twice."""
-        return sum(
-            1 + node.whole
-            for node in self.nodes
-            if node.print is not None and any(node.print.is_same(each) for each in prints)
-        )
-
     def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
         """Whether the event equals one of the nodes without a factor."""
         turn = self.turns.get(event)
         found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
         return found is not None and not found.factor
 
-    def count_parts(self) -> tuple[int, int]:
-        """The count of lines and equations that agree, and minus that of values that do not."""
+    def count_parts(self) -> int:
+        """The count of lines and equations that agree, less that of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
         nodes = [self.matches[event].node for event in self.varying_events if event in ends]
         made = {node.equation for node in nodes if node.whole}
-        return len(ends) + len(made), len(self.exact) - len(self.varying_events)
+        return len(ends) + len(made) + len(self.exact) - len(self.varying_events)
 
     def find_first_wrong(self) -> Event | None:
         """The first event that matches and leads to no node, though all its operands do."""

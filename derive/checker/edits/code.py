@@ -7,18 +7,17 @@ in the process that loaded the code.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import accumulate
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 from derive.checker import load, processes, runs
 from derive.checker.program import Program
-from derive.checker.runs.trace import Example, Print, are_close, find_print, record
+from derive.checker.runs.trace import Example, are_close
 from derive.frontend.torch.numbers import is_number
 from derive.libraries import torch
 
@@ -33,89 +32,36 @@ class Rewrite:
     words: str
     cost: float
     line: int = 0
-    tells: str = ""  # the subject, if it is clearer than that of the formula's edit
     others: tuple[Rewrite, ...] = ()  # further edits of the same kind
 
     def apply(self, source: str) -> str:
-        """The edited source, with brackets wherever they may be needed."""
+        """The edited source."""
         for each in reversed((self, *self.others)):
-            source = source[: each.start] + each.bracketed + source[each.end :]
-        return source
-
-    @property
-    def bracketed(self) -> str:
-        """The text in brackets, if it is an expression that can need them."""
-        try:
-            node = ast.parse(self.text, mode="eval").body
-        except SyntaxError:
-            return self.text
-        atoms = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant)
-        return self.text if isinstance(node, atoms) else f"({self.text})"
-
-    def apply_tidily(self, source: str) -> str:
-        """The edited source, without redundant brackets."""
-        for each in reversed((self, *self.others)):
-            rest, text = len(source) - each.end, each.bracketed
-            source = source[: each.start] + text + source[each.end :]
-            meant = _dump_tree(source)
-            start = each.start
-            while start < len(source) - rest:
-                less = _leave_out_brackets(source, start) if source[start] == "(" else source
-                if less == source or _dump_tree(less) != meant:
-                    start += 1
-                else:
-                    source = less
+            source = source[: each.start] + each.text + source[each.end :]
         return source
 
 
-def _leave_out_brackets(source: str, start: int) -> str:
-    """A text without the bracket at a position and its closing bracket."""
-    depths = accumulate((c in "([{") - (c in ")]}") for c in source[start:])
-    end = start + next((at for at, depth in enumerate(depths) if not depth), 0)
-    return source[:start] + source[start + 1 : end] + source[end + 1 :]
-
-
-def _dump_tree(source: str) -> str:
-    """The syntax tree of a text as text; "" for invalid Python."""
-    try:
-        return ast.dump(ast.parse(source))
-    except SyntaxError:
-        return ""
-
-
-def repeat_rewrites(rewrites: Sequence[Rewrite], more: float, source: str) -> Iterator[Rewrite]:
-    """Yield edits of several places at once: equal edits, and edits of lines equal up to names."""
-    groups: dict[tuple[object, ...], list[Rewrite]] = {}
-    for rewrite in rewrites:
-        for key in ((rewrite.words,), _find_likeness(rewrite, source)):
-            groups.setdefault(key, []).append(rewrite)
-    distinct = {tuple((e.start, e.end, e.text) for e in g): g for g in groups.values()}
-    for group in distinct.values():
-        apart: list[Rewrite] = []
-        for each in sorted(group, key=lambda each: (each.start, each.cost)):
-            if not apart or each.start >= apart[-1].end:
-                apart.append(each)
+def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
+    """Yield edits of several places at once: those with equal words."""
+    groups: dict[str, list[Rewrite]] = {}
+    for rewrite in sorted(rewrites, key=lambda each: (each.start, each.cost)):
+        apart = groups.setdefault(rewrite.words, [])
+        if not apart or rewrite.start >= apart[-1].end:
+            apart.append(rewrite)
+    for apart in groups.values():
         if len(apart) > 1:
             cost = min(each.cost for each in apart) + more
             yield replace(apart[0], cost=cost, others=tuple(apart[1:]))
 
 
-_NAME = re.compile(r"[^\W\d]\w*")
-
-
-def _find_likeness(rewrite: Rewrite, source: str) -> tuple[object, ...]:
-    """A key that is equal for equal edits of lines that differ in names only."""
-    begin = source.rfind("\n", 0, rewrite.start) + 1
-    line = source[begin:].partition("\n")[0]
-    numbers = _number_names(line)
-    parts = (line, source[begin : rewrite.start], rewrite.text)
-    return tuple(_NAME.sub(lambda found: numbers.get(found[0], found[0]), part) for part in parts)
-
-
-@lru_cache(maxsize=1 << 10)
-def _number_names(line: str) -> dict[str, str]:
-    """A number for each name of a line, in order of appearance."""
-    return {name: f"<{n}>" for n, name in enumerate(dict.fromkeys(_NAME.findall(line)))}
+def put_brackets(text: str) -> str:
+    """The text in brackets, if it is an expression that can need them."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return text
+    atoms = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant)
+    return text if isinstance(node, atoms) else f"({text})"
 
 
 _LIBRARIES = {"torch", "F", "nn", "math", "np", "numpy", "einops"}
@@ -193,6 +139,10 @@ class SourceText:
         start, end = self.span(node)
         return self.text[start:end]
 
+    def operand_of(self, node: ast.expr) -> str:
+        """The text of a node, in brackets if it can need them."""
+        return put_brackets(self.text_of(node))
+
     def replace_part(self, node: ast.expr, part: ast.expr, new: str) -> str:
         """The text of a node with another text for one of its parts."""
         (begin, end), (start, stop) = self.span(node), self.span(part)
@@ -263,12 +213,15 @@ class Site:
         text = self.source.text
         left, right = text[c:d], text[a:b]
         if isinstance(self.node, (ast.BinOp, ast.Compare)):
-            left, right = f"({left})", f"({right})"
+            left, right = put_brackets(left), put_brackets(right)
         return text[begin:a] + left + text[b:c] + right + text[d:end]
 
     def replace(self, text: str, words: str, cost: float) -> Rewrite:
         """The replacement of the node by another text."""
-        return Rewrite(*self.source.span(self.node), text, words, cost, self.line)
+        start, end = self.source.span(self.node)
+        around = self.source.text[start - 1 : start] + self.source.text[end : end + 1]
+        text = text if self.is_open or around == "()" else put_brackets(text)
+        return Rewrite(start, end, text, words, cost, self.line)
 
 
 def read_number(node: ast.expr | None) -> Any:
@@ -360,7 +313,6 @@ def is_like(one: Any, other: Any) -> bool:
     return (is_number(one) and is_number(other)) or (isinstance(one, str) and one == other)
 
 
-Found = TypeVar("Found")
 Names = Mapping[str, Any]  # numbers, tensors without values, members of modules by name
 Lines = dict[int, Names]  # the executed lines with the names at each
 
@@ -420,57 +372,29 @@ def exchange(code: load.Code, edited: str, line: int) -> Iterator[None]:
 @processes.where_it_lives
 def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) -> tuple[int, ...]:
     """The numbers of the edits with which the program gives the results of a trial."""
-    passed = _run_edited(program, rewrites, trial, lambda run: are_close(run(), trial.results))
-    return tuple(number for number, is_right in enumerate(passed) if is_right)
-
-
-@processes.where_it_lives
-def find_prints(
-    program: Program, rewrites: Sequence[Rewrite], trial: Example
-) -> tuple[tuple[Print, ...], ...]:
-    """The fingerprints of the values that the program computes, for each edit."""
-
-    def collect_prints(run: Callable[[], Any]) -> tuple[Print, ...]:
-        trace = record(run, program.code.path)
-        found = () if trace.error else (find_print(event.value) for event in trace.events)
-        return tuple(each for each in found if each is not None)
-
-    return tuple(each or () for each in _run_edited(program, rewrites, trial, collect_prints))
-
-
-def _run_edited(
-    program: Program,
-    rewrites: Sequence[Rewrite],
-    trial: Example,
-    observe: Callable[[Callable[[], Any]], Found],
-) -> Iterator[Found | None]:
-    """Yield the observation of a run with each edit; None if it cannot run."""
     code, texts, how = program.code, Texts(program.code), runs.RunOptions()
     with suppress(Exception):  # without requests for shorter floats, no mode has to replace them
         if not program.run(trial.values, trial.sizes).shorter:
             how = runs.RunOptions(double=False, asked=True)
+    passing: list[int] = []
     with runs.prepare(how):
         constructor = program.find_given(trial.values, trial.sizes).constructor
         target, making = (code.target, set[int]())  # the lines of the constructor
         if processes.find_kind(target) == "class":
             made = partial(runs.make_module, code.target, constructor)
             making, target = {*watch(code.path, made)[0]}, made()
-
-        def run_edited(rewrite: Rewrite) -> tuple[Any, ...]:
-            given = program.find_own(trial.values, trial.sizes)
+        for number, rewrite in enumerate(rewrites):
             is_made_again = making & {rewrite.line, *(each.line for each in rewrite.others)}
             of = code.target if is_made_again else target
-            found = runs.call_target(of, given.arguments, given.parameters, constructor)
-            return runs.flatten_results(runs.pick_results(found, program.names))
-
-        for rewrite in rewrites:
-            try:
+            with suppress(Exception, SystemExit, KeyboardInterrupt):  # whatever edited code raises
                 texts.put_code(rewrite.apply(code.source), rewrite.line)
-                yield observe(partial(run_edited, rewrite))
-            except (Exception, SystemExit, KeyboardInterrupt):  # whatever edited code raises
-                yield None
-            finally:
-                texts.restore_code()
+                given = program.find_own(trial.values, trial.sizes)
+                found = runs.call_target(of, given.arguments, given.parameters, constructor)
+                results = runs.flatten_results(runs.pick_results(found, program.names))
+                if are_close(results, trial.results):
+                    passing.append(number)
+            texts.restore_code()
+    return tuple(passing)
 
 
 def find_block(source: str, line: int) -> tuple[int, int]:

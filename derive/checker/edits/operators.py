@@ -3,25 +3,23 @@
 exchange    another index, tensor, position, kind, number or scale; two of them for each other
 leave out   a term, a factor, a function, a condition, a sum
 move        a condition, a small number, a scale to where it does not belong
-rearrange   equations as a whole, in `equation_operators`
+rearrange   equations as a whole: tensors everywhere, the layout of pairs
 
 A change is a formula that the code may compute; its words name the correction of the code.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from itertools import product
+from functools import partial
+from itertools import combinations
 
-from derive.checker.edits import equation_operators as whole
 from derive.checker.edits.sites import (
     EXCHANGED,
     LACKING,
     MISPLACED,
-    MOST_BLOCKS,
     SEVERAL,
     Change,
     Site,
-    SizedFormula,
     drop_conditions,
     exchange_nodes,
     expand_position,
@@ -39,7 +37,7 @@ from derive.checker.edits.sites import (
 from derive.ir import nodes as ir
 from derive.ir.functions import EXPONENTIALS, FUNCTIONS, ROWS, find_confused
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_accesses, find_free, find_names, rename_apart
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
 
 HALF, TWO = ir.Number(Fraction(1, 2)), ir.Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
@@ -73,38 +71,6 @@ def exchange_indices(site: Site) -> Iterator[Change]:
 
 
 @operator(
-    cost=SEVERAL,
-    formula="q, k[N, D]; s[i, j] = sum[d](q[i, d] * k[j, d])",
-    code="return (q * k).sum(-1)[:, None].expand(-1, q.shape[0])",
-    words="read j, not i, in k",
-    about="an index",
-)
-def read_other_index(site: Site) -> Iterator[Change]:
-    """Another index of the same extent in one access; an index that is summed separately."""
-    access = site.access
-    if access is None:
-        return
-    name, mine = access.tensor.name, find_free(access)
-    sums = (n for n in site.above if isinstance(n, ir.Reduce) and n.kind == "sum")
-    summed = {index for node in sums for index in node.bound}
-    for old in mine:
-        for new in site.scope:
-            if new is old or site.formula.extent(new) != site.formula.extent(old):
-                continue
-            other = exchange_nodes(access, {old: new})
-            wrong = f"{show_node(access)}, not {show_node(other)}"
-            words = f"READ {old.name}, not {new.name}, in {name}: {wrong}"
-            if new in mine:
-                words = f"a repeated index: {new.name} stands twice, the formula reads {wrong}"
-            yield site.change(other, words)
-        if old in summed and site.is_value:
-            fresh = rename_apart(old, find_names((*site.above, access)[0]))
-            alone = ir.Reduce("sum", (fresh,), ir.TRUE, exchange_nodes(access, {old: fresh}))
-            words = f"the index {old.name} is summed separately in {name}: give it one name"
-            yield site.change(alone, words, 0.4)
-
-
-@operator(
     cost=EXCHANGED,
     formula="x[N, D]; W_Q, W_K[D, D]\n"
     "q[i, e] = sum[d](x[i, d] * W_Q[d, e])\nk[j, e] = sum[d](x[j, d] * W_K[d, e])\n"
@@ -123,31 +89,22 @@ def read_other_tensor(site: Site) -> Iterator[Change]:
 
 @operator(
     cost=MISPLACED,
-    formula="x[B, T]; w[K]; index t < T; y[b, t] = sum[k, k <= t](x[b, t - k] * w[k])",
-    code="x = F.pad(x, (0, w.shape[0] - 1))\nreturn F.conv1d(x[:, None], w.view(1, 1, -1))[:, 0]",
-    words="read x[b,t - k], not x[b,t + k]",
+    formula="x[N]; index i < N - 1; y[i] = x[i + 1]",
+    code="return x[:-1]",
+    words="read x[i + 1], not x[i]",
     about="a place",
 )
 def move_place(site: Site) -> Iterator[Change]:
-    """A position negated, shifted by one or a block, or cyclic; reads outside give nothing."""
+    """A position negated, shifted by one, or cyclic; reads outside give nothing."""
     access = site.access
     for at, place in enumerate(access.places if access is not None else ()):
         assert access is not None
         extent = access.tensor.shape[at]
-        for new, extra in _find_moves(site.formula, place, extent):
+        for new, extra in _find_moves(place, extent):
             places = (*access.places[:at], new, *access.places[at + 1 :])
             other = ir.Access(access.tensor, places)
             words = f"READ {show_node(access)}, not {show_node(other)}"
             yield site.change(other, words, extra)
-
-            def act(
-                expr: ir.Expr, place: ir.Expr = place, new: ir.Expr = new, to: ir.Expr = other
-            ) -> ir.Expr:
-                if isinstance(expr, ir.Compare):
-                    return exchange_nodes(expr, {place: new})
-                return to if expr is access else expr
-
-            yield site.change(rewrite_value(site.equation, act), words, extra + 0.005)
             inside = ir.all_of(ir.Compare("<=", ir.ZERO, new), ir.Compare("<", new, extent))
             guarded = ir.Where(inside, other, ir.ZERO)
             yield site.change(guarded, words, extra + 0.01)
@@ -155,29 +112,16 @@ def move_place(site: Site) -> Iterator[Change]:
             yield site.change(ir.Equation(site.equation.target, free), words, extra + 0.02)
 
 
-def _find_moves(
-    formula: SizedFormula, place: ir.Expr, extent: ir.Expr
-) -> Iterator[tuple[ir.Expr, float]]:
+def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, float]]:
     """Other positions, and how much less likely each is."""
-    indices, plain = find_free(place), isinstance(place, ir.Index)
+    indices = find_free(place)
     for index in indices if len(indices) > 1 else ():
-        yield (expand_position(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0)
-        yield expand_position(exchange_nodes(place, {index: ir.Mul((TWO, index))})), 0.2
+        yield expand_position(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
     for step in (1, -1, 2, -2) if indices else ():
         moved = expand_position(ir.Add((place, ir.Number(Fraction(step)))))
-        extra = (0.4 if plain else 0.1) + 0.1 * (abs(step) > 1)
+        extra = (0.4 if isinstance(place, ir.Index) else 0.1) + 0.1 * (abs(step) > 1)
         yield moved, extra
         yield ir.Call("mod", (moved, extent)), extra + 0.1
-    whole = formula.extent(ir.Index("_", extent))
-    for index in indices:  # shift by a block, the extent of an index
-        blocks = whole // max(formula.extent(index), 1)
-        for count in range(1, min(blocks, MOST_BLOCKS)):
-            for sign in (1, -1) if len(indices) == 1 else ():
-                step_by = ir.Mul((ir.Number(Fraction(sign * count)), index.extent))
-                yield expand_position(ir.Add((place, step_by))), 0.1 * count
-    if indices and not plain:
-        yield ir.Call("mod", (place, extent)), 0.1
-        yield ir.Call("clip", (place, ir.ZERO, ir.Add((extent, ir.MINUS_ONE)))), 0.1
 
 
 @operator(
@@ -197,41 +141,25 @@ def change_condition(site: Site) -> Iterator[Change]:
         return
     inner = node.part if isinstance(node, ir.Not) else ir.Not(node)
     yield site.change(inner, f"INVERT the mask: keep where {show_node(node, 'it holds')}")
-    if isinstance(node, (ir.And, ir.Or)):
-        turned = ir.Or(node.parts) if isinstance(node, ir.And) else ir.And(node.parts)
-        says = "AND, not or" if isinstance(node, ir.And) else "OR, not and"
-        yield site.change(turned, f"{says}, in {show_node(node, 'the condition')}", 0.1)
-        for at, part in enumerate(node.parts):
-            yield site.change(leave_out(node, at), f"ADD the mask {show_node(part)}")
+    for at, part in enumerate(node.parts if isinstance(node, (ir.And, ir.Or)) else ()):
+        yield site.change(leave_out(node, at), f"ADD the mask {show_node(part)}")
     if not isinstance(node, ir.Compare):
         return
     relation, left, right = node.relation, node.left, node.right
-    for new, says, extra in _find_comparisons(site.formula, relation, left, right):
-        yield site.change(new, f"{says} {show_node(node)}, not {show_node(new)}", extra)
-
-
-def _find_comparisons(
-    formula: SizedFormula, relation: str, left: ir.Expr, right: ir.Expr
-) -> Iterator[tuple[ir.Compare, str, float]]:
-    """Other comparisons of the same sides, in words, and how much less likely each is."""
-    by_one, shift = "SHIFT the mask by one:", "SHIFT the mask:"
+    others = []
     if relation in _LOOSER:
-        yield ir.Compare(_LOOSER[relation], left, right), by_one, 0.0
-    else:
-        for other in ("<=", ">=", "!=" if relation == "==" else "=="):
-            yield ir.Compare(other, left, right), "COMPARE", 0.0
+        others.append((ir.Compare(_LOOSER[relation], left, right), "SHIFT the mask by one:", 0.0))
     for at, side in enumerate((left, right)):  # the constant that is added to an index left out
         for place, term in enumerate(side.terms if isinstance(side, ir.Add) else ()):
             if not find_free(term):
                 rest = leave_out(side, place)
-                yield ir.Compare(relation, *((left, rest) if at else (rest, right))), shift, 0.1
-    for step in (1, -1, 2, -2):
-        words, extra = (by_one, 0.1) if abs(step) == 1 else (shift, 0.3)
-        yield ir.Compare(relation, left, ir.Add((right, ir.Number(Fraction(step))))), words, extra
-    for one, two in product(formula.sizes, repeat=2):
-        if one != two:
-            moved = ir.Add((right, ir.Size(one), ir.Mul((ir.MINUS_ONE, ir.Size(two)))))
-            yield ir.Compare(relation, left, moved), shift, 0.4
+                sides = (left, rest) if at else (rest, right)
+                others.append((ir.Compare(relation, *sides), "SHIFT the mask:", 0.1))
+    for step in (1, -1):
+        moved = ir.Compare(relation, left, ir.Add((right, ir.Number(Fraction(step)))))
+        others.append((moved, "SHIFT the mask by one:", 0.1))
+    for new, says, extra in others:
+        yield site.change(new, f"{says} {show_node(node)}, not {show_node(new)}", extra)
 
 
 @operator(
@@ -290,13 +218,6 @@ def exchange_kind(site: Site) -> Iterator[Change]:
     match node:
         case ir.Call(name, arguments) if site.is_value and find_accesses(node):
             others = {"max": "min", "min": "max"}.get(name, "").split()
-            inner = arguments[0]
-            match inner:
-                case ir.Reduce("sum", bound, condition, ir.Call("exp", (body,))) if name == "log":
-                    says = f"LOGSUMEXP over {', '.join(index.name for index in bound)}"
-                    for other in ("sum", "mean", "max", "min"):
-                        total = ir.Reduce(other, bound, condition, body)
-                        yield site.change(total, f"{says}, not {other}", 0.1)
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
@@ -315,12 +236,6 @@ def exchange_kind(site: Site) -> Iterator[Change]:
                 says = "BIASED variance (correction=0)" if kind == "var" else "UNBIASED variance"
                 words = f"{says} of {show_node(body)}"
                 yield site.change(ir.Reduce(other, bound, condition, body), words)
-            if kind == "mean" and len(bound) == 1 and condition == ir.TRUE:
-                extent = bound[0].extent
-                less = ir.Pow(ir.Add((extent, ir.MINUS_ONE)), ir.MINUS_ONE)
-                says = f"divide by {show_node(extent)}, not less 1"
-                sums = ir.Mul((ir.Reduce("sum", bound, condition, body), less))
-                yield site.change(sums, f"BIASED variance (correction=0): {says}", 0.5)
         case ir.Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
@@ -339,39 +254,22 @@ def exchange_kind(site: Site) -> Iterator[Change]:
     words="sum over h",
 )
 def leave_out_reduction(site: Site) -> Iterator[Change]:
-    """Only the first or last entry of a sum, or a diagonal; a row operation left out."""
-    match site.node:
-        case ir.Reduce(kind, bound, condition, body) if site.is_value:
-            for old in bound:
-                rest = tuple(index for index in bound if index is not old)
-                says = f"{kind.upper()} over {old.name}"
-                alone = ", ".join(index.name for index in rest)
-                less = f" too, not over {alone} alone, at {{}}" if rest else ""
-                less = less or "; a repeated index, {}, takes a diagonal"
-                places: list[tuple[ir.Expr, str, float]] = [
-                    (new, says + less.format(new.name), 0.0)
-                    for new in (*site.scope, *rest)
-                    if new is not old and site.formula.extent(new) == site.formula.extent(old)
-                    if kind == "sum" and condition == ir.TRUE
-                ]
-                last = ir.Add((old.extent, ir.MINUS_ONE))
-                places += [
-                    (last, f"{says}: only the last is kept", 0.4),
-                    (ir.ZERO, f"{says}: only the first is kept", 0.4),
-                ]
-                for place, words, extra in places:
-                    kept, new = (exchange_nodes(p, {old: place}) for p in (condition, body))
-                    yield site.change(
-                        ir.Reduce(kind, rest, kept, new) if rest else new, words, extra
-                    )
-        case ir.Along(kind, _, condition, body):
-            indices = ", ".join(each.name for each in site.node.indices)
-            says = f"{kind.upper()} over {indices}"
-            yield site.change(body, f"{says} is missing", 0.4)
-            if ROWS[kind].normalizes:
-                kept = ir.Where(condition, ir.ONE, ir.ZERO)
-                over = ir.Mul((kept, ir.Call("exp", (body,))))
-                yield site.change(over, f"{says} is missing: divide exp by its sum", 0.6)
+    """Only the first or last entry of a reduction, or a diagonal of a sum."""
+    if not isinstance(site.node, ir.Reduce) or not site.is_value:
+        return
+    kind, bound, condition, body = (
+        site.node.kind,
+        site.node.bound,
+        site.node.condition,
+        site.node.body,
+    )
+    for old in bound:
+        rest = tuple(index for index in bound if index is not old)
+        for place, end in ((ir.Add((old.extent, ir.MINUS_ONE)), "last"), (ir.ZERO, "first")):
+            kept, new = (exchange_nodes(part, {old: place}) for part in (condition, body))
+            alone = ir.Reduce(kind, rest, kept, new) if rest else new
+            words = f"{kind.upper()} over {old.name}: only the {end} is kept"
+            yield site.change(alone, words, 0.4)
 
 
 @operator(
@@ -491,10 +389,131 @@ def move_condition(site: Site) -> Iterator[Change]:
     yield site.change(inverted, f"INVERT the mask: keep where {show_node(mask)}", 0.1)
 
 
+@operator(
+    cost=LACKING,
+    formula="q, k, v[N, D]; z[i, d] = sum[j](sum[e](q[i, e] * k[j, e]) * v[j, d])",
+    code="return (q @ v.T) @ k",
+    words="exchange k and v",
+)
+def exchange_tensors(site: Site) -> Iterator[Change]:
+    """Two tensors exchanged in one equation, and two inputs everywhere."""
+
+    def act(pair: Mapping[ir.Tensor, ir.Tensor], expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Access) and expr.tensor in pair:
+            return ir.Access(pair[expr.tensor], expr.places)
+        return expr
+
+    if site.parent is not None:
+        return
+    formula, equations = site.formula, site.formula.system.equations
+    here = {access.tensor for access in find_accesses(site.node)}
+    readable = formula.tensors(site.number)
+    for one, two in combinations(formula.tensors(len(equations)), 2):
+        if formula.is_alike(one, two):
+            words, turn = f"EXCHANGE {one.name} and {two.name}", partial(act, {one: two, two: one})
+            if {one, two} <= here and {one, two} <= {*readable}:
+                yield site.change(rewrite_value(site.equation, turn), f"{words} in {site.name}")
+            if site.number == 0:
+                every = tuple(rewrite_value(each, turn) for each in equations)
+                yield site.change(formula.with_equations(every), words)
+
+
+@operator(
+    cost=SEVERAL,
+    formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
+    code="return torch.einsum('kic,kjc->ijc', a, b)",
+    words="exchange i and k of a and j and k of b",
+)
+def exchange_indices_twice(site: Site) -> Iterator[Change]:
+    """Two indices exchanged in each of two accesses."""
+
+    def replace_access(new: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
+        return new.get(expr, expr)
+
+    if site.parent is not None:
+        return
+    accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
+    turned = [
+        (access, exchange_nodes(access, {one: two, two: one}), f"{names} of {access.tensor.name}")
+        for access in accesses
+        for one, two, names in pair_indices(site.formula, access)
+    ]
+    for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
+        if one is not two:
+            new = rewrite_value(
+                site.equation, partial(replace_access, {one: new_one, two: new_two})
+            )
+            yield site.change(new, f"EXCHANGE {what} and {other}")
+
+
+@operator(
+    cost=EXCHANGED,
+    formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
+    "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
+    "y[t, m] = x[t, m] * c[t, m // 2] + r[t, m]",
+    code="a, b = x.chunk(2, -1)\nreturn torch.cat((a * c - b, b * c + a), -1)",
+    words="interleaved, not halved",
+    about="a place",
+)
+def read_other_layout(site: Site) -> Iterator[Change]:
+    """Interleaved pairs instead of halves, or the reverse, in all places of the formula at once."""
+    formula, equations = site.formula, site.formula.system.equations
+    if site.number or site.parent is not None:
+        return
+    targets = [place for each in equations for place in each.target.places]
+    indices = [place for place in targets if isinstance(place, ir.Index)]
+    extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
+    for words, there, back in (
+        ("INTERLEAVED, not halved", _halved_to_interleaved, _interleaved_to_halved),
+        ("HALVED, not interleaved", _interleaved_to_halved, _halved_to_interleaved),
+    ):
+        for extent in extents:
+            turned = tuple(_change_layout(each, extent, there, back) for each in equations)
+            yield site.change(formula.with_equations(turned), words, 0.25)
+
+
+def _change_layout(
+    equation: ir.Equation,
+    extent: ir.Expr,
+    there: Callable[[ir.Expr, ir.Expr], ir.Expr],
+    back: Callable[[ir.Expr, ir.Expr], ir.Expr],
+) -> ir.Equation:
+    """The equation with all axes of this extent in the other layout."""
+    value, whole = equation.value, Polynomial.of(extent)
+    for index in equation.target.places:
+        if not isinstance(index, ir.Index) or index.extent != extent:
+            continue
+
+        def act(expr: ir.Expr, index: ir.Index = index) -> ir.Expr:
+            if not isinstance(expr, ir.Access):
+                return expr
+            places = tuple(
+                back(place, n) if index in find_free(place) and Polynomial.of(n) == whole else place
+                for place, n in zip(expr.places, expr.tensor.shape, strict=True)
+            )
+            return ir.Access(expr.tensor, places)
+
+        value = rewrite_bottom_up(exchange_nodes(value, {index: there(index, extent)}), act)
+    return ir.Equation(equation.target, value)
+
+
+def _halved_to_interleaved(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    """The position in interleaved pairs of a position in halves."""
+    half = ir.Call("floordiv", (extent, TWO))
+    return ir.Add(
+        (ir.Mul((TWO, ir.Call("mod", (place, half)))), ir.Call("floordiv", (place, half)))
+    )
+
+
+def _interleaved_to_halved(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
+    """The position in halves of a position in interleaved pairs."""
+    odd = ir.Mul((ir.Call("floordiv", (extent, TWO)), ir.Call("mod", (place, TWO))))
+    return ir.Add((ir.Call("floordiv", (place, TWO)), odd))
+
+
 OPERATORS = (
     *(exchange_indices, read_other_tensor, exchange_kind, change_condition, rescale),
     *(exchange_number, leave_out_part, move_number, move_condition, move_place),
-    *(read_other_index, leave_out_reduction),
-    *(whole.exchange_tensors, whole.reduce_other_index, whole.read_other_layout),
-    *(whole.return_others, whole.exchange_indices_twice),
+    leave_out_reduction,
+    *(exchange_tensors, read_other_layout, exchange_indices_twice),
 )

@@ -11,7 +11,6 @@ most parts of the formula.
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -21,12 +20,11 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from derive.checker.edits import code, code_operators, operators, sites
-from derive.checker.edits.code_inserts import Stock
+from derive.checker.edits import code, operators, rewrites, sites
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
 from derive.checker.reading import say_line
-from derive.checker.runs.trace import ERRORS, Example, Print, are_close
+from derive.checker.runs.trace import ERRORS, Example, are_close
 from derive.ir import nodes as ir
 from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator, Grid
@@ -225,10 +223,10 @@ class CorrectionSearch:
     """A search for corrections of the code, with trials and the cost of a run."""
 
     program: Program
-    stock: Stock
+    stock: rewrites.Stock
     trials: Sequence[Example]  # inputs, and the formula's results for them
     confirm: Callable[[str], bool]  # whether a text is right beyond the trials
-    count_parts: Callable[[], tuple[int, int]]  # parts of the formula that the lines equal
+    count_parts: Callable[[], int]  # lines and equations that agree, less values that do not
     weight: int  # steps per run
     tell: Callable[[str], None]  # receives the progress in words
 
@@ -242,35 +240,22 @@ class CorrectionSearch:
         """The executed lines with the values of names, and the repeated lines."""
         return code.watch_program(self.program, self.trials[0])
 
-    def count_unused(self) -> int:
-        """The number of tensors and modules whose names the text never reads."""
-        known = {name: each for names in self.ran[0].values() for name, each in names.items()}
-        inner = [each for each in known.values() if isinstance(each, dict)]
-        every = [*known.items(), *(item for members in inner for item in members.items())]
-        found = {n for n, each in every if isinstance(each, str) or hasattr(each, "dtype")}
-        return len(found & self.source.unused)
-
     @cached_property
-    def rewrites(self) -> list[code.Rewrite]:
+    def every(self) -> list[code.Rewrite]:
         """All edits of the text."""
         found: dict[tuple[int, int, str], code.Rewrite] = {}
         for site in code.find_sites(self.source, self.ran[0]):
-            for rewrite in chain.from_iterable(
-                act(site, self.stock) for act in code_operators.OPERATORS
-            ):
+            for rewrite in chain.from_iterable(act(site, self.stock) for act in rewrites.OPERATORS):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * isinstance(site.parents[0], ast.If)
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
-        return [
-            *found.values(),
-            *code.repeat_rewrites(list(found.values()), _AGAIN, self.source.text),
-        ]
+        return [*found.values(), *code.repeat_rewrites([*found.values()], _AGAIN)]
 
     def rank(self, weigh: Callable[[int], float]) -> list[code.Rewrite]:
         """The likely edits, sorted by their cost and that of their line."""
-        costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.rewrites)}
-        ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.rewrites)
+        costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.every)}
+        ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.every)
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
@@ -279,19 +264,23 @@ class CorrectionSearch:
         right: list[Correction] = []
         after = 0
         ranked = self.rank(weigh)
-        for batch in self._take_batches(ranked, self.weight, budget):
+        for batch in self._take_batches(ranked, budget):
             after += bool(right)
             if right and (after > _MOST_AFTER or batch[0].cost > right[0].rewrite.cost + _LIKE):
                 chosen = self._choose(right)
                 if chosen is not None:
                     return chosen
                 right, after = [], 0
-            passing = self._observe(code.find_passing, batch)
+            try:
+                passing = code.find_passing(self.program, batch, self.trials[0])
+            except EndedError as error:
+                says = f"with one of the tried edits of the code, {error}"
+                raise EndedError(says) from error
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
                 dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
                     break
-                correction = Correction(rewrite, rewrite.apply_tidily(self.source.text))
+                correction = Correction(rewrite, rewrite.apply(self.source.text))
                 if self.is_right(correction):
                     right.append(correction)
         return self._choose(right)
@@ -299,11 +288,10 @@ class CorrectionSearch:
     def _choose(self, right: list[Correction]) -> Correction | None:
         """The best edit among those that pass the trials, if it is right beyond them."""
 
-        def rate(correction: Correction) -> tuple[int, int, float]:
-            """The key of an edit: explained results, explained lines, cost."""
+        def rate(correction: Correction) -> tuple[int, float]:
+            """The key of an edit: lines and values that are not explained, cost."""
             with self._run_corrected(correction):
-                ends, others = self.count_parts()
-            return -ends, -others, correction.rewrite.cost
+                return -self.count_parts(), correction.rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
             with suppress(Exception), self._run_corrected(each):
@@ -311,64 +299,23 @@ class CorrectionSearch:
                     return each
         return None
 
-    def is_right_text(self, text: str, lines: set[int]) -> bool:
-        """Whether a text with other lines, all in one statement, is right."""
-        rewrite = code.Rewrite(0, 0, "", "", 0.0, min(lines))
-        correction = Correction(rewrite, text)
-        together = len({code.find_block(self.source.text, line) for line in lines}) == 1
-        with suppress(Exception):
-            if together and self.is_right(correction):
-                with self._run_corrected(correction):
-                    return self.confirm(text)
-        return False
-
     def _run_corrected(self, correction: Correction) -> AbstractContextManager[None]:
         """Run the corrected code within the context."""
         return code.exchange(self.program.code, correction.source, correction.rewrite.line)
 
-    def _observe(
-        self,
-        observe: Callable[[Program, Sequence[code.Rewrite], Example], code.Found],
-        batch: list[code.Rewrite],
-    ) -> code.Found:
-        """The observations of a batch of edits; a crash names the edits as its cause."""
-        try:
-            return observe(self.program, batch, self.trials[0])
-        except EndedError as error:
-            says = f"with one of the tried edits of the code, {error}"
-            raise EndedError(says) from error
-
     def _take_batches(
-        self, rewrites: Sequence[code.Rewrite], weight: int, budget: Budget
+        self, ranked: Sequence[code.Rewrite], budget: Budget
     ) -> Iterator[list[code.Rewrite]]:
         """Yield the edits in batches while the budget lasts."""
-        for start in range(0, len(rewrites), _BATCH):
-            batch = list(rewrites[start : start + max(0, min(_BATCH, budget.left // weight))])
+        for start in range(0, len(ranked), _BATCH):
+            batch = [*ranked[start : start + max(0, min(_BATCH, budget.left // self.weight))]]
             if not batch:
                 return
-            at, line = f"{start} of {len(rewrites)} edits of the code tried", batch[0].line
+            at, line = f"{start} of {len(ranked)} edits of the code tried", batch[0].line
             self.tell(f"{at}, next on {say_line(line, self.program.code.places)}")
-            budget.left -= len(batch) * weight
+            budget.left -= len(batch) * self.weight
             budget.edits += len(batch)
             yield batch
-
-    def find_gains(
-        self, lines: set[int], count: Callable[[Sequence[Print]], int], budget: Budget, most: int
-    ) -> list[Correction]:
-        """Edits of these lines, or with unused names, with which the code counts for more."""
-        unused = re.compile(rf"\b({'|'.join(sorted(self.source.unused)) or '(?!)'})\b")
-        every = self.rank(lambda _: 0.0)
-        mine = [each for each in every if each.line in lines or unused.search(each.text)]
-        gains = [
-            (count(prints), rewrite)
-            for batch in self._take_batches(mine, 2 * self.weight, budget)
-            for rewrite, prints in zip(batch, self._observe(code.find_prints, batch), strict=True)
-        ]
-        gains = sorted((each for each in gains if each[0] > 0), key=lambda each: -each[0])
-        return [
-            Correction(rewrite, rewrite.apply_tidily(self.source.text))
-            for _, rewrite in gains[:most]
-        ]
 
     def is_right(self, correction: Correction) -> bool:
         """Whether the code is right with an edit on all samples."""

@@ -22,7 +22,6 @@ from derive.ir.walk import find_children, find_free, map_children, rewrite_botto
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # characters of a node that words quote whole
-MOST_BLOCKS = 8  # blocks of one tensor that are exchanged for each other
 
 
 @dataclass(frozen=True)

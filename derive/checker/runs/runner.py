@@ -43,7 +43,7 @@ _QUESTIONS = (
     (runs, "run_target has_dropout"),
     (program, "lift_program"),
     (trace, "record_program"),
-    (code, "put_text watch_program find_passing find_prints"),
+    (code, "put_text watch_program find_passing"),
 )
 _RECORDS = (
     (load, "Code"),
@@ -53,7 +53,7 @@ _RECORDS = (
     (processes, "Failure"),
     (runs, "Given RunOptions Answer"),
     (modes, "Lowering"),
-    (trace, "Event Trace Example Print"),
+    (trace, "Event Trace Example"),
     (relations, "Statement"),
     (subjects, "Made"),
     (code, "Rewrite"),
