@@ -18,6 +18,7 @@ from derive.frontend.torch.exprs import (
     add,
     count_nodes,
     multiply,
+    reduce_over,
     substitute_at,
     write_guards,
     write_place,
@@ -366,7 +367,8 @@ def _rename_equation(
             case ir.Compare(relation, left, right):
                 return ir.Compare(relation, *(visit(write_place(s, first)) for s in (left, right)))
             case ir.Reduce(kind, bound, condition, body):
-                return ir.Reduce(kind, tuple(map(rename, bound)), visit(condition), visit(body))
+                bound = tuple(map(rename, bound))
+                return reduce_over(kind, bound, visit(body), visit(condition))
             case ir.Along(kind, _, condition, body):
                 index, *columns = map(rename, here.indices)
                 return ir.Along(kind, index, visit(condition), visit(body), *columns)
