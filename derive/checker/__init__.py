@@ -164,7 +164,6 @@ def _work(job: Job, folder: str, send: processes.Send) -> None:
         except errors.DeriveError:
             raise
         except Exception as error:  # a bug in derive: keep the verdict so far
-            processes.log_error(error)
             report.end(f"derive itself failed, {processes.describe_crash(error)}")
 
 

@@ -271,45 +271,38 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
     plain = {name: t for name, t in given if t is not None and name not in told}
     first = system.results[0]
 
-    def with_layouts(moved: Mapping[str, str], results: Mapping[str, str] | None = None) -> Program:
-        laid = {} if results is None else {"return": results[first.name]}
-        said = tuple(f"{name}={source}" for name, source in (dict(moved) | laid).items())
+    def move(moved: Mapping[str, str], result: str = "") -> Program:
+        laid = {"return": result} if result else {}
         return replace(
             program,
             arguments={**program.arguments, **moved},
-            results=program.results if results is None else results,
-            assumed=(*program.assumed, *said),
+            results={first.name: result} if result else program.results,
+            assumed=tuple(f"{name}={source}" for name, source in {**moved, **laid}.items()),
         )
 
     # A mask with axes of extent 1 added, up to the largest rank in the formula.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
     for argument, tensor in plain.items():
-        rank = len(tensor.shape)
-        for places in combinations(range(most), most - rank) if rank < most else ():
-            if tensor.kind == "bool":
-                added = "".join(f".unsqueeze({place})" for place in places)
-                yield with_layouts({argument: tensor.name + added})
-    groups: dict[tuple[object, ...], list[str]] = {}
+        for places in combinations(range(most), max(most - len(tensor.shape), 0)):
+            if tensor.kind == "bool" and places:
+                yield move({argument: tensor.name + "".join(f".unsqueeze({p})" for p in places)})
+    # Arguments of one shape alike, then of one rank.
+    groups: dict[Any, list[str]] = {}
     for argument, tensor in plain.items():
         groups.setdefault(tensor.shape, []).append(argument)
-    for extents, arguments in groups.items():
-        for order in find_orders(extents):
-            yield with_layouts({name: write_order(plain[name].name, order) for name in arguments})
-    for rank in sorted({len(tensor.shape) for tensor in plain.values()}):
-        same = {a: t for a, t in plain.items() if len(t.shape) == rank}
-        alike = [t for t in system.results if len(t.shape) == rank]
+    for argument, tensor in plain.items():
+        groups.setdefault(len(tensor.shape), []).append(argument)
+    for names in groups.values():
+        rank = len(plain[names[0]].shape)
         for order in islice(permutations(range(rank)), 1, MOST_ORDERS):
-            if not all(is_layout(tensor.shape, order) for tensor in same.values()):
-                continue
-            moved = {a: write_order(t.name, order) for a, t in same.items()}
-            results = {
-                t.name: write_order(t.name, order) for t in alike if is_layout(t.shape, order)
-            }
-            # The results permuted like the arguments, where possible.
-            if rank > 2 and order[-1] == rank - 1 and first.name in results and not program.results:
-                yield with_layouts(moved, results)
-            yield with_layouts(moved)
+            if all(is_layout(plain[name].shape, order) for name in names):
+                moved = {name: write_order(plain[name].name, order) for name in names}
+                # The result permuted like the arguments, where possible.
+                is_alike = len(first.shape) == rank > 2 and is_layout(first.shape, order)
+                if is_alike and order[-1] == rank - 1 and not program.results:
+                    yield move(moved, write_order(first.name, order))
+                yield move(moved)
 
 
 def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:

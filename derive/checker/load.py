@@ -32,8 +32,6 @@ from derive.checker.reading import (
     find_member,
     find_unused,
     makes_tensor,
-    name_call,
-    name_calls,
     read_notebook,
     read_python,
     read_script,
@@ -68,7 +66,6 @@ class Code:
     names: Mapping[str, Any] = field(default_factory=dict)  # globals of the file
     is_einsum: bool = False
     answer: str = ""  # the name of a script that is its result
-    call: Script | None = None  # the file's script that calls the function, for its result
     places: tuple[str, ...] = ()  # the cell and line to report for each line of a notebook
     broken: int | None = None  # the line of the syntax error that was repaired
 
@@ -247,11 +244,8 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
     inner = inspect.unwrap(getattr(target, "forward", target))
     unused = _find_unused_names(getattr(inner, "__func__", inner), places)
     findings = (*reading.repairs, *unused)
-    call = None
-    if script is not None and name_call(name) in script.results:
-        call = replace(script, chosen=name_call(name))
     shown = f"{shown}:{name}"
-    return Code(shown, target, path, text, None, findings, names, call=call, places=places)
+    return Code(shown, target, path, text, None, findings, names, places=places)
 
 
 def list_candidates(path: Path, wanted: str) -> list[str]:
@@ -357,7 +351,7 @@ def compile_script(code: Code, text: str) -> CodeType:
     inner = code.target.__code__
     arguments = inner.co_varnames[: inner.co_argcount]
     assert code.script is not None
-    script = replace(code.script, tree=name_calls(_parse_edited(text, code.source)))
+    script = replace(code.script, tree=_parse_edited(text, code.source))
     tree = to_function(script, arguments, code.answer)
     if "numpy" in text:
         return _compile(tree, code.path)

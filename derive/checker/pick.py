@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 from derive.checker import load, runs, subjects
 from derive.checker.bind import find_constructor, find_layouts, find_orders, write_order
@@ -116,35 +116,25 @@ class _Search:
             best = _choose(best, found and self._widen(subject, found))
             if best is not None and best.fits:
                 break
+        if best is not None and best.fits:
+            return self._make_choice(best)
         undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
-        is_said = best is not None and best.same_if is not None and not best.is_open
-        if best is not None and (is_said or (best.fits and best.agrees)):
+        guess = None if self._is_incurable() else self._find_guess()
+        if best is not None:
+            if guess is not None and guess.agrees:
+                best = replace(best, same_if=guess.same_if)
             return self._make_choice(best)
-        if not self._is_incurable() and (best is None or not best.fits):
-            guess: Trial | None = None
-            for trial in self._guess(best):  # the first that agrees, else the best
-                guess = _choose(guess, trial)
-                if trial.agrees:
-                    guess = trial
-                    break
-            if best is None and guess is not None and guess.is_open:
-                return self._make_choice(guess)
-            if best is None and guess is not None:
-                needs = guess.same_if.says if guess.same_if is not None else "other shapes"
-                lacks = "its parameters have other shapes than the formula's tensors"
-                if not guess.agrees and guess.same_if is not None:  # enough to run, no more
-                    says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
-                    guess = replace(guess, same_if=replace(guess.same_if, says=says, help=""))
-                failure = error or CannotRunError(f"{lacks}: {needs}")
-                return replace(self._make_choice(guess), failure=failure, failed_at=self.failed_at)
-            if best is not None and guess is not None and guess.agrees:
-                best = guess if guess.is_open else replace(best, same_if=guess.same_if)
-        if best is None:
-            raise error or CannotRunError(
-                f"no sizes and no arguments were found for it: {self._ask()}"
-            )
-        return self._make_choice(best)
+        if guess is None or guess.same_if is None:
+            lacks = f"no sizes and no arguments were found for it: {self._ask()}"
+            raise error or CannotRunError(lacks)
+        needs = guess.same_if.says
+        lacks = f"its parameters have other shapes than the formula's tensors: {needs}"
+        if not guess.agrees:  # enough to run, no more
+            says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
+            guess = replace(guess, same_if=replace(guess.same_if, says=says, help=""))
+        failure = error or CannotRunError(lacks)
+        return replace(self._make_choice(guess), failure=failure, failed_at=self.failed_at)
 
     def _ask(self) -> str:
         """The advice on how to give the arguments that are unknown."""
@@ -174,23 +164,22 @@ class _Search:
         if best is not None and best.agrees and not best.is_chance:
             return best
         # A size that is an argument stays free, unless the code refuses all drawn sizes.
-        is_refused = any(e.refusal for e in self.errors)
-        drawn = set[str]() if best is None and is_refused else self.taken
-        names = [n for n in find_sizes(self.task.system) if n not in fixed and n not in drawn]
+        is_refused = best is None and any(e.refusal for e in self.errors)
+        taken = {*fixed, *(() if is_refused else self.taken)}
+        names = [n for n in find_sizes(self.task.system) if n not in taken]
         named = subjects.find_sizes_by_name(subject.numbers, names)
-        runs_freely = best is not None and best.fits and not best.is_chance
         untold = {size.name for size in self.task.system.sizes}  # sizes in no shape
-        is_open = not runs_freely or not untold.isdisjoint(named)
-        if named and is_open and not self._is_incurable():
-            found = _resolve(self._try_stated(subject, {**fixed, **named}))
-            best = found if found is not None and found.fits else best
-        is_open = best is None or not best.fits or best.is_chance
-        if is_open and not self._is_incurable():
-            values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
-            values = {value: None for value in values if value not in fixed.values()}
-            tries = islice(({name: value} for name in names for value in values), MOST_FIXED)
-            trials = [t for one in tries for t in self._try_stated(subject, {**fixed, **one})]
+        values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
+        own = ({n: value} for n in names for value in values if value not in fixed.values())
+        if best is not None and best.fits and not best.is_chance and not untold & {*named}:
+            return best
+        for group in ([named] * bool(named), list(islice(own, MOST_FIXED))):
+            if self._is_incurable():
+                break
+            trials = [t for one in group for t in self._try_stated(subject, {**fixed, **one})]
             best = _choose(best, _resolve(trials))
+            if best is not None and best.fits and not best.is_chance:
+                break
         return best
 
     def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Trial]:
@@ -230,14 +219,14 @@ class _Search:
                 self.tried = self.tried or samples
                 found = list(self._try_programs(programs, samples, statements))
                 if likely is not None and not likely.doubt:  # contradicts the names
-                    found = [trial for trial in found if trial.fits and trial.agrees]
-                    if found and ran:
-                        return [replace(ran[0], same_if=_ask(found[0], likely).same_if)]
+                    found = [trial for trial in found if trial.agrees]
                 fits = [trial for trial in found if trial.fits]
                 if fits:
                     return fits if likely is None else [_ask(trial, likely) for trial in fits]
                 ran += found
                 likely = likely or programs[0]
+                if found and not likely.doubt:
+                    break  # all names match
         except CannotRunError as error:  # the class cannot be constructed
             self._add_error(error, samples.first)
         return ran
@@ -269,14 +258,19 @@ class _Search:
                 continue
             yield Trial(ran, samples, first, fits, agrees)
 
-    def _guess(self, best: Trial | None) -> Iterator[Trial]:
-        """Yield trials under unstated assumptions."""
-        kept = list(self.errors)
+    def _find_guess(self) -> Trial | None:
+        """The first trial that agrees under an unstated assumption, else the best."""
+        kept, best = list(self.errors), None
         for subject in subjects.find_subjects(self.task, {}):
-            yield from self._guess_layouts(subject)
-            yield from self._guess_orders(subject)
-            yield from self._guess_coincidences(subject)
+            guesses = (self._guess_layouts, self._guess_orders, self._guess_coincidences)
+            for trial in chain.from_iterable(guess(subject) for guess in guesses):
+                best = _choose(best, trial)
+                if trial.agrees:
+                    break
+            if best is not None and best.agrees:
+                break
         self.errors = kept
+        return best
 
     def _guess_layouts(self, subject: subjects.Subject) -> Iterator[Trial]:
         base = subject.find_base()

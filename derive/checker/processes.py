@@ -294,18 +294,9 @@ def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> 
         way.send(error.diagnostic)
         code = 0
     except BaseException as error:  # report the crash, then exit
-        log_error(error)
         way.send(Failure(type(error).__name__, describe_crash(error)))
     finally:
         os._exit(code)
-
-
-def log_error(error: BaseException) -> None:
-    """Append a traceback of the checker to the file named by DERIVE_CHECK_LOG."""
-    wanted = os.environ.get("DERIVE_CHECK_LOG")
-    if wanted:
-        with open(wanted, "a", encoding="utf-8") as log:
-            traceback.print_exception(error, file=log)
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

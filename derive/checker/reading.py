@@ -352,7 +352,6 @@ class Script:
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
     """The script as a function; the line numbers stay those of the file."""
     unused = find_unused(tree)
-    tree = name_calls(tree)
     entries = _find_filled(tree)
     all_made: dict[str, ast.expr] = {}  # created tensors, with masks
     numbers: dict[str, bool] = {}
@@ -397,55 +396,6 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
         tuple(name for name, is_whole in numbers.items() if is_whole),
         chosen,
     )
-
-
-def name_calls(tree: ast.Module) -> ast.Module:
-    """The script with calls of its own functions assigned to names, and their masks too."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    taken = {name for name, _ in _find_stores(tree)}
-    body: list[ast.stmt] = []
-
-    def assign(name: str, value: ast.expr, at: ast.stmt) -> None:
-        made = ast.Assign([ast.Name(name, ast.Store())], value)
-        body.append(ast.fix_missing_locations(ast.copy_location(made, at)))
-
-    for statement in tree.body:
-        match statement:  # a call of a function, shown or assigned
-            case (
-                ast.Expr(ast.Attribute(ast.Call(ast.Name(name)) as call, "shape"))
-                | ast.Expr(ast.Call(ast.Name(name)) as call)
-                | ast.Assign([ast.Name()], ast.Call(ast.Name(name)) as call)
-            ) if name in functions:
-                function = functions[name]
-            case _:
-                body.append(statement)
-                continue
-        named = [(arg.arg, each) for arg, each in zip(function.args.args, call.args, strict=False)]
-        named += [(word.arg, word.value) for word in call.keywords if word.arg]
-        masks = {  # masks created in the call, by parameter
-            name: value
-            for name, value in dict(named).items()
-            if "mask" in name and name not in taken and makes_mask(value)
-        }
-        taken |= {*masks}
-        for name, value in masks.items():
-            assign(name, value, statement)
-
-        def recall(value: ast.expr, masks: Mapping[str, ast.expr] = masks) -> ast.expr:
-            name = next((name for name, each in masks.items() if each is value), "")
-            return ast.copy_location(ast.Name(name, ast.Load()), value) if name else value
-
-        words = [ast.keyword(word.arg, recall(word.value)) for word in call.keywords]
-        target = name_call(function.name)
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            target = statement.targets[0].id
-        assign(target, ast.Call(call.func, [*map(recall, call.args)], words), statement)
-    return ast.Module(body, [])
-
-
-def name_call(function: str) -> str:
-    """The name of the value of a script's call of a function."""
-    return f"{function}_called"
 
 
 def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.Module:

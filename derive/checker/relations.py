@@ -70,17 +70,16 @@ def read_refusal(frame: FrameType, line: int) -> tuple[list[Statement], bool]:
     """Statements of the assert or raise at a line, and whether it reads tensor elements."""
     said, reads_elements = list[Statement](), False
     stops: list[Any]
-    ways: tuple[Any, Any]
     for node in ast.walk(parse_file(frame.f_code.co_filename)):
         match node:
             case ast.Assert(test=test):
-                stops, ways = [node], (ast.Eq, ast.And)
+                stops = [node]
             case ast.If(test, body):
-                stops, ways = [n for n in body if isinstance(n, ast.Raise)], (ast.NotEq, ast.Or)
+                stops = [n for n in body if isinstance(n, ast.Raise)]
             case _:
                 continue
         if any(stop.lineno <= line <= (stop.end_lineno or line) for stop in stops):
-            said += _read_test(test, frame, *ways)
+            said += _read_test(test, frame)
             reads_elements |= _reads_elements(test, frame)
     return said, reads_elements
 
@@ -98,35 +97,27 @@ def _reads_elements(test: ast.expr, frame: FrameType) -> bool:
     return False
 
 
-def _read_test(
-    test: ast.expr, frame: FrameType, wanted: type[ast.cmpop], joined: type[ast.boolop]
-) -> Iterator[Statement]:
-    match test:
-        case ast.BoolOp(op=op, values=parts) if isinstance(op, joined):
-            for part in parts:
-                yield from _read_test(part, frame, wanted, joined)
-            return
-        case ast.Compare(ast.BinOp(one, ast.Mod(), other), [op], [_]) if isinstance(op, wanted):
-            is_multiple = True
-        case ast.BinOp(one, ast.Mod(), other) if wanted is ast.NotEq:
-            is_multiple = True
-        case ast.Compare(one, [op], [other]) if isinstance(op, wanted):
-            is_multiple = False
-        case _:
-            return
-    try:  # numbers, or shapes number by number, in the failing frame
-        codes = (compile(ast.Expression(e), "<assertion>", "eval") for e in (one, other))
-        left, right = (eval(code, frame.f_globals, frame.f_locals) for code in codes)
-    except Exception:  # whatever the user's expression raises
-        return
-    pairs = [(left, right)]
-    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
-        pairs = list(zip(left, right, strict=True))
-    for here, there in pairs:
-        if not all(type(number) is int and number > 0 for number in (here, there)):
+def _read_test(test: ast.expr, frame: FrameType) -> Iterator[Statement]:
+    """The unequal numbers and remainders that a test compares, in the failing frame."""
+    for node in ast.walk(test):
+        match node:
+            case ast.Compare(one, [ast.Eq() | ast.NotEq()], [other]):
+                is_multiple = False
+            case ast.BinOp(one, ast.Mod(), other):
+                is_multiple = True
+            case _:
+                continue
+        try:  # numbers, or shapes number by number
+            codes = (compile(ast.Expression(e), "<assertion>", "eval") for e in (one, other))
+            left, right = (eval(code, frame.f_globals, frame.f_locals) for code in codes)
+        except Exception:  # whatever the user's expression raises
             continue
-        if here % there if is_multiple else here != there:
-            yield Statement(here, there, is_multiple=is_multiple)
+        both = isinstance(left, tuple) and isinstance(right, tuple)
+        for here, there in zip(left, right, strict=False) if both else [(left, right)]:
+            if not all(type(number) is int and number > 0 for number in (here, there)):
+                continue
+            if here % there if is_multiple else here != there:
+                yield Statement(here, there, is_multiple=is_multiple)
 
 
 def guess_relations(
@@ -213,18 +204,11 @@ def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
 
 def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
     """Yield unstated relations to try, products first."""
-    products = [(whole, product) for product in extents for whole in names if whole not in product]
-    products = [relation for relation in products if {*relation[1]} <= {*names}]
-    equal: list[Relation] = [(other, (one,)) for one, other in combinations(names, 2)]
-    yield from ((relation,) for relation in (*products, *equal))
-    if len(names) > 2:
-        yield tuple((name, (names[0],)) for name in names[1:])
-    for whole, product in products[:2]:
-        yield from (
-            ((whole, product), relation)
-            for relation in equal
-            if whole not in {relation[0], *relation[1]}
-        )
+    for product in extents:
+        if {*product} <= {*names}:
+            yield from (((whole, product),) for whole in names if whole not in product)
+    yield from (((other, (one,)),) for one, other in combinations(names, 2))
+    yield tuple((name, (names[0],)) for name in names[1:])
 
 
 def find_merged(system: ir.System) -> list[tuple[str, ...]]:

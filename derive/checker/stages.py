@@ -23,7 +23,7 @@ from derive.checker.judge.circumstances import Circumstances, judge_circumstance
 from derive.checker.judge.digits import FINITE_MASK, Further, is_at_poles, judge_further, say_ties
 from derive.checker.judge.inputs import vary_inputs
 from derive.checker.pick import Choice, pick_program
-from derive.checker.processes import CannotRunError, log_error
+from derive.checker.processes import CannotRunError
 from derive.checker.program import Program, lift_program
 from derive.checker.runs import Answer, RunOptions, modes
 from derive.checker.samples import Sample
@@ -427,12 +427,8 @@ class Stages:
         if not self.job.backward and may_be_exact(self.verdict):
             self.send.begin("the proof")
             proof = None
-            try:
+            with suppress(Exception):  # a refusal, or a bug in derive: keep the verdict so far
                 proof = find_proof(self.job, self.choice)
-            except (CannotRunError, DeriveError):
-                pass
-            except Exception as error:  # a bug in derive: keep the verdict so far
-                log_error(error)
             if proof is not None:
                 yield from self.judge_other_ways(proof)
 

@@ -87,8 +87,6 @@ def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
         programs = bind.find_programs(task.code, task.system, task.binds)
         own = find_own_numbers(task.code)
         yield Subject([[task.find_fixed(programs[0])]], lambda *_: iter(programs), *own)
-    if task.code.call is not None:  # a call in the file, with arguments that the formula lacks
-        yield from _find_scripts(replace(task, code=replace(task.code, script=task.code.call)))
 
 
 def _find_module(task: Task, orders: Orders) -> Subject:

@@ -129,7 +129,6 @@ def _run_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
         serve(end, job, contained)
         code = 0
     except BaseException as error:  # the last word of this process
-        processes.log_error(error)
         crash = processes.Failure(processes.CRASH, processes.describe_crash(error))
         end.sendall(frames.Writer(list_classes()).frame(crash))
     finally:
