@@ -1,25 +1,29 @@
-"""Lists of contractions: what their terms have in common is computed once."""
+"""Lists of contractions: what their terms have in common is computed once; paths in semirings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
+from math import log2
 from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
 
 from derive.compiler import Built, build
 from derive.frontend.from_text import parse
 from derive.judge.samples import draw_inputs
 from tests.benchmarks.coupled_cluster import find_terms, write_equations
 
-ROWS = read_literals(Path(__file__).with_name("factoring_rows.txt"))
-
 SHAPES = "x, y, z, w, A, B, C, D[N, N]"
 # The pairs of a sum of products, r_ij = sum_k x_ik A_kj + .., and how many products are left.
-PRODUCTS = dict(ROWS["products"])
+PRODUCTS = {
+    "xA xB xC yA yB yC zD": 2,
+    "xA xB xC xD yA zA wA": 2,
+    "xA xB xC yA yB zD wC wD": 4,
+    "xx yy zz ww AA BB CC": 7,
+    "xA Ax yB By zC Cz wD Dw": 8,
+}
 
 
 @pytest.mark.parametrize("pairs", PRODUCTS)
@@ -155,3 +159,57 @@ def test_water_has_the_energy_that_pyscf_finds(tmp_path: Path) -> None:
         energy, r1, r2 = module.ccsd(**inputs, t1=t1, t2=t2)
         t1, t2 = t1 + r1 / gap, t2 + r2 / gaps
     assert abs(energy.item() - theirs.e_corr) < 1e-10
+
+
+CHAIN = "P[B, I]; Q[I, J]; R[J, K]; u[K]; s[b] = "
+NET = "P[I, J]; Q[J, K]; R[K, I]; s[i] = "
+# A formula, and the degree of its operations where all extents grow together.
+PARTED = [
+    (CHAIN + "max[i, j, k](P[b,i] + Q[i,j] - R[j,k] + 2*u[k])", 2),
+    (CHAIN + "min[i, j, k](P[b,i] + Q[i,j] + R[j,k] + u[k] - 1)", 2),
+    (CHAIN + "logsumexp[i, j, k](P[b,i] + Q[i,j] + R[j,k] + u[k])", 2),
+    (CHAIN + "max[i, j, k](min(P[b,i], min(Q[i,j], min(R[j,k], u[k]))))", 2),
+    (CHAIN + "min[i, j, k](max(min(P[b,i], Q[i,j]), R[j,k]))", 3),
+    (CHAIN + "max[i, j, k](abs(P[b,i]) * sigmoid(Q[i,j]) * R[j,k]**2)", 2),
+    (NET + "logsumexp[j, k](P[i,j] + Q[j,k] + R[k,i])", 3),
+    ("P[I, J]; u[I]; s[i] = max[j](P[i,j] + u[i])", 2),
+]
+# What must stay one reduction, and why.
+WHOLE = [
+    CHAIN + "max[i, j](P[b,i] * Q[i,j])",
+    CHAIN + "logsumexp[i, j, k](min(P[b,i], R[j,k]))",
+    CHAIN + "logsumexp[i, j, j <= i](P[b,i] + Q[i,j] + P[b,i])",
+    CHAIN + "max[i, j, k](log(P[b,i]) + Q[i,j] + R[j,k])",
+    CHAIN + "sum[i, j](max(P[b,i], Q[i,j]))",
+]
+
+
+def count_degree(text: str) -> float:
+    """The slope of the operations over the extents."""
+    sizes = [{name: number for name in "BIJK" if name in text} for number in (1024, 2048)]
+    flops = [(plan := build(text, sizes=each).plan).at_sizes(plan.flops) for each in sizes]
+    return log2(flops[1] / flops[0])
+
+
+@pytest.mark.parametrize(("text", "degree"), PARTED)
+def test_one_index_at_a_time(text, degree):
+    assert count_degree(text) == pytest.approx(degree, abs=0.02)
+    build(text).judge(2)
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_what_does_not_distribute_is_reduced_at_once(text):
+    build(text).judge(2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_slopes_and_huge_numbers(scale):
+    text = CHAIN + "logsumexp[i, j, k](P[b,i] + Q[i,j] + R[j,k] + u[k])"
+    given = [scale * torch.randn(3, 4), *(scale * torch.randn(4, 4) for _ in "QR")]
+    given = [each.double().requires_grad_() for each in (*given, scale * torch.randn(4))]
+    P, Q, R, u = given
+    whole = (P[:, :, None, None] + Q[:, :, None] + R + u).logsumexp((1, 2, 3))
+    found = build(text).function(*given)
+    assert torch.allclose(found, whole)
+    grads = [torch.autograd.grad(each.sum(), given) for each in (found, whole)]
+    assert all(map(torch.allclose, *grads))

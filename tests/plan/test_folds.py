@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions, read_parts
+from texts import read_parts
 
 from derive import build, parse
 from derive.backend.to_module import Header, to_module
@@ -17,8 +17,6 @@ from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region, tile
 from derive.plan.build import make_plan
 from derive.plan.machine import DEFAULT
-
-ROWS = Expressions(Path(__file__).with_name("folds_rows.txt"), globals())
 
 # name: (the formula, the summed indices that have a loop, each with the number of its peaks)
 FOLDS = {
@@ -203,7 +201,16 @@ def test_the_logarithm_of_a_sum_of_exponentials_is_torchs(score):
 
 
 # Mistakes in a generated file: (old text, new text) by name.
-MISTAKES = dict(ROWS["MISTAKES"])
+MISTAKES = {
+    "no rescale": ("rescale = torch.exp(peak - higher)", "rescale = torch.ones_like(peak)"),
+    "rescale upside down": ("torch.exp(peak - higher)", "torch.exp(higher - peak)"),
+    "the sums alone": ("total = total * rescale + ", "total = total + "),
+    "the values alone": ("z_sum = z_sum * rescale[:, None] + ", "z_sum = z_sum + "),
+    "no guard": ("torch.finfo(wide).min", "-torch.inf"),
+    "no peak so far": ("torch.maximum(peak, ", "(lambda _, now: now)(peak, "),
+    "not divided": (" / total[:, None]", ""),
+    "the last block alone": ("peak = higher", "peak = higher; z_sum = z_sum * 0"),
+}
 
 
 @pytest.mark.sampled(4)
@@ -261,7 +268,12 @@ def find_allocated(call):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "sizes", "memory"), ROWS["the elements counted are those that torch allocates"]
+    ("text", "sizes", "memory"),
+    [
+        (ADDITIVE, LONG, "900KiB"),
+        (ADDITIVE, {**MANY, "N": 64, "B": 1}, "70KiB"),
+        (FOLDS["sum"][0], dict(N=2, M=1 << 16, D=64), "1MiB"),
+    ],
 )
 def test_the_elements_counted_are_those_that_torch_allocates(text, sizes, memory):
     built = build(parse(text), sizes, memory=memory)

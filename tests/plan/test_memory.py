@@ -2,22 +2,18 @@
 
 import weakref
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from strategies import formulas, half_as_many
 from test_random_formulas import draw_inputs
-from texts import Expressions
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from derive import build, parse
 from derive.errors import DeriveError
 from derive.formulas import find_formula
-
-ROWS = Expressions(Path(__file__).with_name("memory_rows.txt"), globals())
 
 SIZES = dict(B=8, S=256, H=8, D=64)
 MIB = 1 << 20
@@ -127,7 +123,18 @@ def measure(built, sizes):
 CHAIN = "x[N,N]; " + " ".join(
     f"{new}[i,j] = sum[k]({old}[i,k] * sin({old}[j,k]));" for old, new in pairwise("xabcd")
 )
-COUNTED = dict(ROWS["counted"])
+COUNTED = {
+    "operands that torch copies": "q[N,H,D]; x[N,D]; z[h] = sum[l,d](q[l,h,d] * x[l,d])",
+    "one over": "x[N,M]; y[N,M]; z[i] = sum[j](1 / (2 + x[i,j]**2) * tanh(y[i,j]))",
+    "whole numbers": "x[N,M]; z[i,j] = where(abs(i - j) % 3 == 1, x[i,j], -oo)",
+    "the contrary of a mask": "x[N,M]; bool m[N,M]; z[i] = max[j, m[i,j]](exp(x[i,j]))",
+    "a product over two": "x[N,M,D]; z[i] = prod[j,d](tanh(x[i,j,d]))",
+    "one operand after the other": "x[N,M]; z[i,j] = exp(sin(x[i,j])) + exp(cos(x[i,j]**2) * 2)",
+    "a loop": "x[N,D]; y[M,D]; z[i] = logsumexp[j](sum[d](abs(x[i,d] - y[j,d])))",
+    "names that are let go of": CHAIN + "return d",
+    "a view of one that is": CHAIN + "e[i,j] = d[j,i]; f[i,j] = exp(e[i,j]) + d[i,j]; return f",
+    "a loop that joins": "x[N,D]; y[M,D]; z[i,j] = sum[d](tanh(x[i,d] - y[j,d]))",
+}
 
 
 @pytest.mark.sampled(4)

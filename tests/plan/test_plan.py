@@ -283,3 +283,58 @@ def test_the_largest_entry_is_read_where_its_place_is_known(text, expected, is_r
         torch.testing.assert_close(found, eval(expected)(given), equal_nan=True)
     y = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda y: built.function(y)[0], y)
+
+
+FOUR = """
+X[B, S, F]; W_Q, W_K[H, F, D]
+s[b,h,i,j] = sum[d, f, g](X[b,i,f] * W_Q[h,f,d] * W_K[h,g,d] * X[b,j,g])
+"""
+TYPICAL = dict(B=8, S=256, F=512, D=64, H=8)
+
+
+def make_scores():
+    return build(parse(FOUR, "scores"), sizes=TYPICAL)
+
+
+def count_flops(plan, **sizes):
+    return plan.at_sizes(plan.flops, {**plan.sizes, **sizes})
+
+
+def test_a_regime_begins_where_its_order_takes_fewer_operations() -> None:
+    plan = make_scores().plan
+    assert [str(each) for each in plan.regimes] == ["F < 79", "D > 341"]
+    for each in plan.regimes:
+        last, first = each.number, each.number + (-1 if each.is_below else 1)
+        assert count_flops(each.plan, **{each.size: last}) >= count_flops(plan, **{each.size: last})
+        assert count_flops(each.plan, **{each.size: first}) < count_flops(
+            plan, **{each.size: first}
+        )
+
+
+def test_the_docstring_tells_of_them() -> None:
+    words = " ".join(make_scores().source.split())
+    assert "another order takes fewer operations where F < 79, D > 341." in words
+
+
+def test_a_lone_product_has_one_order() -> None:
+    built = build(parse("A[M, K]; B[K, N]; C[i,j] = sum[k](A[i,k] * B[k,j])"))
+    assert built.plan.regimes == ()
+    assert "another order" not in built.source
+
+
+def test_a_plan_prints_its_steps_and_costs() -> None:
+    plan = build("x[I,J]; w[J,K]; y[i,k] = sum[j](x[i,j] * w[j,k])", dict(I=2, J=3, K=4)).plan
+    assert str(plan) == (
+        "formula at I=2 J=3 K=4: y\n"
+        "    y[I, K]    ij,jk->ik    48 flops\n"
+        "flops: 2*I*J*K = 48\n"
+        "peak elements: I*K = 8"
+    )
+    assert repr(plan) == "<Plan formula at I=2 J=3 K=4: y>"
+    assert str(plan.flops) == "2*I*J*K"
+
+
+def test_a_built_file_prints_its_equations_and_its_plan() -> None:
+    built = build("x[N]; y[i] = x[i] + 1", dict(N=5))
+    assert str(built).startswith("x[N]\ny[i] = x[i] + 1\n\nformula at N=5: y\n")
+    assert repr(built) == "<Built formula at N=5: y>"

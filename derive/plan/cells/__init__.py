@@ -37,6 +37,7 @@ Match = Callable[[ops.Op, Definitions], ops.Op | None]
 OPERANDS = (
     pointwise.match_root,
     storage.match_windows,
+    storage.match_transposed_operand,
     storage.match_merged_sum,
     storage.match_window_product,
 )
@@ -70,6 +71,7 @@ MATCHES = (
     pointwise.match_diagonal,
     pointwise.match_leaky_relu,
     storage.match_gather,
+    storage.match_transposed_operand,
     storage.match_short_sum,
     storage.match_window_product,
     storage.match_row_in_place,

@@ -1,6 +1,7 @@
 """Calls that are chosen by the memory layout of their operands.
 
     matmul    sum_s W[r, s] x[.., s, c], a batch of products; einsum would copy x
+    stack     an operand with two short axes transposed relative to the other operand
     row       a softmax along an index that is not stored last; torch would copy the tensor
     @         a sum over a few contiguous entries, as a product with ones
     windows   x[.., t + k] along the last axis, copied so that torch's inner loop runs over t, not k
@@ -24,6 +25,7 @@ SHORT = 8  # entries up to which a product with ones is faster than their sum
 MANY = 1 << 12  # results, or rows, from which the layout matters
 LEAST = 1 << 8  # entries of each matrix from which a product takes longer than its start
 THIN = 16  # columns below which a batched product is a loop over vectors
+FEW = 5  # extent from which torch reads a transposed operand as fast
 LARGE = 1 << 20  # entries from which windows are worth a loop over blocks
 WIDE = 16  # contiguous entries from which a row operation along an outer axis is fast
 
@@ -144,6 +146,32 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, ops.axes_of(whole)
     )
     return ops.arrange(cell, kept)
+
+
+def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
+
+    Torch iterates over both operands along one contiguous axis: with 2 or 3 entries that takes ten
+    times as long as the stack.
+    """
+    if not isinstance(op, ops.Apply):
+        return None
+    memory, first, args = definitions.memory, None, list[ops.Op]()
+    for arg in op.args:
+        stored = find_storage_order(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
+        if stored is None or memory.count(stored[:-2]) < MANY:
+            pass
+        elif first is None:
+            first = stored
+        elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
+            parts = TorchCall(".unbind", (CellArgument(0), len(first) - 2))
+            given = ops.arrange(strip(arg), stored)
+            call = TorchCall("torch.stack", (parts, len(first) - 1))
+            cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
+            args.append(ops.arrange(cell, ops.axes_of(arg)))
+            continue
+        args.append(arg)
+    return ops.with_args(op, tuple(args)) if args != [*op.args] else None
 
 
 def count_window_rows(op: ops.Op, memory: Storage) -> int:
