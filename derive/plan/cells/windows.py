@@ -147,16 +147,31 @@ SHORT = 16  # extent of a filter up to which bmm takes half the time of conv1d
 
 
 def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product of windows with a kernel, and an added bias."""
+    """Match a product of windows with a kernel, and an added bias over its output channels."""
     match op:
-        case ops.Einsum((_, _), axes):
-            one, other = _inline_flipped(op, definitions)
-            found = _find_product(one, other, axes) or _find_product(other, one, axes)
-            if found is not None and found.is_short(definitions.memory):
-                return _write_filter(found, axes, definitions.memory)
-            return None if found is None else _write_convolution(found, axes, None)
-        case ops.Apply("+" | "-", _, axes):
-            return _convolve_and_add(op, axes, definitions)
+        case ops.Einsum((_, _)):
+            terms: Sequence[Signed] = (Signed(op),)
+        case ops.Apply("+" | "-"):
+            terms = split_sum(op, definitions.unwrap)
+        case _:
+            return None
+    for term in terms:
+        product = definitions.unwrap(term.op)
+        if term.negative or not isinstance(product, ops.Einsum) or len(product.args) != 2:
+            continue
+        (one, other), axes = _inline_flipped(product, definitions), product.axes
+        ways = [_find_product(one, other, axes), _find_product(other, one, axes)]
+        found = [way for way in ways if way is not None]
+        if op is product:
+            return found[0].write(axes, definitions.memory) if found else None
+        for bias in terms:
+            if bias.negative or isinstance(bias.op, ops.Num) or bias is term:
+                continue
+            for way in found:
+                cell = _write_convolution(way, axes, bias.op)
+                if cell is not None:
+                    rest = [each for each in terms if each is not term and each is not bias]
+                    return ops.arrange(join_sum([Signed(cell), *rest], op.axes), op.axes)
     return None
 
 
@@ -166,26 +181,6 @@ def _inline_flipped(product: ops.Einsum, definitions: Definitions) -> list[ops.O
     pairs = zip(product.args, opened, strict=True)
     turned = (ops.Flip, ops.Unfold, ops.Slice)
     return [each if isinstance(each, turned) else arg for arg, each in pairs]
-
-
-def _convolve_and_add(
-    op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
-) -> ops.Op | None:
-    """Match a sum of a convolution and a bias over its output channels."""
-    terms = split_sum(op, definitions.unwrap)
-    for term in terms:
-        product = definitions.unwrap(term.op)
-        if term.negative or not isinstance(product, ops.Einsum) or len(product.args) != 2:
-            continue
-        (one, other), own = _inline_flipped(product, definitions), product.axes
-        for bias in terms:
-            if bias.negative or isinstance(bias.op, ops.Num) or bias is term:
-                continue
-            found = _convolve(one, other, own, bias.op) or _convolve(other, one, own, bias.op)
-            if found is not None:
-                rest = [each for each in terms if each is not term and each is not bias]
-                return ops.arrange(join_sum([Signed(found), *rest], axes), axes)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +200,12 @@ class Product:
     channels: list[ir.Index]
     groups: list[ir.Index]
 
-    def is_short(self, memory: Storage) -> bool:
-        """Whether the kernel is a short filter of one channel, which bmm applies to a view."""
+    def write(self, axes: tuple[ir.Index, ...], memory: Storage) -> ops.Op | None:
+        """Return the call; for a short filter of one channel an einsum, which is a bmm of views."""
         is_lone = not (self.made or self.channels or self.groups) and len(self.windows) == 1
-        return is_lone and memory.extent(self.windows[0].inner) <= SHORT
-
-
-def _convolve(
-    data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...], bias: ops.Op | None = None
-) -> ops.Op | None:
-    found = _find_product(data, kernel, axes)
-    return None if found is None else _write_convolution(found, axes, bias)
+        if is_lone and memory.extent(self.windows[0].inner) <= SHORT:
+            return _write_filter(self, axes, memory)
+        return _write_convolution(self, axes, None)
 
 
 def _find_product(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> Product | None:
@@ -338,48 +328,29 @@ class Roles:
 
 
 def _assign_roles(product: Product) -> Roles:
+    """Return the operands by role.
+
+    In sum_t w[s - z*t] x[t], a transposed convolution, the windows are cut from padded w, and the
+    kernel is the reversed x. The dilation z of the windows is torch's stride.
+    """
     windows, batch, made = product.windows, product.batch, product.made
     base, padding, inner = split_padding(product.base, windows)
     strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
-    found = _find_transposed_input(product.kernel, windows, padding)
-    if found is None:
-        kernel, own = product.kernel, [w.inner for w in windows]
-        return Roles(base, inner, kernel, own, batch, made, strides, dilations, padding)
-    return Roles(found.op, found.places, base, inner, made, batch, dilations, [], found.cut, True)
-
-
-@dataclass(frozen=True, slots=True)
-class TransposedInput:
-    """The input of a transposed convolution, the axes it is scattered along, and the padding."""
-
-    op: ops.Op
-    places: list[ir.Index]
-    cut: list[ir.Expr]
-
-
-def _find_transposed_input(
-    kernel: ops.Op, windows: Sequence[Window], padding: Sequence[ir.Expr]
-) -> TransposedInput | None:
-    """Return the kernel as the input of a transposed convolution, or None if it is not one.
-
-    In sum_t w[s - z*t] x[t], the windows are cut from padded w, and the kernel is the reversed x.
-    The dilation z of the windows is torch's stride.
-    """
-    if all(w.dilation is ir.ONE for w in windows) or any(w.stride is not ir.ONE for w in windows):
-        return None
-    turned, cut = {}, []
-    while isinstance(kernel := strip(kernel), ops.Flip):
-        turned[kernel.index] = ops.axes_of(kernel.arg)[kernel.place]
-        kernel = kernel.arg
-    if turned.keys() != {w.inner for w in windows}:
-        return None
-    for window, zeros in zip(windows, padding, strict=True):
-        reach = Polynomial.of(window.dilation) * (Polynomial.of(window.inner.extent) - ONE)
-        left = reach - Polynomial.of(zeros)
-        if any(factor < 0 for factor in left.terms.values()):
-            return None
-        cut.append(left.to_expr())
-    return TransposedInput(kernel, [turned[w.inner] for w in windows], cut)
+    given, turned = strip(product.kernel), dict[ir.Index, ir.Index]()
+    while isinstance(given, ops.Flip):
+        turned[given.index] = ops.axes_of(given.arg)[given.place]
+        given = strip(given.arg)
+    left = [
+        Polynomial.of(w.dilation) * (Polynomial.of(w.inner.extent) - ONE) - Polynomial.of(zeros)
+        for w, zeros in zip(windows, padding, strict=True)
+    ]
+    is_spread = any(each is not ir.ONE for each in dilations) and {*strides} == {ir.ONE}
+    is_spread = is_spread and turned.keys() == {w.inner for w in windows}
+    if not is_spread or any(factor < 0 for each in left for factor in each.terms.values()):
+        own = [w.inner for w in windows]
+        return Roles(base, inner, product.kernel, own, batch, made, strides, dilations, padding)
+    places, cut = [turned[w.inner] for w in windows], [each.to_expr() for each in left]
+    return Roles(given, places, base, inner, made, batch, dilations, [], cut, True)
 
 
 def _insert_unit_axes(

@@ -27,13 +27,12 @@ FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 class Wanted:
     """The requirements on an operation: the order of its axes, integers if `counted`.
 
-    It may lose digits if it is `roundable`. `lower` lowers an expression with these requirements.
+    `lower` lowers an expression with these requirements.
     """
 
     context: Context
     order: tuple[ir.Index, ...]
     counted: bool
-    roundable: bool
     lower: Callable[[ir.Expr], ops.Op]
 
 

@@ -32,7 +32,7 @@ def lower_guarded(
     def lower(expr: ir.Expr) -> ops.Op:
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
-    wanted = Wanted(context, order, counted, reduce in context.roundable, lower)
+    wanted = Wanted(context, order, counted, lower)
     structures = (lower_ranked, lower_segments, lower_ordered)
     tried = structures if context.cells else ()
     return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
