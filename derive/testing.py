@@ -1,8 +1,7 @@
 """For the tests of other projects: code is pinned to its formula, `assert_computes`.
 
 In a test of yours, `from derive.testing import assert_computes`, and then
-`assert_computes(attend, "masked_attention")`. This module is a plug-in of pytest, too: a test that
-has an argument `assert_computes` is given the function, and needs no import.
+`assert_computes(attend, "masked_attention")`.
 """
 
 from __future__ import annotations
@@ -47,18 +46,3 @@ def assert_computes(  # noqa: PLR0913, PLR0917 - those of `check`, and the grade
     if same.index(verdict.grade) > same.index(at_least):
         raise AssertionError(f"{at_least} was asked for\n{verdict}")
     return verdict
-
-
-def pytest_configure(config: Any) -> None:
-    """Register the fixture with pytest; unused without pytest."""
-    from pytest import fixture
-
-    class Fixtures:
-        """The fixture's value."""
-
-        @fixture(name="assert_computes")
-        def give(self) -> Any:
-            """The function of this module."""
-            return assert_computes
-
-    config.pluginmanager.register(Fixtures(), "derive-fixtures")

@@ -108,11 +108,12 @@ def test_the_example_notebooks_run(name, tmp_path):
 
 IN_PYTEST = f"""
 from derive import check
+from derive.testing import assert_computes
 
 def mm(a, b):
     return 2 * a @ b
 
-def test_by_fixture(assert_computes):
+def test_by_function():
     assert_computes(mm, {MATMUL!r})
 
 def test_by_assert():
@@ -123,13 +124,13 @@ def test_by_assert():
 @pytest.mark.slow
 def test_a_failure_is_readable_under_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(IN_PYTEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "derive.testing", "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     output = done.stdout
     assert "2 failed" in output, done.stderr
     assert "E       AssertionError: different: mm against formula" in output
-    assert re.search(r"E +> +5 \|     return 2 \* a @ b", output)
-    assert "assert <different: mm against formula, line 5: " in output
+    assert re.search(r"E +> +6 \|     return 2 \* a @ b", output)
+    assert "assert <different: mm against formula, line 6: " in output
 
 
 @pytest.mark.slow
