@@ -65,8 +65,7 @@ def turn_upward(system: ir.System) -> ir.System:
 class _Table:
     """A recurrence over two indices, both in increasing order, as a table.
 
-    `starts` are the values before the first positions, by depths. `fixed` are cases that do not
-    read the table, each with its condition on positions.
+    `starts` are the values before the first positions, by depths.
     """
 
     system: ir.System
@@ -91,12 +90,10 @@ class _Table:
             return None
         self.weight, self.grid = weights[0], grid
         values: dict[ir.Tensor, ir.Expr] = {}
-        fixed: dict[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]] = {}
         for equation in self.recurrence.equations:
             self.target = equation.target
             value = rewrite_bottom_up(equation.value, partial(push_guard, reads=self.reads))
             value = rewrite_top_down(value, self._strip_starts)
-            fixed[self.target.tensor], value = self._split_choices(value)
             values[self.target.tensor] = self._lift_data(value)
         reads = self.recurrence.find_reads(*values.values())
         lags = {access: self._find_lags(access) for access in reads}
@@ -107,7 +104,7 @@ class _Table:
         self.depths = {
             t: max((lags[a][0] for a in reads if a.tensor is t), default=0) for t in self.targets
         }
-        return self._write_system(values, fixed, lags)
+        return self._write_system(values, lags)
 
     def _find_lags(self, access: ir.Access) -> Depths:
         """The lag of a read along each index."""
@@ -172,20 +169,6 @@ class _Table:
         is_plain = all(isinstance(here, ir.Index) for here in found)
         return found if is_plain and len({here for here, _ in pairs}) == len(pairs) else None
 
-    def _split_choices(self, value: ir.Expr) -> tuple[list[tuple[ir.Expr, ir.Expr]], ir.Expr]:
-        """(cases that do not read the table, with conditions on positions; the other case)."""
-        fixed: list[tuple[ir.Expr, ir.Expr]] = []
-        while isinstance(value, ir.Where) and self.grid.decides(value.condition):
-            if not self.reads(value.then):
-                fixed.append((value.condition, value.then))
-                value = value.other
-            elif not self.reads(value.other):
-                fixed.append((ir.negate(value.condition), value.other))
-                value = value.then
-            else:
-                break
-        return fixed, value
-
     def _lift_data(self, expr: ir.Expr) -> ir.Expr:
         """The expression, with parts that do not read the table as tensors before it."""
         if not self.reads(expr):
@@ -219,10 +202,7 @@ class _Table:
         return self.lifted[expr]
 
     def _write_system(
-        self,
-        values: Mapping[ir.Tensor, ir.Expr],
-        fixed: Mapping[ir.Tensor, list[tuple[ir.Expr, ir.Expr]]],
-        lags: Mapping[ir.Access, Depths],
+        self, values: Mapping[ir.Tensor, ir.Expr], lags: Mapping[ir.Access, Depths]
     ) -> ir.System | None:
         """The system with the equations of the table in place of the recurrence."""
         one, other = self.outer, self.inner
@@ -235,11 +215,10 @@ class _Table:
         self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
         self.views: list[ir.Equation] = []  # the equations of shifted tensors
         self.lags = lags
-        self.values, self.fixed = values, fixed
         given = (*self.system.equations, *self.before)
         infinite = {e.target.tensor for e in given if has_infinity(e.value)}
-        parts = [*values.values(), *(value for each in fixed.values() for _, value in each)]
-        parts += [start for each in self.starts.values() for start in each.values()]
+        starts = (start for each in self.starts.values() for start in each.values())
+        parts = (*values.values(), *starts)
         read = {access.tensor for part in parts for access in find_accesses(part)}
         self.is_harmless = all(map(is_harmless, parts)) and infinite.isdisjoint(read)
         equations: list[ir.Equation] = []
@@ -251,14 +230,9 @@ class _Table:
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
             border = self._border_of_row(tensor, place)
-            for condition, start in reversed(fixed[tensor]):
-                lifted = substitute(self._lift_data(start), row)
-                here = substitute(condition, row)
-                border = ir.Where(ir.all_of(*inside, here), lifted, border)
-            open_ = [ir.negate(substitute(condition, row)) for condition, _ in fixed[tensor]]
             target = self._access(self.next[tensor], tensor, self.wave, one)
             equations += self._choose(
-                target, ir.all_of(*inside, *open_), substitute(rewritten, row), border
+                target, ir.all_of(*inside), substitute(rewritten, row), border
             )
             if self.depths[tensor]:
                 wide_equations.append(self._widen(tensor))
@@ -426,14 +400,10 @@ class _Table:
 
     def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
         """Whether a value on a wave before the first one is read."""
-        for target, value in self.values.items():
-            reads = [a for a in find_accesses(value) if a in self.lags and a.tensor is tensor]
-            steps = {self.weight * self.lags[a][0] + self.lags[a][1] for a in reads}
-            for i, j in product(range(self.grid.outer), range(self.grid.inner)):
-                is_read = self.weight * i + j - wave in steps
-                if is_read and not any(self.grid.holds(c, (i, j)) for c, _ in self.fixed[target]):
-                    return True
-        return False
+        lags = (lag for access, lag in self.lags.items() if access.tensor is tensor)
+        steps = [self.weight * one + other for one, other in lags]
+        places = product(range(self.grid.outer), range(self.grid.inner))
+        return any(self.weight * i + j - wave in steps for i, j in places)
 
     def _fill(self, tensor: ir.Tensor) -> ir.Expr:
         """The value of unused entries of the table."""

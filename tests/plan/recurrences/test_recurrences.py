@@ -211,13 +211,7 @@ def test_recurrences_over_several_indices_are_built_and_differentiated(name):
 
 
 # The number of torch.where calls in a turn.
-CHOICES = {
-    "before": 1,
-    "a transducer": 3,
-    "of batches": 1,
-    "borders that are data": 1,
-    "another gap on the border": 4,
-}
+CHOICES = {"before": 1, "of batches": 1, "borders that are data": 1, "another gap on the border": 4}
 
 
 @pytest.mark.parametrize("name", CHOICES)
