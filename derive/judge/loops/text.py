@@ -10,8 +10,8 @@ A bracket among the factors of a product or quotient, at any depth of nested pro
 other factors: they are not evaluated where it is false. A Kronecker delta is such a bracket.
 
 A reduction that would be evaluated repeatedly (a row for each of its entries, a mean for each
-element) is hoisted to a line of its own, in the loop where its indices are known. It is not hoisted
-from a guard or a condition, or if its indices are bound inside the expression.
+element) is a function on a line of its own, whose values are kept. It stays in place if its indices
+are bound inside the expression.
 """
 
 from __future__ import annotations
@@ -473,41 +473,25 @@ def _write_range(limits: Any, scope: Scope) -> str:
 
 
 def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
-    """The reductions of an equation that are hoisted to lines of their own, inner ones first.
-
-    A hoisted reduction would be evaluated repeatedly, and can be evaluated before.
-    """
+    """The reductions of an equation that would be evaluated repeatedly, inner ones first."""
     found: dict[Any, None] = {}
 
-    def collect(here: Any, inner: frozenset[str], lazy: bool) -> None:
+    def collect(here: Any, inner: frozenset[str]) -> None:
         if isinstance(here, (Idx, Symbol, IndexedBase, sympy.Tuple)):
             return
-        is_reduction = isinstance(here, Reduction)
-        is_row = is_reduction or isinstance(here, (sympy.Sum, sympy.Product))
-        inside, around = inner, lazy
-        if is_row:
-            bound = here.bound if is_reduction else [limits[0] for limits in here.args[1:]]
-            inside |= {label_of(index) for index in bound}
-            around |= is_reduction and here.condition != sympy.true
-        else:
-            around |= isinstance(here, (Piecewise, sympy.logic.boolalg.Boolean))
-            around |= isinstance(here, Mul) and bool(split_guards(here)[1])
+        is_row = isinstance(here, (Reduction, sympy.Sum, sympy.Product))
+        inside = inner | {label_of(index) for index in _find_bound(here)} if is_row else inner
         for part in here.args:
-            collect(part, inside, around)
-        if is_row and not lazy:
-            free = frozenset(find_row_indices(here, names))
-            # a loop around it may have no steps, so that the reduction must not fail before it
-            is_worth = _is_harmless(here, names) if inner else free < target
-            if is_worth and free <= target and not free & inner:
-                found[here] = None
+            collect(part, inside)
+        free = frozenset(find_row_indices(here, names)) if is_row else frozenset()
+        if is_row and free <= target and not free & inner and (inner or free < target):
+            found[here] = None
 
-    collect(value, frozenset(), False)
+    collect(value, frozenset())
     return found
 
 
-def _is_harmless(value: Any, names: Names) -> bool:
-    """Whether the evaluation cannot fail, even where loops are empty."""
-    places = (place for read in value.atoms(Indexed) for place in read.indices)
-    return not value.has(argmax) and all(
-        isinstance(place, (Idx, Symbol)) and label_of(place) in names.indices for place in places
-    )
+def _find_bound(value: Any) -> list[Any]:
+    """The indices that a reduction binds."""
+    is_sum = isinstance(value, (sympy.Sum, sympy.Product))
+    return [limits[0] for limits in value.args[1:]] if is_sum else list(value.bound)
