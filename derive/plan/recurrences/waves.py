@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 
 from derive.analysis.affine import simplify_place
 from derive.ir import nodes as ir
@@ -84,11 +84,10 @@ class _Table:
         """The system with the table; None if a read or a choice has another form."""
         if any(loop.is_downward for loop in self.loops):
             return None
-        weights = find_weights(self.recurrence)
         grid = Grid.of(self.system, self.recurrence)
-        if weights is None or grid is None:
+        if find_weights(self.recurrence) != [1, 1] or grid is None:
             return None
-        self.weight, self.grid = weights[0], grid
+        self.grid = grid
         values: dict[ir.Tensor, ir.Expr] = {}
         for equation in self.recurrence.equations:
             self.target = equation.target
@@ -97,7 +96,7 @@ class _Table:
             values[self.target.tensor] = self._lift_data(value)
         reads = self.recurrence.find_reads(*values.values())
         lags = {access: self._find_lags(access) for access in reads}
-        if any(min(lag) < 0 for lag in lags.values()):
+        if any(not 0 <= step <= 1 for lag in lags.values() for step in lag):
             return None
         if any(a.tensor.kind != "real" for a in reads) or not any(self.starts.values()):
             return None
@@ -206,13 +205,12 @@ class _Table:
     ) -> ir.System | None:
         """The system with the equations of the table in place of the recurrence."""
         one, other = self.outer, self.inner
-        length = Polynomial.of(self.weight) * (Polynomial.of(one.extent) - Polynomial.of(1))
-        length += Polynomial.of(other.extent)
+        length = Polynomial.of(one.extent) - Polynomial.of(1) + Polynomial.of(other.extent)
         self.wave = self.names.take_index(ir.Index(one.name, length.to_expr()))
         self._name_tables()
         self.begun: dict[tuple[str, int], ir.Tensor] = {}
         self.plain: list[ir.Tensor] = []
-        self.shifted: dict[tuple[ir.Tensor, int], ir.Tensor] = {}
+        self.shifted: dict[ir.Tensor, ir.Tensor] = {}
         self.views: list[ir.Equation] = []  # the equations of shifted tensors
         self.lags = lags
         given = (*self.system.equations, *self.before)
@@ -322,8 +320,7 @@ class _Table:
 
     def _in_row(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
         """The position on the inner index, on a wave and in a row."""
-        behind = Polynomial.of(self.weight) * Polynomial.of(self.outer if row is None else row)
-        return (wave - behind).to_expr()
+        return (wave - Polynomial.of(self.outer if row is None else row)).to_expr()
 
     def _read_table(self, expr: ir.Expr) -> ir.Expr:
         """A read of the recurrence as one of the table, guarded before the first wave."""
@@ -331,7 +328,7 @@ class _Table:
             return expr
         tensor, (one, other) = expr.tensor, self.lags[expr]
         places, _ = self._leave(expr.places, tensor)
-        at, lag = self._find_axis(tensor), self.weight * one + other
+        at, lag = self._find_axis(tensor), one + other
         if not lag:
             return ir.Access(self.next[tensor], (self.wave, *places))
         row = (Polynomial.of(places[at]) + Polynomial.of(self.depths[tensor])).to_expr()
@@ -344,21 +341,19 @@ class _Table:
             bound = ir.Number(Fraction(turn))
             value = start if value is None else ir.Where(ir.Compare("<", back, bound), value, start)
         assert value is not None
-        read = ir.Access(self._shift(tensor, one), (back, *others))
+        made = self._shift(tensor) if one else self.next[tensor]
+        read = ir.Access(made, (back, *others))
         return ir.Where(ir.Compare("<", back, ir.ZERO), value, read)
 
-    def _shift(self, tensor: ir.Tensor, lag: int) -> ir.Tensor:
-        """The tensor of a wave shifted by so many rows, which later turns read."""
-        if not lag:
-            return self.next[tensor]
-        if (tensor, lag) not in self.shifted:
+    def _shift(self, tensor: ir.Tensor) -> ir.Tensor:
+        """The tensor of a wave shifted by a row, which later turns read."""
+        if tensor not in self.shifted:
             name = self.names.take(f"{tensor.name}_shifted")
-            made = self.shifted[tensor, lag] = replace(self.next[tensor], name=name)
-            row = Polynomial.of(self.outer) + Polynomial.of(self.depths[tensor] - lag)
-            source = self._access(self.whole[tensor], tensor, self.wave, row.to_expr())
+            made = self.shifted[tensor] = replace(self.next[tensor], name=name)
+            source = self._access(self.whole[tensor], tensor, self.wave, self.outer)
             target = self._access(made, tensor, self.wave, self.outer)
             self.views.append(ir.Equation(target, source))
-        return self.shifted[tensor, lag]
+        return self.shifted[tensor]
 
     def _name_start(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
         """The tensor of the table's values on a wave before the first one."""
@@ -373,37 +368,28 @@ class _Table:
             here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
             new: dict[ir.Expr, ir.Expr] = {self.outer: here}
             at_wave = self._in_row(Polynomial.of(wave), here)
-            starts = self.starts[tensor] if self._is_needed(tensor, wave) else {}
-            value = self._fill(tensor) if starts else ir.ONE
-            for (one, other), start in starts.items():
-                place = wave + self.weight * one
+            value = self._fill(tensor)
+            for (one, other), start in self.starts[tensor].items():
                 if one:
-                    is_here = ir.Compare("==", row, ir.Number(Fraction(depth - one)))
-                    if (max(0, -place)) != other:
+                    if wave + 1 + other:
                         continue
                     # a condition on the row: without a position of the index there is no row
-                    moved_to = (Polynomial.of(row) + Polynomial.of(place - depth + one)).to_expr()
-                    moved = substitute(start, {self.inner: moved_to})
-                    there = ir.all_of(
-                        ir.Compare(">=", moved_to, ir.ZERO),
-                        ir.Compare("<", moved_to, self.inner.extent),
-                    )
-                    held = is_here if other else ir.all_of(is_here, there)
+                    moved = substitute(start, {self.inner: row})
+                    held: ir.Expr = ir.Compare("==", row, ir.ZERO)
+                    if not other:
+                        held = ir.all_of(
+                            held,
+                            ir.Compare(">=", row, ir.ZERO),
+                            ir.Compare("<", row, self.inner.extent),
+                        )
                 else:
-                    is_there = ir.Compare("==", at_wave, ir.Number(Fraction(-other)))
+                    is_there = ir.Compare("==", at_wave, ir.MINUS_ONE)
                     held = ir.all_of(ir.Compare(">=", row, ir.Number(Fraction(depth))), is_there)
                     moved = substitute(start, new)
                 value = ir.Where(held, rewrite_bottom_up(moved, simplify_place), value)
             target = ir.Access(self.begun[key], (*places[:at], row, *places[at + 1 :]))
             self.before.append(ir.Equation(target, value))
         return self.begun[key]
-
-    def _is_needed(self, tensor: ir.Tensor, wave: int) -> bool:
-        """Whether a value on a wave before the first one is read."""
-        lags = (lag for access, lag in self.lags.items() if access.tensor is tensor)
-        steps = [self.weight * one + other for one, other in lags]
-        places = product(range(self.grid.outer), range(self.grid.inner))
-        return any(self.weight * i + j - wave in steps for i, j in places)
 
     def _fill(self, tensor: ir.Tensor) -> ir.Expr:
         """The value of unused entries of the table."""
@@ -413,28 +399,23 @@ class _Table:
     def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
         """The values before the first position of the inner index, along a wave."""
         value = self._fill(tensor)
-        for (one, other), start in self.starts[tensor].items():
-            if not one and start is not value:
-                held = ir.Compare("==", at, ir.Number(Fraction(-other)))
-                value = ir.Where(held, start, value)
-        return value
+        start = self.starts[tensor].get((0, 1), value)
+        return (
+            value if start is value else ir.Where(ir.Compare("==", at, ir.MINUS_ONE), start, value)
+        )
 
     def _widen(self, tensor: ir.Tensor) -> ir.Equation:
         """The equation of a wave with the values before the first position of the outer index."""
-        depth, at = self.depths[tensor], self._find_axis(tensor)
-        whole = self.whole[tensor]
+        at, whole = self._find_axis(tensor), self.whole[tensor]
         row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
-        edge = self.names.take_index(ir.Index(self.outer.name, ir.Number(Fraction(depth))))
+        edge = self.names.take_index(ir.Index(self.outer.name, ir.ONE))
         value = self._fill(tensor)
-        for (one, other), start in self.starts[tensor].items():
-            if not one or other:
-                continue
-            place = (Polynomial.of(self.wave) + Polynomial.of(self.weight * one)).to_expr()
-            moved = rewrite_bottom_up(substitute(start, {self.inner: place}), simplify_place)
+        start = self.starts[tensor].get((1, 0))
+        if start is not None:
+            place = (Polynomial.of(self.wave) + Polynomial.of(1)).to_expr()
+            value = rewrite_bottom_up(substitute(start, {self.inner: place}), simplify_place)
             if self.inner in find_free(start):
-                moved = ir.Where(ir.Compare("<", place, self.inner.extent), moved, ir.ONE)
-            is_here = ir.Compare("==", edge, ir.Number(Fraction(depth - one)))
-            value = moved if depth == 1 else ir.Where(is_here, moved, value)
+                value = ir.Where(ir.Compare("<", place, self.inner.extent), value, ir.ONE)
         own = self._access(whole, tensor, self.wave, edge)
         is_same = self.wave not in find_free(value)
         places = own.places[1:] if is_same else own.places
@@ -444,16 +425,15 @@ class _Table:
         self.before.append(ir.Equation(ir.Access(border, places), value))
         new: dict[ir.Expr, ir.Expr] = {edge: row}
         read = substitute(ir.Access(border, places), new)
-        less = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
+        less = (Polynomial.of(row) - Polynomial.of(1)).to_expr()
         behind = self._access(self.next[tensor], tensor, self.wave, less)
         target = self._access(whole, tensor, self.wave, row)
-        bound = ir.Number(Fraction(depth))
-        return ir.Equation(target, ir.Where(ir.Compare("<", row, bound), read, behind))
+        return ir.Equation(target, ir.Where(ir.Compare("<", row, ir.ONE), read, behind))
 
     def _read_place(self, access: ir.Access) -> ir.Access:
         """A read of the recurrence at any position, as a read of the table."""
         tensor = access.tensor
         places, inner = self._leave(access.places, tensor)
         at = self._find_axis(tensor)
-        wave = Polynomial.of(self.weight) * Polynomial.of(places[at]) + Polynomial.of(inner)
+        wave = Polynomial.of(places[at]) + Polynomial.of(inner)
         return ir.Access(self.next[tensor], (wave.to_expr(), *places))
