@@ -2,28 +2,26 @@
 
     prove(code, formula) -> Proof | None
 
-Inputs are matched by name, results by order. The first attempt multiplies out both systems as a
-whole. The next one replaces each pair of intermediates that agree by one shared symbol, a cut.
+Inputs are matched by name, results by order. Both systems are multiplied out as a whole.
 
 Laws:
 - Sound, not complete: unequal systems are never proved equal; equal ones may stay unproved.
 - The budget is counted in steps, so the answer does not depend on the speed of the machine.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice, permutations
 
 from derive.analysis.affine import Affine, simplify_place, to_affine
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_accesses, resize_system
+from derive.ir.walk import resize_system
 from derive.prove import conditions as cond
 from derive.prove import reader, sums
 from derive.prove import terms as nf
-from derive.prove.algebra import find_content, multiply, power
-from derive.prove.definedness import Definedness, Needs, collect_needs
+from derive.prove.algebra import multiply, power
+from derive.prove.definedness import Definedness, Needs
 
 _MOST_SPLITS = 8
 _MOST_CLEARED = 4
@@ -154,190 +152,14 @@ def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
     return cond.is_above(factor.atom)
 
 
-# Cut points: intermediates of two systems that agree, replaced by one symbol in both.
-#
-# A cut replaces an intermediate by a symbol at permuted places, times a factor. The symbol of an
-# intermediate that may be nan or infinite has the need "undefined".
-
-_MOST_ORDERS = 24
-_LEAST_WEIGHT = 5
-_MOST_STEPS = 4000  # for one intermediate
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The normal form of an intermediate over fresh indices, without its constant factor."""
-
-    name: str
-    indices: nf.Indices
-    factor: nf.Term
-    normal: nf.Normal
-    needs: Needs
-    coarse: str
-
-    @property
-    def may_be_cut(self) -> bool:
-        """Whether no written infinity is inside: exp could not see it in a symbol."""
-        return not any(what in {"-oo", "oo"} for _, what in self.needs.values())
-
-
-class Stages:
-    """The normal forms of one system's intermediates; a cut discards those that it changes."""
-
-    def __init__(self, definedness: Definedness, system: ir.System) -> None:
-        self._definedness = definedness
-        self.reader = definedness.reader
-        self._algebra = self.reader.algebra
-        targets = [equation.target.tensor for equation in system.equations]
-        self.tensors = [tensor for tensor in targets if tensor.kind == "real"]
-        names = {tensor.name for tensor in targets}
-        self._needs = {  # the intermediates that each of them reads
-            e.target.tensor.name: names & {a.tensor.name for a in find_accesses(e.value)}
-            for e in system.equations
-        }
-        self._known: dict[str, Stage | None] = {}
-
-    def get_stage(self, tensor: ir.Tensor) -> Stage | None:
-        """The intermediate's stage; None where it has no normal form within the budget."""
-        name = tensor.name
-        if name not in self._known:
-            needs = self._find_dependencies(name)
-            hard = any(self._known.get(n, self) is None for n in needs)
-            self._known[name] = None if hard else self._make_stage(tensor)
-        return self._known[name]
-
-    def add_cut(self, name: str, cut: reader.Cut) -> None:
-        """Cut the intermediate in the reader, and discard all that depends on it."""
-        known = self._known.items()
-        self._known = {n: stage for n, stage in known if name not in self._find_dependencies(n)}
-        self.reader.add_cut(name, cut)
-        self._definedness.forget()
-
-    def _find_dependencies(self, name: str) -> set[str]:
-        """The intermediates that it depends on, not looking inside those that are cut."""
-        found: set[str] = set()
-        todo = [name]
-        while todo:
-            for need in self._needs[todo.pop()]:
-                if need not in found:
-                    found.add(need)
-                    if need not in self.reader.cuts:
-                        todo.append(need)
-        return found
-
-    def _make_stage(self, tensor: ir.Tensor) -> Stage | None:
-        try:
-            return self._algebra.limited(_MOST_STEPS, lambda: make_stage(self._definedness, tensor))
-        except nf.GivesUp:
-            return None
-
-
-def find_cuts(
-    code: ir.System, formula: ir.System, layers: tuple[Definedness, Definedness]
-) -> tuple[tuple[str, str], ...]:
-    """Cut the intermediates that agree in both readers; return their pairs of names."""
-    ours, theirs = Stages(layers[0], code), Stages(layers[1], formula)
-    algebra = ours.reader.algebra
-    found: list[tuple[str, str]] = []
-    for tensor in theirs.tensors:
-        wanted = theirs.get_stage(tensor)
-        if wanted is None or not wanted.may_be_cut or _weigh(wanted.normal) < _LEAST_WEIGHT:
-            continue  # a small one stays inlined: a mean, say, is recognised by its argument
-        pairs = list(_find_equal(algebra, ours, wanted))
-        if not pairs:
-            continue
-        symbol = _make_symbol(len(found), wanted)
-        order = tuple(range(len(wanted.indices)))
-        theirs.add_cut(wanted.name, reader.Cut(symbol, order, wanted.factor, bool(wanted.needs)))
-        for stage, permuted in pairs:
-            ours.add_cut(stage.name, reader.Cut(symbol, permuted, stage.factor, bool(stage.needs)))
-            found.append((stage.name, wanted.name))
-    return tuple(found)
-
-
-def _weigh(piece: nf.Part | Affine) -> int:
-    """The number of tensor reads in a piece, conditions aside."""
-    match piece:
-        case nf.Normal() | nf.Term() | nf.Base() | nf.Function() | nf.Fold():
-            return sum(_weigh(each) for each in piece.inside if not isinstance(each, nf.Literal))
-        case nf.Factor(atom):
-            return _weigh(atom)
-    return 1
-
-
-def make_stage(definedness: Definedness, tensor: ir.Tensor) -> Stage:
-    """The stage of an intermediate over fresh indices."""
-    algebra = definedness.reader.algebra
-    indices = tuple(algebra.make_index(extent) for extent in tensor.shape)
-    places = tuple(map(to_affine, indices))
-    whole = algebra.finish(definedness.reader.read_tensor(tensor.name, places))
-    needs = definedness.find_tensor_needs(tensor.name, places)
-    content, rest = find_content(algebra, whole, whole=True)
-    if content is None or content.free or content.power is not None:
-        content, rest = nf.Term(), whole
-    return Stage(tensor.name, indices, content, rest, needs, algebra.coarse_key(rest))
-
-
-def _find_equal(
-    algebra: nf.Algebra, stages: Stages, wanted: Stage
-) -> Iterator[tuple[Stage, tuple[int, ...]]]:
-    """The code's intermediates equal to one of the formula, each with its order of places."""
-    extents = sorted(map(nf.write_extent, wanted.indices))
-    for tensor in stages.tensors:
-        if len(tensor.shape) != len(extents) or tensor.name in stages.reader.cuts:
-            continue
-        stage = stages.get_stage(tensor)
-        if stage is None or stage.coarse != wanted.coarse:
-            continue
-        if sorted(map(nf.write_extent, stage.indices)) == extents:
-            order = _find_order(algebra, stage, wanted)
-            if order is not None:
-                yield stage, order
-
-
-def _find_order(algebra: nf.Algebra, stage: Stage, wanted: Stage) -> tuple[int, ...] | None:
-    """The code's index at each place of the formula's intermediate; None where they differ."""
-    ranks = range(len(stage.indices))
-    target = [nf.write_extent(index) for index in wanted.indices]
-    fitting = (
-        order
-        for order in permutations(ranks)
-        if [nf.write_extent(stage.indices[k]) for k in order] == target
-    )
-    key = algebra.key(wanted.normal)
-    needs = {key: what for key, (_, what) in wanted.needs.items()}
-    for order in islice(fitting, _MOST_ORDERS):
-        new: Mapping[ir.Index, Affine] = {
-            stage.indices[k]: to_affine(index)
-            for k, index in zip(order, wanted.indices, strict=True)
-        }
-        if algebra.key(algebra.finish(algebra.replace(stage.normal.terms, new))) == key:
-            put = [(algebra.replace((term,), new), what) for term, what in stage.needs.values()]
-            if {k: what for k, (_, what) in collect_needs(algebra, put).items()} == needs:
-                return order
-    return None
-
-
-def _make_symbol(number: int, stage: Stage) -> ir.Tensor:
-    """A tensor for the intermediate; no input has a name that begins with "="."""
-    shape = tuple(index.extent for index in stage.indices)
-    positive = cond.is_above(stage.normal)
-    low = ir.ZERO if positive or cond.is_nonnegative(stage.normal) else None
-    kind = "complex" if stage.normal.is_complex else "real"
-    return ir.Tensor(f"={number}", shape, kind, None, low, None, (positive, False))
-
-
-ATTEMPTS = ((8_000, False), (60_000, True), (40_000, False))  # steps, whether to cut
-FEW = 12  # equations up to which the third attempt is made
-STEPS_EACH = 2_000  # added per equation of the code where intermediates are cut
+STEPS = 110_000  # of one proof
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The scope of a proof, every size or the given ones, and the intermediates that were cut."""
+    """The scope of a proof: every size, or the given ones."""
 
     every_size: bool
-    cuts: tuple[tuple[str, str], ...] = ()
 
 
 def prove(
@@ -357,25 +179,16 @@ def prove(
     formula = resize_system(formula, fixed, simplify=simplify_place) if fixed else formula
     if not _is_same_shape(code, formula):
         return None
-    few = len(code.equations) <= FEW
-    for steps, cutting in ATTEMPTS if few else ATTEMPTS[:2]:
-        try:
-            more = STEPS_EACH * len(code.equations) if cutting else 0
-            found = _prove(code, formula, steps + more, cutting=cutting)
-        except (nf.GivesUp, RecursionError):
-            continue
-        if found is not None:
-            return Proof(not fixed, found)
-    return None
+    try:
+        return Proof(not fixed) if _is_proved(code, formula) else None
+    except (nf.GivesUp, RecursionError):
+        return None
 
 
-def _prove(
-    code: ir.System, formula: ir.System, steps: int, *, cutting: bool
-) -> tuple[tuple[str, str], ...] | None:
-    """The cuts under which all results agree; None where one differs."""
-    algebra = sums.NormalAlgebra(steps)
+def _is_proved(code: ir.System, formula: ir.System) -> bool:
+    """Whether all results agree."""
+    algebra = sums.NormalAlgebra(STEPS)
     layers = Definedness(reader.Reader(algebra, code)), Definedness(reader.Reader(algebra, formula))
-    cuts = find_cuts(code, formula, layers) if cutting else ()
     for one, other in zip(code.results, formula.results, strict=True):
         indices = tuple(ir.Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
         places = tuple(map(to_affine, indices))
@@ -387,11 +200,11 @@ def _prove(
         if ours.free.union(theirs.free).difference(indices):
             raise nf.GivesUp("a letter that was left over")
         if not is_equal(algebra, ours, theirs, indices):
-            return None
+            return False
         mine, needs = (layer.find_tensor_needs(tensor.name, places) for layer, tensor in named)
         if not is_finite_alike(algebra, mine, needs, indices):
-            return None
-    return cuts
+            return False
+    return True
 
 
 def _absorb(poly: nf.Poly) -> nf.Poly:

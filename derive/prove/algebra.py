@@ -139,8 +139,6 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
 
 
 def _power_case(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
-    if exponent.denominator != 1 and base.is_complex:
-        return _make_power(base, exponent)
     if len(base.terms) == 1 and _is_plain(base.terms[0]):
         return _power_term(algebra, base.terms[0], exponent)
     content, rest = find_content(algebra, base, whole=exponent.denominator == 1)
@@ -248,9 +246,7 @@ def find_content(
     terms = base.terms
     if shared:
         terms = algebra.finish(multiply(algebra, terms, (inverse,))).terms
-    argument, rest = None, algebra.finish(terms)
-    if whole or not base.is_complex:  # the exp of a complex number is not positive
-        argument, rest = _draw_out_exp(algebra, terms)
+    argument, rest = _draw_out_exp(algebra, terms)
     number = _find_number(algebra, rest, whole=whole)
     if not shared and argument is None and number == 1:
         return None, base
@@ -381,8 +377,6 @@ def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
         found = algebra.finish(case)
         if not found.terms:
             return nf.single(nf.Infinite(), coefficient=Fraction(-1))
-        if found.is_complex:
-            return tuple(_make_log(found))
         if len(found.terms) == 1 and _is_plain(found.terms[0]):
             return _log_term(algebra, found.terms[0])
         content, rest = find_content(algebra, found, whole=False)

@@ -22,7 +22,7 @@ from derive.prove import terms as nf
 
 
 def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
-    """The sign for all inputs; UNKNOWN for most complex values."""
+    """The sign for all inputs."""
     if isinstance(piece, nf.Normal):  # not cached: equal texts may have tensors of other domains
         return facts.add_signs(map(find_term_sign, piece.terms))
     return _find_atom_sign(piece)
@@ -30,8 +30,6 @@ def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
 
 @lru_cache(maxsize=50000)
 def _find_atom_sign(atom: nf.Atom) -> Sign:
-    if atom.is_complex and not isinstance(atom, nf.Base):
-        return Sign.UNKNOWN
     match atom:
         case nf.Symbol(expr):
             return facts.find_sign(expr)
@@ -55,29 +53,9 @@ def find_term_sign(term: nf.Term) -> Sign:
     """The sign of a term, wherever it is finite."""
     if term.coefficient < 0:
         return Sign.UNKNOWN
-    if term.is_complex:
-        return Sign.NEVER_NEGATIVE if _is_squared_size(term) else Sign.UNKNOWN
     factors = (facts.raise_sign(find_sign(f.atom), f.exponent) for f in term.factors)
     is_there = term.coefficient > 0 and is_filled(term.bound, term.guards)
     return min((Sign.POSITIVE if is_there else Sign.NEVER_NEGATIVE, *factors))
-
-
-def _is_squared_size(term: nf.Term) -> bool:
-    """Whether every complex element is multiplied by its conjugate, x * conj(x)."""
-    left: dict[str, Fraction] = {}
-    for factor in term.factors:
-        match factor.atom:
-            case nf.Read() as read:
-                side = 1
-            case nf.Function(
-                "conj", (nf.Normal((nf.Term(factors=(nf.Factor(nf.Read() as read),)),)),)
-            ):
-                side = -1
-            case _:
-                return False
-        key = nf.Labeller(lambda: None).write_key(read, {})
-        left[key] = left.get(key, Fraction(0)) + side * factor.exponent
-    return term.power is None and not any(left.values())
 
 
 def is_above(piece: nf.Atom | nf.Normal) -> bool:

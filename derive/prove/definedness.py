@@ -42,10 +42,6 @@ class Definedness:
         self._algebra = reader.algebra
         self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Needs] = {}
 
-    def forget(self) -> None:
-        """Discard all known needs: an intermediate was cut."""
-        self._known.clear()
-
     def find_needs(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
         """The needs of an expression, its free indices replaced as `env` has them."""
         under = expr, tuple(env.get(index, to_affine(index)) for index in walk.find_free(expr))
@@ -71,7 +67,7 @@ class Definedness:
             case ir.Access(tensor, places):
                 if tensor.name not in self.reader.equations:
                     return {}
-                return self._find_read_needs(
+                return self.find_tensor_needs(
                     tensor.name, tuple(self.reader.read_place(p, env) for p in places)
                 )
             case ir.Add(terms):
@@ -119,15 +115,6 @@ class Definedness:
         if self._find_compared_needs(condition, env):
             raise nf.GivesUp("a comparison of a value that may be nan")
         return {}
-
-    def _find_read_needs(self, name: str, places: tuple[Affine, ...]) -> Needs:
-        cut = self.reader.cuts.get(name)
-        if cut is None:
-            return self.find_tensor_needs(name, places)
-        if not cut.is_partial:
-            return {}
-        read = nf.Read(cut.symbol, tuple(places[k] for k in cut.order))
-        return self._add_need({}, self._apply_test("undefined", read))
 
     def _find_product_needs(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
         guards, others = walk.split_guards(expr.factors)
@@ -317,8 +304,7 @@ class Definedness:
             found = cond.guard(cond.none_of((content.guards,)), nf.ONE)
         content = content or nf.Term()
         for factor in content.factors:
-            is_unit = isinstance(factor.atom, nf.Symbol) and factor.atom.is_complex
-            if factor.exponent < 0 or is_unit or cond.is_above(factor.atom):
+            if factor.exponent < 0 or cond.is_above(factor.atom):
                 continue
             atom = factor.atom
             zero = (

@@ -4,9 +4,9 @@ A reader has the equations of one system. An environment maps the indices of an 
 expressions over fresh indices. Values are cached by expression and environment.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from derive.analysis.affine import Affine, relate, to_affine, unravel
@@ -14,14 +14,13 @@ from derive.analysis.facts import is_integer
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir import polynomial
-from derive.ir.definitions import PLAIN, read_definition, unfold
-from derive.ir.functions import FUNCTIONS, ROWS, is_complex
+from derive.ir.definitions import unfold
+from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
     apply,
-    collect,
     count,
     exponential,
     fold,
@@ -31,23 +30,7 @@ from derive.prove.algebra import (
     scale,
     to_number,
 )
-from derive.prove.conjugates import IMAGINARY, conjugate
 from derive.prove.sums import decide
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The replacement of an intermediate: a factor times a symbol at permuted places."""
-
-    symbol: ir.Tensor
-    order: tuple[int, ...]
-    factor: nf.Term
-    is_partial: bool  # whether it may be infinite or nan
-
-    def read_at(self, algebra: nf.Algebra, places: Sequence[Affine]) -> nf.Poly:
-        """The intermediate at these places."""
-        read = nf.Read(self.symbol, tuple(places[k] for k in self.order))
-        return collect(algebra, self.factor, (nf.Factor(read),))
 
 
 class Reader:
@@ -62,14 +45,8 @@ class Reader:
             if name in self.equations:
                 raise nf.GivesUp("a tensor that several equations fill")
             self.equations[name] = equation
-        self.cuts: dict[str, Cut] = {}
         self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], nf.Poly] = {}
         self._open: list[str] = []
-
-    def add_cut(self, name: str, cut: Cut) -> None:
-        """Replace an intermediate by a symbol from now on."""
-        self.cuts[name] = cut
-        self._known.clear()
 
     def read_value(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         """The value of an expression, its free indices replaced as `env` has them."""
@@ -157,9 +134,7 @@ class Reader:
         for here in walk(expr):
             match here:
                 case ir.Access(tensor, _) if tensor.name in self.equations:
-                    if tensor.name not in self.cuts:
-                        return self._inline_defined(expr, here, env)
-                    raise nf.GivesUp("an integer tensor that was cut")
+                    return self._inline_defined(expr, here, env)
                 case ir.Reduce() | ir.Along() | ir.Where():
                     return None
         return substitute(
@@ -204,10 +179,10 @@ class Reader:
     def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         name = access.tensor.name
         places = tuple(self.read_place(place, env) for place in access.places)
-        if name in self.cuts:
-            return self.cuts[name].read_at(self.algebra, places)
         if name in self.equations:
             return self.read_tensor(name, places)
+        if access.tensor.kind == "complex":
+            raise nf.GivesUp("complex numbers")
         read = nf.Read(access.tensor, places)
         if access.tensor.kind == "bool":
             return cond.guard(((nf.Literal("read", read),),), nf.ONE)
@@ -259,16 +234,14 @@ class Reader:
     def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
         if expr.function == "pi":
             return nf.single(nf.Symbol(expr))
-        if expr.function == "I":
-            return IMAGINARY
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
             affine = self.read_index(expr, env)
             if affine is not None:
                 return to_number(self.algebra, affine)
         if expr.function in {"floordiv", "mod"}:
             raise nf.GivesUp("a whole quotient of values")
-        if any(map(is_complex, expr.arguments)):
-            return self._call_complex(expr, env)
+        if is_complex(expr) or any(map(is_complex, expr.arguments)):
+            raise nf.GivesUp("complex numbers")
         arguments = tuple(self.read_value(each, env) for each in expr.arguments)
         if expr.function in {"conj", "re"}:
             return arguments[0]
@@ -278,21 +251,6 @@ class Reader:
                 cond.refuse_infinite(argument)
             return self.read_value(meaning, env)
         return apply(self.algebra, expr.function, arguments)
-
-    def _call_complex(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
-        """A function of complex arguments, by the definition in its row of the table."""
-        row = FUNCTIONS[expr.function]
-        if not row.complex:
-            raise nf.GivesUp(f"{row.name} of complex numbers")
-        if row.complex != f"{row.name}(x)":
-            return self.read_value(
-                read_definition(row.complex, {"x": expr.arguments[0]}, PLAIN), env
-            )
-        (argument,) = (self.read_value(each, env) for each in expr.arguments)
-        cond.refuse_infinite(argument)
-        if row.name == "conj":
-            return conjugate(self.algebra, argument)
-        return apply(self.algebra, row.name, (argument,))
 
     def _read_where(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, permutations
 
@@ -159,7 +158,6 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 # sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
 # sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
 # sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where f has h and d no other way
-# sum_{i, j} [i >= j] f(i,j) = (sum_{i, j} f + sum_i f(i,i))/2 where f(i, j) = f(j, i)
 # sum_j f                    = J * f                           where j is not in f
 # [not c] f                  = f - [c] f
 
@@ -258,39 +256,6 @@ def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     return None
 
 
-def _halve_triangle(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Replace a sum over a triangle of a symmetric square: half the square, half the diagonal."""
-    for literal in term.guards:
-        pair = _find_pair(literal, term.bound)
-        if pair is None:
-            continue
-        one, other = pair
-        rest = term.without(literal)
-        inner = (rest.without(*pair),)
-        swapped = algebra.replace(inner, {one: to_affine(other), other: to_affine(one)})
-        opened = algebra.finish(inner)
-        if algebra.key(algebra.finish(swapped)) != algebra.key(opened):
-            continue
-        diagonal = nf.Literal("zero", to_affine(one) - to_affine(other))
-        both = (rest, replace(rest, guards=(*rest.guards, diagonal)))
-        half = Fraction(1, 2)
-        return both[0].times(half), both[1].times(half if literal.positive else -half)
-    return None
-
-
-def _find_pair(literal: nf.Literal, bound: nf.Indices) -> tuple[ir.Index, ir.Index] | None:
-    """The two summed indices of `i - j >= 0`, of one extent."""
-    subject = literal.subject
-    if literal.kind != "least" or not isinstance(subject, Affine) or subject.constant.terms:
-        return None
-    match [*subject.terms]:
-        case [ir.Index() as one, ir.Index() as other] if {one, other} <= {*bound}:
-            slopes = {each.constant for each in subject.terms.values()}
-            is_square = Polynomial.of(one.extent) == Polynomial.of(other.extent)
-            return (one, other) if is_square and slopes == {1, -1} else None
-    return None
-
-
 def _expand_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Expand a negated guard: [not c] f = f - [c] f."""
     if sum(not each.positive for each in term.guards) > _MOST_SPLIT or cond.is_infinite(term):
@@ -342,7 +307,6 @@ _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
     _shorten_range,
     _split_index,
     merge_indices,
-    _halve_triangle,
     extend_range,
     _count_unused,
     _expand_negation,

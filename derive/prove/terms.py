@@ -22,14 +22,13 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from derive.analysis.affine import Affine, to_affine
 from derive.ir import nodes as ir
 from derive.ir import polynomial, walk
 from derive.ir.pieces import to_text
 
-Found = TypeVar("Found")
 Free: TypeAlias = frozenset[ir.Index]
 Indices: TypeAlias = tuple[ir.Index, ...]
 ONCE = Fraction(1)
@@ -60,11 +59,6 @@ class Part:
         return tuple(found)
 
     @cached_property
-    def is_complex(self) -> bool:
-        """Whether a piece inside is complex: its sign is unknown, and no root is drawn out."""
-        return any(isinstance(each, Part) and each.is_complex for each in self.inside)
-
-    @cached_property
     def inner(self) -> Free:
         """The indices that occur inside, bound ones included."""
         frees = (find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
@@ -78,14 +72,9 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Symbol(Part):
-    """A size, a scalar, a prime number, pi, or -1, whose root is the imaginary unit."""
+    """A size, a scalar, a prime number, or pi."""
 
     expr: ir.Expr
-
-    @cached_property
-    def is_complex(self) -> bool:
-        """Whether the symbol is -1."""
-        return self.expr is ir.MINUS_ONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +84,6 @@ class Read(Part):
     holds = ("places",)
     tensor: ir.Tensor
     places: tuple[Affine, ...]
-
-    @cached_property
-    def is_complex(self) -> bool:
-        """Whether the tensor is complex."""
-        return self.tensor.kind == "complex"
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,15 +225,6 @@ class Algebra(ABC):
         self._left -= count
         if self._left < 0:
             raise GivesUp("it takes too long")
-
-    def limited(self, steps: int, act: Callable[[], Found]) -> Found:
-        """The result of `act`; GivesUp where it takes more than `steps`."""
-        kept = max(self._left - steps, 0)
-        self._left -= kept
-        try:
-            return act()
-        finally:
-            self._left = max(self._left, 0) + kept
 
     def make_index(self, extent: ir.Expr) -> ir.Index:
         """A fresh index."""

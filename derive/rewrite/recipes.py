@@ -65,8 +65,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Rules on whole systems, which run before guards are carried.
-ACROSS = (masks.include_zero, masks.order_symmetric)
+# Rules on whole systems: one before guards are carried, and one that changes ranges after that.
+ACROSS = (masks.order_symmetric, masks.shorten_ranges)
 
 # First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -82,7 +82,6 @@ REPORTED = (
     logarithms.find_logsumexp,
     logarithms.find_log_softmax,
     exponentials.exponentiate_row,
-    masks.include_zero,
 )
 
 
@@ -98,13 +97,15 @@ def prepare(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         ir.Equation(each.target, rewrite(each.value, reported)) for each in opened_rows.equations
     )
 
-    here = replace(opened_rows, equations=equations)
-    for rule in ACROSS:
-        new = next(rule.across(here), here) if rule.across is not None else here
-        reported.update([rule] * (new.equations != here.equations))
-        here = new
-    last = rename_clashes(guards.carry_guards(here), system)
+    ordered = _apply_across(masks.order_symmetric, replace(opened_rows, equations=equations))
+    shorter = _apply_across(masks.shorten_ranges, guards.carry_guards(ordered))
+    last = rename_clashes(shorter, system)
     return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)
+
+
+def _apply_across(rule: Rule, system: ir.System) -> ir.System:
+    """The system after one use of a law that spans equations."""
+    return next(rule.across(system), system) if rule.across is not None else system
 
 
 def _make_rewriter(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions
+from texts import read_literals
 
 from derive import build, evaluate_loops, parse
 from derive.compiler import to_system
@@ -16,7 +16,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
 from derive.rewrite.needs import find_need
 
-ROWS = Expressions(Path(__file__).with_name("guards_rows.txt"), globals())
+ROWS = read_literals(Path(__file__).with_name("guards_rows.txt"))
 
 GUARDED = dict(ROWS["GUARDED"])
 
@@ -141,7 +141,13 @@ def test_positions_are_exact_in_every_dtype(text: str, kept: int) -> None:
         assert int(function(*inputs).count_nonzero()) == kept
 
 
-SCALARS = dict(ROWS["scalars"])
+SCALARS = {
+    "scalar a; z = a * pi": 2 * torch.pi,
+    "scalar a; z = sqrt(a)": 2**0.5,
+    "scalar a; z = 1 / a": 0.5,
+    "x[N]; scalar a; z = sum[i](x[i]) / 2 + 1 / (a - 2)": torch.inf,
+    "x[N]; scalar a; z = sum[i](x[i]) + sqrt(-a)": torch.nan,
+}
 
 
 @pytest.mark.parametrize(("text", "value"), SCALARS.items())

@@ -10,22 +10,21 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, combinations, pairwise, permutations
+from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
 
 from derive.analysis.affine import simplify_place, simplify_places
 from derive.analysis.extents import is_implied_by_facts
 from derive.analysis.facts import Facts, find_facts, is_never_negative, read_bound
-from derive.analysis.safety import is_finite, is_finite_where_defined, is_readable, is_safe
+from derive.analysis.safety import is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.norms import is_norm
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
 from derive.ir.recurrences import find_groups, is_dependent
 from derive.ir.text import to_text
-from derive.rewrite.guards import find_nonfinite, is_natural, mark_tensors, unmark_tensors
-from derive.rewrite.rule import apply_rules, put_value, rule, system_rule
+from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
+from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
 
@@ -58,6 +57,63 @@ def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
         return None
     before = ir.Where(ir.all_of(inside, condition), body, ir.ZERO)
     return ir.Along("cumsum", running.index, ir.TRUE, before)
+
+
+@system_rule(
+    law="sum_{i < N: i >= 1} f_i = sum_{i < N - 1} f_{i + 1}",
+    before="x[N]; s = sum[i, i >= 1](abs(x[i] - x[i - 1]))",
+    after="x[N]; index j < N - 1; s = sum[j](abs(x[j + 1] - x[j]))",
+    refuses="x[N]; s = max[i, i >= 1](x[i])   # that of nothing is -oo",
+)
+def shorten_ranges(system: ir.System) -> Iterator[ir.System]:
+    """Shorten the range of a summed index by a bound on the index alone."""
+    values = (walk.rewrite_bottom_up(each.value, _shorten_range) for each in system.equations)
+    changed = zip(system.equations, values, strict=True)
+    yield replace(system, equations=tuple(ir.Equation(e.target, v) for e, v in changed))
+
+
+def _shorten_range(expr: ir.Expr) -> ir.Expr:
+    match expr:
+        case ir.Reduce("sum" | "mean" as kind, bound, condition, body):
+            parts = ir.split_and(condition)
+        case _:
+            return expr
+    for index, part in product(bound, parts):
+        span = _find_span(part, index)
+        if span is None or not _is_alone(index, body, parts):
+            continue
+        start, extent = span
+        new = ir.Index(index.name, extent.to_expr())
+        there: dict[ir.Expr, ir.Expr] = {index: (Polynomial.of(new) + start).to_expr()}
+        rest = ir.all_of(*(p for p in parts if p is not part))
+        moved = (walk.substitute(p, there) for p in (rest, body))
+        rest, body = (walk.rewrite_bottom_up(p, simplify_places) for p in moved)
+        bound = tuple(new if i is index else i for i in bound)
+        return _shorten_range(ir.Reduce(kind, bound, rest, body))
+    return expr
+
+
+def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> bool:
+    """Whether the index occurs in conditions and positions only by itself, and along no row."""
+    places = [p for access in walk.find_accesses(body) for p in access.places]
+    tied = any(index in walk.find_free(p) != (index,) for p in (*places, *conditions))
+    return not tied and not any(
+        isinstance(p, ir.Along) and p.index is index for p in walk.walk(body)
+    )
+
+
+def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
+    """(start, extent) of the index if its condition is a bound by sizes inside of its range."""
+    length = Polynomial.of(index.extent)
+    for is_least, end in filter(None, (read_bound(f, index) for f in _find_only_fact(condition))):
+        start = end if is_least else NOTHING
+        extent = length - start if is_least else end + ONE
+        is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
+        if is_size and is_never_negative(start) and is_never_negative(length - start - extent):
+            if not is_never_negative(extent):
+                extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
+            return start, extent
+    return None
 
 
 @system_rule(
@@ -223,71 +279,6 @@ def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
         if entry is not None and is_safe(whole) and is_safe(entry):
             return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
-
-
-@system_rule(
-    law="sum_{j != i} f_ij = sum_j f_ij where f_ii = 0, of finite entries",
-    before="x[N, D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); y[i] = sum[j, j != i](d[i,j])",
-    after="x[N, D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); y[i] = sum[j](d[i,j])",
-    refuses="x[N]; y[i] = sum[j, j != i](sqrt(abs(x[i] - x[j])))   # its slope there is infinite",
-)
-def include_zero(system: ir.System) -> Iterator[ir.System]:
-    """Drop a mask that leaves out entries which are 0 with a slope of 0."""
-    if find_groups(system):
-        return
-
-    def act(here: ir.Expr) -> ir.Expr:
-        match here:
-            case ir.Reduce("sum", bound, condition, body):
-                return ir.Reduce("sum", bound, _drop_zeros(condition, body, system), body)
-            case ir.Where(condition, body, other) if other is ir.ZERO:
-                rest = _drop_zeros(condition, body, system)
-                return body if rest is ir.TRUE else ir.Where(rest, body, other)
-        return here
-
-    found = (
-        ir.Equation(each.target, walk.rewrite_bottom_up(each.value, act))
-        for each in system.equations
-    )
-    yield replace(system, equations=tuple(found))
-
-
-def _drop_zeros(condition: ir.Expr, body: ir.Expr, system: ir.System) -> ir.Expr:
-    """The condition without the parts that leave out entries which are 0."""
-    parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
-    return ir.all_of(*(part for part in parts if not _excludes_zeros(part, body, system)))
-
-
-def _excludes_zeros(part: ir.Expr, body: ir.Expr, system: ir.System) -> bool:
-    match part:
-        case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if is_same_extent(
-            one.extent, other.extent
-        ):
-            pass
-        case _:
-            return False
-    for equation in reversed(system.equations):
-        reads = (a for a in walk.find_accesses(body) if a.tensor is equation.target.tensor)
-        if any({one, other} <= {*walk.find_free(read)} for read in reads):
-            body = put_value(body, equation)
-    if not all(_is_level(each) or is_finite(each) for each in walk.walk(body)):
-        return False
-    if not is_readable(body) or not is_finite_where_defined(body):
-        return False
-    try:
-        return _normalize_parity(walk.substitute(body, {one: other})) is ir.ZERO
-    except ValueError:  # the index of a row cannot be replaced
-        return False
-
-
-def _is_level(expr: ir.Expr) -> bool:
-    """Whether the node is finite with a finite slope wherever its children are."""
-    match expr:
-        case ir.Pow(_, exponent):
-            return is_natural(exponent) or is_norm(expr, {})
-        case ir.Call(function):
-            return not FUNCTIONS[function].domain
-    return True
 
 
 @system_rule(
