@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import chain
 from operator import add, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
@@ -248,16 +247,6 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
     return Code(shown, target, path, text, None, findings, names, places=places)
 
 
-def list_candidates(path: Path, wanted: str) -> list[str]:
-    """The names to judge in a file where none is given; none for a script or invalid Python."""
-    try:
-        tree = _read_path(path).tree
-    except UnreadableError:
-        return []
-    names = find_candidates(tree)
-    return [wanted] if wanted in names else _find_outermost(tree, names)
-
-
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
     """The names that no other candidate reads; all where each is read."""
     read: set[str] = set()
@@ -351,26 +340,11 @@ def compile_script(code: Code, text: str) -> CodeType:
     inner = code.target.__code__
     arguments = inner.co_varnames[: inner.co_argcount]
     assert code.script is not None
-    script = replace(code.script, tree=_parse_edited(text, code.source))
+    script = replace(code.script, tree=ast.parse(text))
     tree = to_function(script, arguments, code.answer)
     if "numpy" in text:
         return _compile(tree, code.path)
     return compile(tree, code.path, "exec", dont_inherit=True)
-
-
-def _parse_edited(text: str, before: str) -> ast.Module:
-    """The tree of an edited text; unchanged statements keep their cached nodes."""
-    rows = text.split("\n")
-    if len(rows) != len(before.split("\n")):
-        return ast.parse(text)
-    parts = (_parse_block("\n".join(rows[a - 1 : b]), a) for a, b in find_blocks(before))
-    return ast.Module([*chain.from_iterable(parts)], [])
-
-
-@lru_cache(maxsize=1 << 13)
-def _parse_block(text: str, first: int) -> tuple[ast.stmt, ...]:
-    """The statements of a text that begins at line `first` of a file."""
-    return tuple(ast.parse("\n" * (first - 1) + text).body)
 
 
 @lru_cache(maxsize=64)

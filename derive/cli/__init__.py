@@ -33,7 +33,7 @@ from derive.errors import DeriveError, Diagnostic
 from derive.options import Options
 
 FORMULA = "NAME|FILE|FILE.py:NAME|TEXT"
-CODE = "FILE.py[:NAME,..]|NOTEBOOK.ipynb|EINSUM|TEXT"
+CODE = "FILE.py[:NAME]|NOTEBOOK.ipynb|EINSUM|TEXT"
 CODE_IS = (
     "A function, a method, a class of torch modules or an object of a file, a notebook, "
     "an einsum string, Python text; - reads one."
@@ -222,9 +222,9 @@ def _check(
 
     Exit code 0: the same; 1: different; 2: it cannot be told.
     """
-    from derive.cli.check import print_verdicts
+    from derive.cli.check import print_verdict
 
-    raise typer.Exit(print_verdicts(code, formula, judged, as_json))
+    raise typer.Exit(print_verdict(code, formula, judged, as_json))
 
 
 @app.command("bench")

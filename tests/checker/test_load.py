@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from texts import Expressions, read_sections
-from typer.testing import CliRunner
 
 from derive import DeriveError, check, parse
 from derive.checker.load import load
 from derive.checker.reading import find_unused
 from derive.checker.runs import pick_results
 from derive.checker.slots import find_groups, gather
-from derive.cli import app
 
 ROWS = Expressions(Path(__file__).with_name("load_rows.txt"), globals())
 
@@ -57,17 +55,6 @@ def test_a_name_that_is_no_code_is_refused(path, name, init, code):
     with pytest.raises(DeriveError) as error:
         load(f"{path}:{name}", init=init)
     assert error.value.diagnostic.code == code
-
-
-@pytest.mark.parametrize(
-    ("names", "exit_code", "listed"), ROWS["all code of a file is judged one by one"]
-)
-def test_all_code_of_a_file_is_judged_one_by_one(tmp_path, names, exit_code, listed):
-    path = tmp_path / "two.py"
-    path.write_text("right = lambda x, w: x @ w.T\ndef wrong(x, w):\n    return 2 * x @ w.T\n")
-    found = CliRunner().invoke(app, ["check", f"{path}{names}", "-f", LINEAR])
-    assert found.exit_code == exit_code
-    assert all(each in found.output for each in listed)
 
 
 @pytest.mark.parametrize(
