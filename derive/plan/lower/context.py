@@ -169,10 +169,6 @@ class Context:
         """Whether an expression is finite for all finite inputs."""
         return is_finite(mark_tensors(expr, self.nonfinite))
 
-    def is_never_negative(self, expr: ir.Expr) -> bool:
-        """Whether an expression is >= 0 wherever it is defined."""
-        return is_never_negative(mark_tensors(expr, find_nonfinite(self.system, signs=True)))
-
     def is_above(self, expr: ir.Expr) -> bool:
         """Whether an expression is never -oo for finite inputs, wherever it is defined."""
         return is_finite_where_defined(mark_tensors(expr, self.nonfinite))

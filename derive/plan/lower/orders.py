@@ -38,7 +38,7 @@ from derive.plan.lower.places import take_positions
 from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_some
 
-RANKS, COUNT, BELOW = "_find_ranks", "_count_below", "_reduce_below"
+COUNT, BELOW = "_count_below", "_reduce_below"
 PAIRED = 64  # comparisons in the time of sorting an element: with fewer, pairs are compared
 # Costs per element in elementwise operations: a sort, a search among other keys or among its own
 # keys, a running sum, a running logsumexp. Measured in rows of 512 and 2048.
@@ -47,11 +47,7 @@ SORTED, SOUGHT, TIED, SUMMED, LOGGED = 900, 1024, 120, 60, 500
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A guard key_j < bound_i: <= if `is_equal`, > or >= if `is_descending`.
-
-    If the bounds are the keys themselves, `tied` breaks ties by position in the row: equal keys are
-    below for "<" if they precede, for "<=" also the key itself, for ">" and ">=" if they follow.
-    """
+    """A guard key_j < bound_i: <= if `is_equal`, > or >= if `is_descending`."""
 
     guard: ir.Expr
     key: ir.Expr
@@ -59,7 +55,6 @@ class Side:
     index: ir.Index
     is_equal: bool
     is_descending: bool
-    tied: str = ""
     own: ir.Index | None = None  # an index of the bound only
 
     @property
@@ -70,7 +65,7 @@ class Side:
 
     def name_order(self) -> ir.Expr:
         """Return the key under which the order is stored as a known expression."""
-        return ir.Call(f"order {self.is_descending} {self.tied[:1]}", (self.key, self.index))
+        return ir.Call(f"order {self.is_descending}", (self.key, self.index))
 
     def implies(self, mask: ir.Expr) -> bool:
         """Whether a mask only excludes the bound itself, which is not below itself anyway."""
@@ -145,20 +140,9 @@ def match_sides(
     The list is empty without a match, or if there are fewer than `least` keys or bounds. An
     equality has two sides: neither below nor above.
     """
-    tied = ""
-    match guard:
-        case ir.Compare(relation, left, right):
-            pass
-        case ir.Or((one, other)):
-            strict, same = (one, other) if isinstance(other, ir.And) else (other, one)
-            if not isinstance(strict, ir.Compare) or not isinstance(same, ir.And):
-                return []
-            relation, left, right = strict.relation, strict.left, strict.right
-            tied = _find_tie(same.parts, (left, right), index)
-            if not tied or relation not in {"<", ">"}:
-                return []
-        case _:
-            return []
+    if not isinstance(guard, ir.Compare):
+        return []
+    relation, left, right = guard.relation, guard.left, guard.right
     if relation == "!=" or not (is_data(left) and is_data(right)):
         return []
     if index in find_free(right):
@@ -168,27 +152,11 @@ def match_sides(
         return []
     if min(map(context.count, (own, (index,)))) < least:
         return []
-    if tied and (len(own) != 1 or substitute(right, {own[0]: index}) is not left):
-        return []
     if relation == "==":
         return [
             Side(guard, left, right, index, True, is_descending) for is_descending in (False, True)
         ]
-    is_equal = "=" in (tied or relation)
-    return [Side(guard, left, right, index, is_equal, relation in {">", ">="}, tied)]
-
-
-def _find_tie(parts: Sequence[ir.Expr], sides: Sequence[ir.Expr], index: ir.Index) -> str:
-    """Return the relation of positions that breaks ties between equal keys, or "" without one."""
-    for same, places in (parts, parts[::-1]) if len(parts) == 2 else ():
-        match same, places:
-            case (
-                ir.Compare("==", left, right),
-                ir.Compare(relation, ir.Index() as one, ir.Index() as other),
-            ) if {left, right} == {*sides} and index in {one, other}:
-                tied = relation if one is index else ir.MIRRORED[relation]
-                return tied if relation not in {"==", "!="} else ""
-    return ""
+    return [Side(guard, left, right, index, "=" in relation, relation in {">", ">="})]
 
 
 def _count_sides(sides: Sequence[Side]) -> ir.Expr | None:
@@ -245,19 +213,11 @@ def sort_keys(side: Side, context: Context) -> Sorted:
 
     def write_order() -> ops.Op:
         before = ops.rename_indices(key, {index: other})
-        mask = write_guard("<", before, key, side.tied[:1] or "<", (other, index))
+        mask = write_guard("<", before, key, "<", (other, index))
         ranks, position = count_mask(mask, other), ops.Iota(index)
         whole = take_where(ranks, place, position, index, (*axes, place))
-        options = (("dim", -1), ("stable", True)) if side.tied else ()
-        call = TorchCall(".argsort", (CellArgument(0),), options)
-        args: tuple[ops.Op, ...] = (key,)
-        if side.tied.startswith(">"):  # sort the reversed row
-            turned = TorchCall(".flip", (CellArgument(0), -1))
-            last = TorchCall("-", (CellArgument(1), 1))
-            call = TorchCall("-", (last, TorchCall(".argsort", (turned,), options)))
-            args = (key, ops.Num(index.extent))
-        volume = (*axes, cost_index(SORTED))
-        cell = ops.Cell(call, args, whole, (*axes[:-1], place), volume=volume, scratch=(axes,))
+        call, volume = TorchCall(".argsort", (CellArgument(0),)), (*axes, cost_index(SORTED))
+        cell = ops.Cell(call, (key,), whole, (*axes[:-1], place), volume=volume, scratch=(axes,))
         return ops.rename_indices(cell, {place: index, index: other, other: place})
 
     source = context.recall(order_key) or context.name_step(
@@ -268,26 +228,19 @@ def sort_keys(side: Side, context: Context) -> Sorted:
 
 
 def _count_below(side: Side, context: Context) -> ops.Op:
-    """Return the number of keys below each bound, or the ranks of tied keys; computed once."""
+    """Return the number of keys below each bound; computed once."""
 
     def write_order() -> ops.Op:
-        is_last = side.tied.startswith(">")  # use the order with the opposite direction
-        base = replace(side, is_descending=not side.is_descending, tied="<") if is_last else side
-        found, (index, own) = sort_keys(base, context), side.ends
+        found, (index, own) = sort_keys(side, context), side.ends
         key, bound = found.key, found.bound
         batch = dict.fromkeys(i for each in (key, bound) for i in ops.axes_of(each))
         axes = tuple(i for i in batch if i not in (index, own))
-        relation = (">" if is_last else "<") + "=" * side.is_equal
-        mask = write_guard(relation, key, bound, side.tied, side.ends)
+        mask = write_guard("<" + "=" * side.is_equal, key, bound, "", side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
         args = (key, found.order) if is_own else (key, found.order, bound)
-        given, volume = tuple(map(CellArgument, range(len(args)))), (*axes, own)
+        given = tuple(map(CellArgument, range(len(args))))
+        volume = (*axes, own, cost_index(TIED if is_own else SOUGHT))
         call = TorchCall(COUNT, given, (("equal", side.is_equal),))
-        if side.tied:
-            order_key = (("above", is_last), ("equal", side.is_equal))
-            call = TorchCall(RANKS, given, tuple(pair for pair in order_key if pair[1]))
-        else:
-            volume = (*volume, cost_index(TIED if is_own else SOUGHT))
         scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
         whole = count_mask(mask, index)
         return ops.Cell(call, args, whole, (*axes, own), volume=volume, scratch=scratch)
@@ -343,8 +296,6 @@ def _lower_value(
 
 def _find_read(side: Side) -> ir.Expr:
     """Return the condition that a key is below any bound."""
-    if side.tied:
-        return ir.TRUE
     own = tuple(i for i in find_free(side.bound) if i not in find_free(side.key))
     relation = (">" if side.is_descending else "<") + "=" * side.is_equal
     if find_some(ir.Compare(relation, side.key, side.bound), own) is ir.TRUE:

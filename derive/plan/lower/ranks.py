@@ -90,15 +90,12 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
     side = rank.side
     limit = Polynomial.of(right) - rank.added
     limit += Polynomial.of(int(relation in {"<=", ">"}))
-    if side.tied and side.is_equal:
-        limit -= Polynomial.of(1)
     key, bound = lower_keys(replace(side, is_descending=False), context)
-    sign = (">" if side.is_descending else "<") + "=" * (side.is_equal and not side.tied)
-    guard = write_guard(sign, key, bound, side.tied[:1], side.ends)
+    sign = (">" if side.is_descending else "<") + "=" * side.is_equal
+    guard = write_guard(sign, key, bound, "", side.ends)
     number, axes = lower_number(limit.to_expr()), ops.axes_of(bound)
     whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
-    options: tuple[Operand, ...] = (sign, *([side.tied[0]] if side.tied else []))
-    call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), *options))
+    call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), sign))
     made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
     return made if relation in {"<", "<="} else ops.Apply("not", (context.add_step(made),), axes)
 
@@ -135,9 +132,8 @@ def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -
     order = read_source(sort_keys(side, context).order, context)
     at: dict[ir.Expr, ir.Expr] = {index: substitute(order, {order.places[-1]: row})}
     made, keys = substitute(body, at), substitute(side.bound, at)
-    if not side.tied:
-        made = name_operation(_add_ties(made, keys, row, wanted), context)
-    return finish(form, substitute(made, {row: place}), None, (index,), wanted)
+    total = name_operation(_add_ties(made, keys, row, wanted), context)
+    return finish(form, substitute(total, {row: place}), None, (index,), wanted)
 
 
 def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> ops.Op:
