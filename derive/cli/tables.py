@@ -49,12 +49,18 @@ def show_progress(title: str) -> Iterator[Callable[[str], None]]:
 
 def print_line(text: str = "", style: str = "") -> None:
     """One line, or several, as they are; `style` is rich's, for terminals."""
-    _print(sys.stdout, text, style)
+    console = _find_console(sys.stdout)
+    if console is None:
+        print(text)
+        return
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def print_heading(text: str) -> None:
     """A line over what follows."""
-    _print(sys.stdout, text, "bold")
+    print_line(text, "bold")
 
 
 def print_json(value: Any) -> None:
@@ -83,15 +89,8 @@ def print_diagnostic(diagnostic: Diagnostic) -> None:
 
 
 def print_text(text: str, style: str = "") -> None:
-    """A sentence, set in; on a terminal it is broken between words."""
-    console = _find_console(sys.stdout)
-    if console is None:
-        print(f"{GAP}{text}" if text else "")
-        return
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print(Padding(Text(text, style=style), (0, 0, 0, len(GAP))))
+    """A sentence, set in."""
+    print_line(f"{GAP}{text}" if text else "", style)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
@@ -117,22 +116,10 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: st
     console.print(table)
 
 
-def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Labels with a text beside each; on a terminal a long text is broken in its own column."""
-    rows = list(pairs)
-    console = _find_console(sys.stdout)
-    if console is None or not rows:
-        print("\n".join(f"{GAP}{line}" for line in to_columns(rows, (False, False)).split("\n")))
-        return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in rows:
-        table.add_row(Text(f"{GAP}{label}"), Text(text))
-    console.print(table)
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Labels with a text beside each."""
+    lines = to_columns(pairs, (False, False)).split("\n")
+    print_line("\n".join(f"{GAP}{line}" for line in lines))
 
 
 def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
@@ -176,16 +163,6 @@ def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
             for part, width, is_number in zip(parts, widths, right, strict=True)
         )
         yield GAP.join(placed).rstrip()
-
-
-def _print(stream: TextIO, text: str, style: str) -> None:
-    console = _find_console(stream)
-    if console is None:
-        print(text, file=stream)
-        return
-    from rich.text import Text
-
-    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def _find_console(stream: TextIO) -> Console | None:
