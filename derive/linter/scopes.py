@@ -311,18 +311,7 @@ def to_column(line: str, offset: int) -> int:
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
 
 
-# Constructors of tensors: with extents as arguments, or with the shape as the first one.
-_BY_ARGUMENTS = {f"torch.{name}" for name in ("zeros", "ones", "rand", "randn", "empty")} | {
-    "numpy.random.rand",
-    "numpy.random.randn",
-}
-_BY_FIRST = {
-    *(f"numpy.{name}" for name in ("zeros", "ones", "empty", "full")),
-    *(f"jax.numpy.{name}" for name in ("zeros", "ones", "empty", "full")),
-    "torch.full",
-}
-_VECTORS = {f"{home}.arange" for home in ("torch", "numpy", "jax.numpy")}
-_MATRICES = {f"{home}.eye" for home in ("torch", "numpy", "jax.numpy")} | {"numpy.identity"}
+_MAKERS = ("zeros", "ones", "empty", "full", "rand", "randn")  # constructors of tensors
 
 
 def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
@@ -336,34 +325,27 @@ def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
             if any(isinstance(argument, ast.Starred) for argument in arguments):
                 return None
             targets = find_dotted(func, scope)
-            if len(targets) != 1:
-                return None
-            return _find_made(next(iter(targets)), expr, scope)
+            (target, *others) = targets
+            return None if others else _find_made(target, arguments, scope)
     return None
 
 
-def _find_made(target: str, made: ast.Call, scope: Scope) -> Shape | None:
+def _find_made(target: str, arguments: list[ast.expr], scope: Scope) -> Shape | None:
     """The shape of a constructor's result, from its arguments."""
-    arguments, first = made.args, made.args[0]
-    if target in _VECTORS:
-        return (None,)
-    if target in _MATRICES:
-        rows = _find_extent(first, scope)
-        # the second argument is the number of columns
-        is_square = len(arguments) == 1 and all(k.arg == "dtype" for k in made.keywords)
-        return (rows, rows) if is_square else (rows, None)
-    if target in _BY_ARGUMENTS and len(arguments) > 1:
-        return tuple(_find_extent(argument, scope) for argument in arguments)
-    if target not in _BY_ARGUMENTS | _BY_FIRST:
+    home, _, name = target.rpartition(".")
+    if home not in {"torch", "numpy", "jax.numpy"} or name not in _MAKERS:
         return None
-    match first:
-        case ast.Tuple(elts=extents) | ast.List(elts=extents):
+    match arguments:
+        case [ast.Tuple(elts=extents) | ast.List(elts=extents), *_]:
             if any(isinstance(extent, ast.Starred) for extent in extents):
                 return None
-            return tuple(_find_extent(extent, scope) for extent in extents)
-        case ast.Constant(value=int(extent)) if not isinstance(extent, bool):
-            return (extent,)
-    return None
+        case [_, _, *_] if home == "torch" and name != "full":
+            extents = arguments
+        case [ast.Constant(value=int()) as first, *_]:
+            extents = [first]
+        case _:
+            return None
+    return tuple(_find_extent(extent, scope) for extent in extents)
 
 
 def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
