@@ -200,7 +200,6 @@ def _find_sizes(
 
 def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> None:
     """Solve extents with one unknown size, until a fixed point; check all other extents."""
-    sources: dict[str, str] = {}
     pending = facts
     while pending:
         waiting = []
@@ -212,18 +211,15 @@ def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) 
                 raise refuse(
                     "extent-differs",
                     f"place {place} of {name} has extent {extent} = {rest}, and {found} was given",
-                    facts=_list_sizes(extent, sizes, sources),
                 )
-            if not rest.is_number and not _solve_extent(fact, rest, sizes, sources):
+            if not rest.is_number and not _solve_extent(fact, rest, sizes):
                 waiting.append(fact)
         if len(waiting) == len(pending):
             return
         pending = waiting
 
 
-def _solve_extent(
-    fact: tuple[str, int, Any, int], rest: Any, sizes: dict[str, int], sources: dict[str, str]
-) -> bool:
+def _solve_extent(fact: tuple[str, int, Any, int], rest: Any, sizes: dict[str, int]) -> bool:
     """Add the only unknown size of a linear extent to the sizes; return whether there is one."""
     name, place, extent, found = fact
     unknown = [s for s in rest.free_symbols if isinstance(s, Symbol)]
@@ -236,16 +232,10 @@ def _solve_extent(
         raise refuse(
             "extent-differs",
             f"place {place} of {name} has extent {extent}, and {found} was given",
-            facts=[f"no size {unknown[0]} makes that true", *_list_sizes(extent, sizes, sources)],
+            facts=[f"no size {unknown[0]} makes that true"],
         )
     sizes[unknown[0].name] = int(value)
-    sources[unknown[0].name] = f", from place {place} of {name}"
     return True
-
-
-def _list_sizes(extent: Any, sizes: dict[str, int], sources: dict[str, str]) -> list[str]:
-    known = sorted(s.name for s in getattr(extent, "free_symbols", ()) if s.name in sizes)
-    return [f"{name} = {sizes[name]}{sources.get(name, ', as given')}" for name in known]
 
 
 def _to_size(name: str, value: Any) -> int:

@@ -21,6 +21,7 @@ from fractions import Fraction
 from typing import TypeGuard
 
 from derive.ir import nodes as ir
+from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
 from derive.ir.walk import (
     Names,
@@ -172,8 +173,8 @@ class _Chunker:
                     return 1
                 case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
                     factors = ir.split_product(body)
-                    reads = [f for f in factors if self.is_state(f)]
-                    if len(reads) == 1 and self.is_plain(reads[0], bound):
+                    reads = [f for f in map(self.find_read, factors) if f is not None]
+                    if len(reads) == 1 and self.is_plain(reads[0][0], bound):
                         found[expr] = None
                         return sum(count_reads(each) for each in factors) - 1
             return sum(map(count_reads, find_children(expr)))
@@ -184,9 +185,20 @@ class _Chunker:
             return []  # a recurrence reads the sums
         return [] if any(count_reads(each.value) for each in others) else list(found)
 
-    def is_state(self, factor: ir.Expr) -> TypeGuard[ir.Access]:
-        """Whether a factor is a read of S."""
-        return isinstance(factor, ir.Access) and factor.tensor is self.target.tensor
+    def find_read(self, factor: ir.Expr) -> tuple[ir.Access, bool] | None:
+        """The read of S that a factor is, and whether it is at t - 1; None for other factors."""
+        match factor:
+            case ir.Access(tensor) if tensor is self.target.tensor:
+                return factor, False
+            case ir.Where(ir.Compare("<", place, ir.Number(0)), start, ir.Access(tensor, places)):
+                others = (*places[: self.axis], *places[self.axis + 1 :])
+                own: dict[ir.Expr, ir.Expr] = dict(zip(self.state, others, strict=False))
+                is_begun = tensor is self.target.tensor and substitute(self.begin, own) is start
+                gap = Polynomial.of(self.index) - Polynomial.of(place)
+                if is_begun and places[self.axis] is place and gap == ONE:
+                    here = (*places[: self.axis], self.index, *places[self.axis + 1 :])
+                    return ir.Access(tensor, here), True
+        return None
 
     def is_plain(self, read: ir.Access, bound: tuple[ir.Index, ...]) -> bool:
         """Whether S is read at t, at distinct indices, of which some are summed over."""
@@ -250,8 +262,17 @@ class _Chunker:
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
         self.kept: ir.Expr = ir.ONE
         decayed: ir.Expr = ir.ONE  # from s + 1 on
+        before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
+        is_first = ir.Compare("<", before[c], ir.ZERO)
+        decay_before: ir.Expr = ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO)
         if slope is not ir.ONE:
             decayed = self.decay = self.make_products(slope)
+            decay_before = ir.Where(is_first, ir.ZERO, substitute(decayed, before))
+        kept_before: ir.Expr = self.kept
+        if slope is not ir.ONE:
+            kept_before = ir.Where(is_first, ir.ONE, substitute(self.kept, before))
+        # The factors of S before the chunk and of values added in it: at t, and at t - 1.
+        self.ways = ((self.kept, self.decay), (kept_before, decay_before))
         ends = self.make_access(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(
@@ -302,14 +323,16 @@ class _Chunker:
 
     def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
         """A sum over S, computed in chunks and joined."""
-        factors = ir.split_product(whole.body)
-        (read,) = (f for f in factors if self.is_state(f))
-        rest = self.cut_product(multiply(*(f for f in factors if f is not read)), self.c)
+        body = whole.body
+        factors = ir.split_product(body)
+        (of,) = (f for f in factors if self.find_read(f) is not None)
+        read, is_before = self.find_read(of) or (self.target, False)
+        rest = self.cut_product(multiply(*(f for f in factors if f is not of)), self.c)
         places = [p for k, p in enumerate(read.places) if k != self.axis]
         new: dict[ir.Expr, ir.Expr] = dict(zip(self.state, places, strict=True))
         kept, decay, start, here = (
             substitute(each, new)
-            for each in (self.kept, self.decay, self.start, self.cut_product(added, self.s))
+            for each in (*self.ways[is_before], self.start, self.cut_product(added, self.s))
         )
         carried = ir.Reduce("sum", whole.bound, ir.TRUE, multiply(rest, kept, start))
         own = ir.Reduce("sum", (self.s, *whole.bound), ir.TRUE, multiply(rest, decay, here))

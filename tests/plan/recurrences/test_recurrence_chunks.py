@@ -78,6 +78,13 @@ STATES = {
     "no decay": ("", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 64),
     "constant decay": ("0.5 *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 64),
     "decay for each row": ("sigmoid(k[t,i]) *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 16),
+    "before it": ("a[t] *", "o[t,j] = sum[i](q[t,i] * S[t - 1,i,j])", 64),
+    "before it, for each row": ("sigmoid(k[t,i]) *", "o[t,j] = sum[i](q[t,i] * S[t - 1,i,j])", 16),
+    "before it, from elsewhere": (
+        "a[t] *",
+        "o[t,j] = sum[i](q[t,i] * where(t - 1 < 0, 2, S[t - 1,i,j]))",
+        8,
+    ),
     "a full decay": ("q[t,i] * v[t,j] *", "o[t,j] = sum[i](q[t,i] * S[t,i,j])", 8),
     "within a function": ("a[t] *", "o[t,j] = tanh(v[t,j] + sum[i](q[t,i] * S[t,i,j])) / 2", 64),
     "two sums": ("a[t] *", "o[t] = sum[i,j](q[t,i] * S[t,i,j]) + sum[i,j](S[t,i,j])", 64),
@@ -87,7 +94,7 @@ STATES = {
 
 FAST = slow_except(
     STATES,
-    *("scalar decay", "decay for each row", "two sums"),
+    *("scalar decay", "decay for each row", "before it, for each row"),
     *("within a function", "read alone"),
 )
 
