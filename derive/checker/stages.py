@@ -12,7 +12,6 @@ from derive.checker import samples as draws
 from derive.checker.judge import (
     CLEAR,
     Outcome,
-    judge_at,
     judge_fields,
     judge_floats,
     judge_gradients,
@@ -31,7 +30,6 @@ from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, Diagnostic
 from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
-from derive.ir.pieces import to_text
 from derive.judge.compare import TOLERANCE, write_sizes
 from derive.judge.samples import find_sizes
 from derive.prove import prove
@@ -485,33 +483,6 @@ class Stages:
             told = explain_verdict(self.job, replace(choice, shown=last.sample), verdict, own)
             if choice.failure is not None:
                 told = replace(told, difference=verdict.difference, line=told.line or verdict.line)
-            self.send(told)
-        if last.sample is not None and not self.send.verdict.edit and not last.sample.is_ordinary:
-            self.suggest_domain(last.sample)
-
-    def suggest_domain(self, shown: Sample) -> None:
-        """Add a finding for each tensor whose declaration as >= 0 or > 0 makes the code the same.
-
-        A difference at special inputs may never occur in the user's data.
-        """
-        told, system = self.send.verdict, self.job.system
-        silent = Progress(lambda _: None, told)
-        silent.grant = self.send.grant
-        for entry in draws.list_tensors(system, "real"):
-            for sign in (">=", ">") if entry.lower is entry.upper is None else ():
-                bounded = replace(entry, lower=ir.ZERO, strict=(sign == ">", False))
-                inputs = tuple(bounded if each is entry else each for each in system.inputs)
-                job = replace(self.job, system=replace(system, inputs=inputs))
-                with suppress(CannotRunError, DeriveError):
-                    if judge_at(self.program, replace(shown, system=job.system)).is_clear:
-                        continue  # a difference in this domain, too
-                    if judge(job, self.program.code, job.start(), silent).verdict.same:
-                        shape = ",".join(map(to_text, entry.shape))
-                        says = f"with {entry.name}[{shape}] {sign} 0 it is the same"
-                        found = Diagnostic("domain", says, help="declare it if that holds")
-                        told = replace(told, findings=(*told.findings, found))
-                        break
-        if told.findings != self.send.verdict.findings:
             self.send(told)
 
 

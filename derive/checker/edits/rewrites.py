@@ -63,6 +63,8 @@ _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "var": ("correction=0", "correction=1"),
     "std": ("correction=0", "correction=1"),
+    "tril": ("diagonal=1", "diagonal=-1"),
+    "triu": ("diagonal=1", "diagonal=-1"),
     "scaled_dot_product_attention": ("scale=1.0", "is_causal=True"),
 }
 _KEYWORDS |= {  # approximations
@@ -293,7 +295,8 @@ def exchange_keywords(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             more = [*_KEYWORDS.get(name, ())]
             if name in _REDUCE and receiver is not None and not {"dim", "axis"} & given:
                 is_whole = not any(each is not receiver for each in args)
-                more += [f"dim={axis}" for axis in (-1, -2, 0, 1)] if is_whole else ()
+                along = [f"dim={axis}" for axis in (-1, -2, 0, 1)] if is_whole else []
+                more += [*along, *(f"{each}, keepdim=True" for each in along)]
             if name in _REDUCE:
                 more.append("keepdims=True" if "axis" in given else "keepdim=True")
             for each in more if "unbiased" not in given else ():
@@ -480,7 +483,7 @@ def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
         if name in {"view", "reshape"}:
             spelt = f".transpose({one}, {two})"
-            words = f"TRANSPOSE after splitting: {spelt}"
+            words = f"TRANSPOSE after splitting by {name}: {spelt}"
             yield site.replace(f"{site.exchange(a, b)}{spelt}", words, SEVERAL)
     for at, part in enumerate(site.node.args if name == "repeat" else ()):
         if code.read_number(part) != 1:
