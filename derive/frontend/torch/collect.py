@@ -20,7 +20,6 @@ from derive.frontend.torch.exprs import (
     multiply,
     reduce_over,
     substitute_at,
-    write_guards,
     write_place,
 )
 from derive.frontend.torch.trace import Shadow, Step, Trace, View, hint_of
@@ -375,7 +374,7 @@ def _rename_equation(
         return map_children(here, visit)
 
     target = ir.Access(tensors[left.tensor], tuple(visit(place) for place in left.places))
-    return ir.Equation(target, visit(write_guards(value, first)))
+    return ir.Equation(target, visit(value))
 
 
 _MOST_NODES = 40  # the largest equation that inlining may make

@@ -4,10 +4,7 @@ A rewrite holds for all values: numbers are added up, `(c ? 1 : 0) > 0` is c, a 
 the term. No rewrite turns nan into a number. Index arithmetic in places and conditions is
 simplified by ranges (`tidy`).
 
-So a place has one canonical form, `(l + k)//2 - k`, and a condition on it is one between indices.
-`write_place` and `write_guards` restore the form that a person writes, `(l - k)//2` and
-`0 <= h + k - 1 < H`: the index of the result first, all terms of an index under its quotient, and
-the guard in terms of the place that it guards.
+`write_place` orders the terms of a place as a person does: the index of the result first.
 """
 
 import math
@@ -337,26 +334,7 @@ def write_place(place: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
     inner = map_children(place, lambda part: write_place(part, first))
     if not is_whole(inner) or isinstance(inner, (ir.Index, ir.Number)):
         return inner
-    whole = Polynomial.of(inner)
-    if any(isinstance(part, ir.Call) for part in walk(inner)):
-        whole = _fill_quotients(facts.fold_remainders(whole), first)
-    return _sort_terms(whole, first)
-
-
-def _fill_quotients(whole: Polynomial, first: Collection[ir.Index]) -> Polynomial:
-    """Move the other terms of an index into its quotient: `(l + k)//2 - k` is `(l - k)//2`."""
-    for monomial, share in whole.terms.items():
-        match monomial:
-            case ((ir.Call("floordiv", (over, ir.Number(divisor))), 1),) if share == 1:
-                inside, rest = Polynomial.of(over), whole - Polynomial({monomial: share})
-                for key, number in rest.terms.items():
-                    old = inside.terms.get(key, Fraction(0))
-                    if old and abs(old + number * divisor) <= abs(old):
-                        inside += Polynomial({key: number * divisor})
-                        rest -= Polynomial({key: number})
-                quotient = ir.Call("floordiv", (_sort_terms(inside, first), ir.Number(divisor)))
-                return rest + Polynomial.of(quotient)
-    return whole
+    return _sort_terms(facts.fold_remainders(Polynomial.of(inner)), first)
 
 
 def _sort_terms(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
@@ -373,47 +351,3 @@ def _sort_terms(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
 
     terms = [Polynomial({m: n}).to_expr() for m, n in sorted(whole.terms.items(), key=rank)]
     return ir.Add(tuple(terms)) if len(terms) > 1 else whole.to_expr()
-
-
-def write_guards(value: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
-    """Return the value with its range conditions in terms of the readable places."""
-    known: dict[ir.Expr, tuple[int, ir.Expr]] = {}
-    reads = (part for part in walk(value) if isinstance(part, ir.Access))
-    pairs = (pair for each in reads for pair in zip(each.places, each.tensor.shape, strict=True))
-    for number, (place, extent) in enumerate(pairs):
-        if isinstance(place, (ir.Index, ir.Number)) or not is_whole(place):
-            continue
-        written = write_place(place, first)
-        for part in walk(written):
-            match part:
-                case ir.Call("floordiv", (over, under)):
-                    rest = ir.Call("mod", (over, under))
-                    known[decide("==", rest, ir.ZERO)] = number, ir.Compare("==", rest, ir.ZERO)
-        known[decide("<=", ir.ZERO, place)] = number, ir.Compare("<=", ir.ZERO, written)
-        known[decide("<", place, extent)] = number, ir.Compare("<", written, extent)
-    return _replace_conditions(
-        value, {old: new for old, new in known.items() if isinstance(old, ir.Compare)}
-    )
-
-
-def _replace_conditions(value: ir.Expr, known: Mapping[ir.Expr, tuple[int, ir.Expr]]) -> ir.Expr:
-    """Replace known conditions, and group those of one place: `0 <= h - k < H`."""
-    match value:
-        case ir.Compare() if value in known:
-            return known[value][1]
-        case ir.And(parts):
-            groups: dict[int, list[ir.Expr]] = {}
-            for part in sorted(parts, key=lambda each: known[each][0] if each in known else -1):
-                number, new = known.get(part, (-1, part))
-                groups.setdefault(number, []).append(_replace_conditions(new, known))
-            found = (part for group in groups.values() for part in sorted(group, key=_rank_bound))
-            return ir.all_of(*found)
-    return map_children(value, lambda part: _replace_conditions(part, known)) if known else value
-
-
-def _rank_bound(condition: ir.Expr) -> int:
-    """Return 1 for a bound `0 <= place`, 2 for another bound, 0 for other conditions."""
-    match condition:
-        case ir.Compare("<" | "<=", left, _):
-            return 1 if left is ir.ZERO else 2
-    return 0
