@@ -78,6 +78,7 @@ def lift_code(
 ) -> FromCode:
     """The formula of a function, and its assumptions."""
     if isinstance(function, torch.nn.Module):
+        _refuse_held(function)
         name, function = name or type(function).__name__, function.forward
     try:
         parameters = dict(inspect.signature(function).parameters)
@@ -101,6 +102,19 @@ def lift_code(
     formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
     notes = dict.fromkeys((*map(str, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
+
+
+def _refuse_held(module: "torch.nn.Module") -> None:
+    """Refuse a module that holds tensors; without any it is a function."""
+    held = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+    if held:
+        kind, entries = type(module).__name__, ", ".join(f'"{name}": ..' for name in held)
+        raise refuse(
+            "lift-module",
+            f"{kind} holds tensors, which have to be arguments of the code",
+            facts=[f"it holds {', '.join(held)}"],
+            help=f"lift a function that calls torch.func.functional_call(module, {{{entries}}}, x)",
+        )
 
 
 def _lift_anywhere(
