@@ -350,10 +350,10 @@ class Holder:
 
     def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
         """The shape of the source at these sizes; None where unknown."""
-        if self.extents:
-            found = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.extents)
-            return tuple(map(int, found))
         try:
+            if self.extents:
+                found = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.extents)
+                return tuple(map(int, found))
             shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
             values = {self.tensor.name: torch.empty(shape, device="meta")}
             return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)

@@ -31,7 +31,7 @@ from textwrap import dedent
 from typing import Any
 
 from derive.errors import Diagnostic, Mark, refuse, suggest
-from derive.frontend.notebooks import read_cells
+from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
 from derive.ir.functions import ROWS
 from derive.libraries import torch
 
@@ -123,7 +123,8 @@ def say_line(line: int, places: tuple[str, ...] = ()) -> str:
 
 def read_python(text: str) -> Reading:
     """The reading of a text, with repairs; UnreadableError where no repair is found."""
-    return _repair_text(text, ())
+    cells = read_pasted(text) if is_pasted(text) else None
+    return _repair_text(text, ()) if cells is None else _repair_text(cells.text, cells.name_lines())
 
 
 def read_notebook(data: bytes) -> Reading:

@@ -2,7 +2,7 @@
 
 Lines of IPython (`%time`, `!ls`, `x?`) become blank. So do cells in another language (`%%bash`)
 and, unless `keep_broken`, cells that are not Python. Cells are numbered from 1; text cells count
-too.
+too. A notebook that was pasted as text has a prompt, `In [3]:`, on the line before each cell.
 """
 
 import ast
@@ -17,6 +17,7 @@ from typing import Any
 from derive.errors import refuse
 
 _IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
+_PROMPT = re.compile(r"^In \[(\d+| |\*)?\]:[ \t]*$", re.MULTILINE)
 _PYTHON_CELLS = ("time", "timeit", "capture", "prun", "memit", "python3")
 
 
@@ -28,10 +29,12 @@ class Cells:
     places: tuple[tuple[int, int], ...]
     shown: frozenset[int]  # first lines of the cells' final expressions, whose values are shown
     broken: tuple[tuple[int, str], ...]  # (line in the text, message) of syntax errors
+    prompts: tuple[str, ...]  # for each line "In [3]", or "cell 2" if that was never run
 
     def name_lines(self) -> tuple[str, ...]:
-        """The name of each line, `cell 3 line 2`."""
-        return tuple(f"cell {cell} line {line}" for cell, line in self.places)
+        """The name of each line, `In [3] line 2`."""
+        pairs = zip(self.prompts, self.places, strict=True)
+        return tuple(f"{prompt} line {line}" for prompt, (_, line) in pairs)
 
 
 def is_file(text: str) -> bool:
@@ -53,10 +56,45 @@ def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None
         raise refuse("file-unreadable", f"cannot read {shown}: {reason}") from error
 
 
+def is_pasted(text: str) -> bool:
+    """Whether the text is a notebook pasted as text."""
+    return _PROMPT.search(text) is not None
+
+
+def read_pasted(text: str) -> Cells:
+    """Return the code of a notebook that was pasted as text, without the outputs."""
+    parts = _PROMPT.split(text.replace("\r\n", "\n"))
+    cells = zip(parts[1::2], parts[2::2], strict=True)
+    codes = [
+        (_cut_output(body.removeprefix("\n")), (number or "").strip()) for number, body in cells
+    ]
+    return _join_cells(
+        [(k, code, number) for k, (code, number) in enumerate(codes, 1)], keep_broken=True
+    )
+
+
+def _cut_output(body: str) -> str:
+    """Return the code of a cell without its output.
+
+    Output starts at the first paragraph that is no Python, or that has expressions only and follows
+    a shown expression.
+    """
+    first, *others = re.split(r"(\n[ \t]*\n+)", body)
+    code, is_shown = first, _is_python(first) and _find_shown(first) is not None
+    for gap, part in zip(others[::2], others[1::2], strict=True):
+        if not _is_python(part):
+            break
+        if is_shown and all(isinstance(node, ast.Expr) for node in ast.parse(part).body):
+            break
+        code += gap + part
+        is_shown = _is_python(code) and _find_shown(code) is not None
+    return code
+
+
 def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
     """Return the code of a notebook; ValueError if the bytes are no notebook."""
     try:
-        codes = list(map(_read_cell, json.loads(data)["cells"]))
+        codes = [(k, *_read_cell(cell)) for k, cell in enumerate(json.loads(data)["cells"], 1)]
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -64,13 +102,14 @@ def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
     return _join_cells(codes, keep_broken)
 
 
-def _join_cells(codes: Iterable[str | None], keep_broken: bool) -> Cells:
-    """Join the code of cells; None stands for a text cell."""
+def _join_cells(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Cells:
+    """Join cells; each is a number, its code (None for text), and its execution count as text."""
     lines: list[str] = []
     places: list[tuple[int, int]] = []
+    prompts: list[str] = []
     shown: set[int] = set()
     broken: list[tuple[int, str]] = []
-    for number, code in enumerate(codes, 1):
+    for number, code, run in codes:
         if code is None:
             continue
         text = code if _is_python(code) else _to_python(code)
@@ -87,17 +126,20 @@ def _join_cells(codes: Iterable[str | None], keep_broken: bool) -> Cells:
         if last is not None:
             shown.add(len(lines) + last)
         places += [(number, k) for k in range(1, len(rows) + 1)]
+        prompts += [f"In [{run}]" if run else f"cell {number}"] * len(rows)
         lines += rows
     text = "\n".join(lines)
-    return Cells(text, tuple(places), frozenset(shown), tuple(broken))
+    return Cells(text, tuple(places), frozenset(shown), tuple(broken), tuple(prompts))
 
 
-def _read_cell(cell: dict[str, Any]) -> str | None:
-    """Return the text of a code cell, None for other cells."""
+def _read_cell(cell: dict[str, Any]) -> tuple[str | None, str]:
+    """Return the text of a code cell (None for other cells) and its execution count as text."""
     if cell["cell_type"] != "code":
-        return None
+        return None, ""
+    count = cell.get("execution_count")
+    run = str(count) if isinstance(count, int) else ""
     text = "".join(cell["source"])
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), run
 
 
 def _is_python(code: str) -> bool:

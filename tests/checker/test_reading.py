@@ -1,5 +1,6 @@
 """Pasted Python text: repairs, refusals, and the names of lines."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -46,6 +47,38 @@ def test_right_text_is_unchanged():
     assert (reading.text, reading.repairs, reading.error) == (text, (), None)
 
 
+PASTED = """
+### Notes
+
+In [1]:
+import torch
+
+y = torch.ones(2)
+y
+
+tensor([1., 1.])
+
+Some words about it.
+
+In [7]:
+def g(t):
+    return t
+
+z = g(y)
+
+print(z)
+
+tensor([1., 1.])
+"""
+
+
+def test_a_pasted_notebook_is_read_as_its_code():
+    reading = read_python(PASTED)
+    code = "import torch\ny = torch.ones(2)\ny\ndef g(t):\n    return t\nz = g(y)\nprint(z)\n"
+    assert ast.dump(reading.tree) == ast.dump(ast.parse(code))
+    assert reading.places[reading.text.split("\n").index("z = g(y)")] == "In [7] line 4"
+
+
 def make_notebook(*cells):
     made = [
         {"cell_type": kind, "execution_count": count, "source": text} for kind, count, text in cells
@@ -56,7 +89,7 @@ def make_notebook(*cells):
 def test_lines_of_a_notebook_are_numbered_by_cell():
     cells = ("code", 3, "%time\nx = 1"), ("markdown", None, "text"), ("code", None, "y = 2\n}\n")
     reading = read_notebook(make_notebook(*cells))
-    assert reading.places[:3] == ("cell 1 line 1", "cell 1 line 2", "cell 3 line 1")
+    assert reading.places[:3] == ("In [3] line 1", "In [3] line 2", "cell 3 line 1")
     assert [repair.says for repair in reading.repairs] == [
         "cell 3 line 2: the unmatched } is left out"
     ]
@@ -66,15 +99,18 @@ NOTEBOOK = tuple(ROWS["NOTEBOOK"])
 DISTANCES = "u[N, D]; v[M, D]\nd[i,j] = sum[k]((u[i,k] - v[j,k])**2)"
 
 
+@pytest.mark.parametrize("form", ["notebook", "pasted"])
 @pytest.mark.parametrize("name", ["v", "u"])
-def test_a_notebook_is_judged(name, tmp_path):
+def test_a_notebook_is_judged(name, form, tmp_path):
     cells = [(kind, count, text.replace("{}", name)) for kind, count, text in NOTEBOOK]
-    code = tmp_path / "distances.ipynb"
-    code.write_bytes(make_notebook(*cells))
+    code = "\n\n".join(f"In [{n}]:\n{text.replace('!ls', '')}" for _, n, text in cells[1:])
+    if form == "notebook":
+        code = tmp_path / "distances.ipynb"
+        code.write_bytes(make_notebook(*cells))
     verdict = check(code, DISTANCES)
     assert verdict.same is (name == "v"), str(verdict)
     if name == "u":
-        assert verdict.to_data()["place"] == "cell 4 line 1", str(verdict)
+        assert verdict.to_data()["place"] == "In [5] line 1", str(verdict)
 
 
 def test_repaired_code_is_reported_and_never_the_same():
