@@ -42,17 +42,27 @@ RULES: tuple[Rule, ...] = (
     products.flatten_sum,
     products.flatten_product,
     exponentials.merge_mask,
+    exponentials.exponentiate_mask,
     products.guard_product,
     chains.split_root,
+    logarithms.turn_sigmoid,
     tables.join_reads,
     products.contract_mean,
     exponentials.find_softmax,
+    exponentials.find_full_softmax,
     exponentials.find_share,
+    exponentials.find_weighted_softmax,
+    exponentials.join_exponents,
+    logarithms.split_log,
     logarithms.find_logsumexp,
+    logarithms.find_logaddexp,
     logarithms.find_log_softmax,
     logarithms.find_masked_log_softmax,
+    logarithms.find_logdet,
     exponentials.exponentiate_row,
     exponentials.restrict_softmax,
+    exponentials.drop_largest,
+    logarithms.return_shift,
     exponentials.guard_root,
     deltas.split_delta,
     deltas.sift_index,
@@ -65,8 +75,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Rules on whole systems: one before guards are carried, and one that changes ranges after that.
-ACROSS = (masks.order_symmetric, masks.shorten_ranges)
+# Rules on whole systems: two before guards are carried, and one that changes ranges after that.
+ACROSS = (masks.order_symmetric, logarithms.take_logarithm, masks.shorten_ranges)
 
 # First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -78,10 +88,14 @@ REPORTED = (
     deltas.sift_index,
     deltas.sift_label,
     exponentials.find_softmax,
+    exponentials.find_full_softmax,
     exponentials.find_share,
+    exponentials.find_weighted_softmax,
     logarithms.find_logsumexp,
     logarithms.find_log_softmax,
     exponentials.exponentiate_row,
+    exponentials.drop_largest,
+    logarithms.return_shift,
 )
 
 
@@ -98,7 +112,8 @@ def prepare(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
     )
 
     ordered = _apply_across(masks.order_symmetric, replace(opened_rows, equations=equations))
-    shorter = _apply_across(masks.shorten_ranges, guards.carry_guards(ordered))
+    logged = _apply_across(logarithms.take_logarithm, ordered)
+    shorter = _apply_across(masks.shorten_ranges, guards.carry_guards(logged))
     last = rename_clashes(shorter, system)
     return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)
 

@@ -7,14 +7,15 @@ that shift by the largest logit. A shift of a whole row has no effect.
 from collections.abc import Callable
 from itertools import permutations
 
-from derive.analysis.extents import align_condition, match_index
+from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_never_negative, is_positive
-from derive.analysis.safety import is_safe
+from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS, is_complex
 from derive.ir.walk import find_accesses, find_free, map_children, substitute
 from derive.rewrite.rule import rule
 from derive.rewrite.rules import sums
+from derive.rewrite.rules.logarithms import split_logits
 
 
 @rule(
@@ -33,6 +34,20 @@ def merge_mask(expr: ir.Expr) -> ir.Expr | None:
         return None
     body = ir.sum_of(rest)
     return ir.Where(ir.all_of(*conditions), body, ir.MINUS_INFINITY)
+
+
+@rule(
+    law="exp(where(c, x, -oo)) = where(c, exp(x), 0)",
+    before="x[M, N]; y[i,j] = exp(where(j <= i, x[i,j], -oo))",
+    after="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]), 0)",
+    refuses="x[M, N]; y[i,j] = exp(where(j <= i, x[i,j], 0))",
+)
+def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
+    """Move the mask of a logit out of its exponential, as a guard."""
+    match expr:
+        case ir.Call("exp", (ir.Where(condition, then, other),)) if other is ir.MINUS_INFINITY:
+            return ir.Where(condition, ir.Call("exp", (then,)), ir.ZERO)
+    return None
 
 
 @rule(
@@ -88,6 +103,34 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
         return None
     soft, rest, guard = found
     return ir.product_of([*rest, soft]) if soft.condition is guard else None
+
+
+@rule(
+    law="exp(e_j) / sum_{j: c} exp(e_j) = softmax_{j: c}(e) where no row is empty, or c holds",
+    before="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
+    after="x[M, N]; y[i,j] = where(j <= i, softmax[j, j <= i](x[i,j]), 0)",
+    refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
+)
+def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
+    """Recognise a softmax where an empty softmax is zeros and an empty quotient would be nan.
+
+    The numerator is guarded by the condition of its row, or each row has a finite entry.
+    """
+    match expr:
+        case ir.Where(condition, ir.Mul(factors), other) if other is ir.ZERO and (
+            found := _find_quotient(factors)
+        ):
+            soft, rest, guard = found
+            kept = align_condition(soft.condition, condition)
+            soft = ir.Along("softmax", soft.index, kept, soft.body)
+            is_guarded = guard is ir.TRUE and ir.all_of(condition, kept) is condition
+            return ir.Where(condition, ir.product_of([*rest, soft]), other) if is_guarded else None
+    new = find_softmax(expr)
+    for part in ir.split_product(new) if new is not None else ():
+        if isinstance(part, ir.Along) and part.kind == "softmax":
+            full = is_never_empty(part.condition, part.index) and is_finite_where_defined(part.body)
+            return new if full else None
+    return None
 
 
 def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr], ir.Expr] | None:
@@ -154,6 +197,71 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
 
 
 @rule(
+    law="sum_{j: c} exp(e_j) * v_j / sum_{j: c} exp(e_j) = sum_j softmax_{j: c}(e) * v_j",
+    before="x[M, N]; v[N]; bool m[M, N]; "
+    "y[i] = sum[j, m[i,j]](exp(x[i,j]) * v[j]) / sum[j, m[i,j]](exp(x[i,j]))",
+    after="x[M, N]; v[N]; bool m[M, N]; y[i] = sum[j](softmax[j, m[i,j]](x[i,j]) * v[j])",
+    refuses="x[M, N]; v[N]; bool m[M, N]; "
+    "y[i] = sum[j, m[i,j]](exp(x[i,j]) / v[j]) / sum[j, m[i,j]](exp(x[i,j]))",
+    nan_rows=True,
+)
+def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
+    """Recognise a sum weighted by exponentials over their sum; an empty row is 0/0.
+
+    The other factors are finite where the condition is false, or keep the condition.
+    """
+    if not isinstance(expr, ir.Mul):
+        return None
+    for over, under in permutations(range(len(expr.factors)), 2):
+        match expr.factors[over], expr.factors[under]:
+            case ir.Reduce("sum") as whole, ir.Pow(ir.Reduce("sum") as total, power):
+                found = _find_weighted(whole, total) if power is ir.MINUS_ONE else None
+                if found is not None:
+                    rest = [f for k, f in enumerate(expr.factors) if k not in (over, under)]
+                    return ir.product_of([*rest, found])
+    return None
+
+
+def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
+    """The sum of a softmax times the other factors, from a sum and the total of its row."""
+    match total:
+        case ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))):
+            factors = sums.find_factors(over.body)
+        case _:
+            return None
+    if over.condition is ir.TRUE or set(find_free(total)) & set(over.bound) or is_complex(logit):
+        return None
+    for k, factor in enumerate(factors):
+        if not isinstance(factor, ir.Call) or factor.function != "exp":
+            continue
+        (same,) = factor.arguments
+        index = match_index(same, logit, summed)
+        if index is None or index not in over.bound:
+            continue
+        kept = align_condition(substitute(condition, {summed: index}), over.condition)
+        rest = [*factors[:k], *factors[k + 1 :]]
+        left = _subtract_condition(over.condition, kept)
+        full = is_never_empty(kept, index)
+        if left is None or not (full or all(map(is_safe, rest))):
+            continue
+        if left is not ir.TRUE and not (full and is_finite_where_defined(logit)):
+            continue  # an empty row is 0/0 even where none of its entries is summed
+        around = left if all(map(is_safe, rest)) else over.condition
+        soft = ir.Along("softmax", index, kept, same)
+        return ir.Reduce("sum", over.bound, around, ir.product_of([soft, *rest]))
+    return None
+
+
+def _subtract_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
+    """The parts of a condition without those of another one; None if it lacks one of these."""
+    parts = ir.split_and(whole)
+    known = ir.split_and(part)
+    if not set(known) - {ir.TRUE} <= set(parts):
+        return None
+    return ir.all_of(*(each for each in parts if each not in known))
+
+
+@rule(
     law="exp(log_softmax_j(e)) = softmax_j(e)",
     before="x[M, N]; y[i,j] = exp(log_softmax[j](x[i,j]))",
     after="x[M, N]; y[i,j] = softmax[j](x[i,j])",
@@ -166,6 +274,61 @@ def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
         case ir.Call("exp", (ir.Along("log_softmax", index, condition, body),)):
             return ir.Along("softmax", index, condition, body)
     return None
+
+
+@rule(
+    law="softmax_j(e - max_j e) = softmax_j(e), and so for log_softmax",
+    before="x[M, N]; y[i,j] = softmax[j](x[i,j] - max[k](x[i,k]))",
+    after="x[M, N]; y[i,j] = softmax[j](x[i,j])",
+    refuses="x, z[M, N]; y[i,j] = softmax[j](x[i,j] - max[k](z[i,k]))",
+    nan_rows=True,
+)
+def drop_largest(expr: ir.Expr) -> ir.Expr | None:
+    """Drop a subtracted maximum of a row under a softmax, which subtracts it anyway."""
+    match expr:
+        case ir.Along(kind, index, condition, ir.Add(terms)) if ROWS[kind].ignores_shift:
+            for k, term in enumerate(terms):
+                left = ir.sum_of([*terms[:k], *terms[k + 1 :]])
+                if _is_largest(term, left, index, condition):
+                    return ir.Along(kind, index, condition, left)
+    return None
+
+
+def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Expr) -> bool:
+    """Whether the term subtracts the largest entry of this row."""
+    match term:
+        case ir.Mul((sign, ir.Reduce("max", (inner,), kept, entry))) if sign is ir.MINUS_ONE:
+            if index in find_free(term) or inner.extent is not index.extent:
+                return False
+            there: dict[ir.Expr, ir.Expr] = {index: inner}
+            if inner is not index and inner in find_free(body):
+                return False
+            try:
+                pairs = ((substitute(condition, there), kept), (substitute(body, there), entry))
+            except ValueError:  # the index of a row cannot be replaced
+                return False
+            return all(is_alike(one, other) for one, other in pairs)
+    return False
+
+
+@rule(
+    law="prod_j exp(e_j) * g_j = exp(sum_j e_j) * prod_j g_j",
+    before="x, s[M, N]; y[i] = prod[j](exp(x[i,j]) / s[i,j])",
+    after="x, s[M, N]; y[i] = exp(sum[j](x[i,j])) * prod[j](s[i,j]**(-1))",
+    refuses="x[M, N]; y[i] = prod[j](1 + exp(x[i,j]))",
+)
+def join_exponents(expr: ir.Expr) -> ir.Expr | None:
+    """Write a product of exponentials as one exponential of a sum."""
+    match expr:
+        case ir.Reduce("prod", bound, condition, body):
+            powers, rest = split_logits(body)
+        case _:
+            return None
+    if not powers:
+        return None
+    whole = ir.Call("exp", (ir.Reduce("sum", bound, condition, ir.sum_of(powers)),))
+    left = [ir.Reduce("prod", bound, condition, ir.product_of(rest))] if rest else []
+    return ir.product_of([whole, *left])
 
 
 def _read_mask(term: ir.Expr) -> ir.Expr | None:

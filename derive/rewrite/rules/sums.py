@@ -110,6 +110,12 @@ def _split_numbers(term: ir.Expr) -> tuple[Fraction, list[ir.Expr]]:
     return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, ir.Number)]
 
 
+def negate_term(term: ir.Expr) -> ir.Expr:
+    """The negated term."""
+    number, rest = _split_numbers(term)
+    return ir.product_of([*_number_factors(-number), *rest])
+
+
 @rule(
     law="max_j (a_i + f_j) = a_i + max_j f_j, and so for min, mean and logsumexp",
     before="a[M]; f[M, N]; y[i] = logsumexp[j](f[i,j] + a[i])",
