@@ -215,6 +215,10 @@ def lower_choice(
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
         return context.lower(then if condition is ir.TRUE else other, order)
+    common, terms = ir.split_sum(other), ir.split_sum(then)
+    if is_implied_by_facts(condition) and {*common} < {*terms} and not is_number(other):
+        rest = ir.sum_of([term for term in terms if term not in common])
+        return context.lower(ir.Add((*common, ir.Where(condition, rest, ir.ZERO))), order)
     joined = _lower_piecewise(ir.Where(condition, then, other), context, order)
     if joined is not None:
         return joined
