@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache, wraps
+from itertools import chain
 from textwrap import dedent
 from typing import Any
 
@@ -348,6 +349,11 @@ class Script:
     numbers: tuple[str, ...]  # names that are whole numbers
     chosen: str = ""  # the requested result
 
+    def find_sources(self, result: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """The names that a result depends on, of "a, b" those of both."""
+        each = (self.sources.get(name, default) for name in result.split(", "))
+        return tuple(dict.fromkeys(chain(*each)))
+
 
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
     """The script as a function; the line numbers stay those of the file."""
@@ -400,8 +406,7 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
 
 def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.Module:
     """A module with the imports and one function `script` of these arguments."""
-    sources = script.sources.get(result)
-    kept = (*(sources if sources is not None else script.made), *arguments)
+    kept = (*script.find_sources(result, script.made), *arguments)
     left = [name for name in script.made if name not in kept]  # and their dependents, added below
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
@@ -415,7 +420,7 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
         elif not _is_making(statement, (*arguments, *left)) and not _is_shown(statement):
             body.append(statement)
     last = script.tree.body[-1]
-    answer: ast.expr = ast.Name(result, ast.Load())
+    answer = ast.parse(result or "None", mode="eval").body
     if not result and isinstance(last, ast.Expr):
         answer = last.value
         body = body[: -1 if body and body[-1] is last else None]

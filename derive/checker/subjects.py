@@ -336,18 +336,21 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a script: its random tensors and free names are the arguments."""
     code, system, script = task.code, task.system, task.code.script
     assert script is not None
-    wanted = {tensor.name.lower() for tensor in system.results}
+    wanted = dict.fromkeys(tensor.name.lower() for tensor in system.results)
     tensors = [n for n in script.results if n not in code.names or hasattr(code.names[n], "dtype")]
-    named = [name for name in tensors if name.lower() in wanted]
-    last = tensors[:1] or [""]  # the formula's result by name, else the last tensor
-    for result in [script.chosen] if script.chosen else dict.fromkeys([*named[:1], *last]):
+    named = {name.lower(): name for name in reversed(tensors) if name.lower() in wanted}
+    last = tensors[:1] or [""]  # the formula's results by name, else the last tensor
+    found = [*named.values()][-1:]
+    if len(named) == len(wanted):
+        found = [", ".join(named[name] for name in wanted)]
+    for result in [script.chosen] if script.chosen else dict.fromkeys([*found, *last]):
         yield _find_script(task, script, *_match_script(task, script, result), result)
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, list[Slot]]:
     """The match of a script's tensors with the formula's, and the script's slots."""
     told = {name: source for name, source in task.binds.items() if name != "return"}
-    made_from = {*script.sources.get(result, script.arguments)}
+    made_from = {*script.find_sources(result, script.arguments)}
     made_from |= {name for name, _ in script.unused}  # perhaps meant to be read
     left_out = {*told, *script.filled, *script.called}
     slots = []
@@ -368,7 +371,7 @@ def _find_free_numbers(
     script: Script, match: bind.Match, system: ir.System, result: str
 ) -> tuple[dict[str, str], list[Slot]]:
     """The undefined buffers and extents of a script's tensors, and the other undefined numbers."""
-    made_from = script.sources.get(result, script.arguments)
+    made_from = script.find_sources(result, script.arguments)
     free = [name for name in script.free if name in made_from and name not in match.arguments]
     shape = ", ".join(bind.write_extent(extent) for extent in system.results[0].shape)
     known = {name: f"zeros({shape})" for name in free if name in script.filled}

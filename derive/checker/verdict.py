@@ -96,7 +96,7 @@ def _to_lines(verdict: Verdict) -> list[str]:
         lines.append(f"  with {', '.join(verdict.bindings)}")
     if verdict.sizes:
         every = (" ".join(f"{n}={size}" for n, size in sizes.items()) for sizes in verdict.sizes)
-        lines.append(f"  at {'; '.join(each or 'no sizes' for each in every)}")
+        lines.append(f"  at {'; '.join(each or 'no sizes' for each in dict.fromkeys(every))}")
     lines += _annotate(verdict)
     if verdict.edit:
         where = f"{say_line(verdict.line, verdict.places)}: " if verdict.line else ""

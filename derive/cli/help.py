@@ -39,7 +39,8 @@ def read_page(topic: str) -> str:
     text = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""
     page = (ast.get_docstring(ast.parse(text)) or "").partition(_INSIDE)[0]
     if topic == "notation":
-        words = fill(" ".join(FUNCTIONS), 100, initial_indent="    ", subsequent_indent="    ")
+        called = (name for name in FUNCTIONS if name not in {"floordiv", "mod"})  # they are signs
+        words = fill(" ".join(called), 100, initial_indent="    ", subsequent_indent="    ")
         page += f"\n\nFunctions of numbers\n{words}"
     return page
 

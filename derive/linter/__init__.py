@@ -8,7 +8,7 @@
     --json                  for machines
     # derive: ignore[DE103] silences a code on its line
 
-The exit code is 1 where an error is found.
+The exit code is 1 where a warning or an error is found.
 
 Modules
     lint        files, findings at their places, the comments that silence them

@@ -4,8 +4,7 @@
     m[n] = mean[d](x[n,d])
     y[n,d] = (x[n,d] - m[n]) / sqrt(mean[c]((x[n,c] - m[n])**2) + eps)
 
-Every expression is a number for each value of its free indices. A formula is therefore a loop nest:
-`derive show NAME --loops` prints it.
+Every expression is a number for each value of its free indices. A formula is therefore a loop nest.
 
 Three rules hold everywhere. Summation is never implied. A tensor of size 1 is never broadcast. An
 index has one extent in the whole formula.
