@@ -52,7 +52,7 @@ def test_all_digits_are_kept_where_that_is_asked_for(name):
 
 
 @pytest.mark.sampled(2, 1)
-@pytest.mark.parametrize("name", ["power", "circular", "causal", "inside"])
+@pytest.mark.parametrize("name", ["power", "cosine transform", "circular", "causal", "inside"])
 def test_every_way_to_call_it(name):
     """With gradients, in half precision, with other strides, compiled, and of nothing."""
     built = build(TRANSFORMS[name])

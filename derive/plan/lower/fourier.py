@@ -67,17 +67,18 @@ def lower_transformed(
     return _lower_product(found, context, order)
 
 
-# A wave: exp(i c k n + ..), or its real or imaginary part, with c = -2 pi / M or 2 pi / M.
+# A wave: exp(i (c k + s) n + ..), or its real or imaginary part, with c = -2 pi / M or 2 pi / M.
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """An angle c*k*n + rest with |c| = 2 pi / M: the sign of c, M, and the rest."""
+    """An angle c*k*n + slope*n + rest with |c| = 2 pi / M: the sign of c, M, slope and rest."""
 
     index: ir.Index
     frequency: ir.Index
     length: Polynomial
     sign: int
+    slope: Polynomial
     rest: Polynomial
 
 
@@ -86,6 +87,8 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
     for place, factor in enumerate(factors):
         angle, damping, part = _read_angle(factor)
         others = [*factors[:place], *factors[place + 1 :]]
+        if isinstance(factor, ir.Add) and all(_has_wave(t, total.bound) for t in factor.terms):
+            return context.lower(_distribute_terms(total, others, factor.terms), order)
         others += [ir.Call("exp", (damping.to_expr(),))] if damping.terms else []
         if part and any(map(is_complex, others)):
             continue
@@ -95,9 +98,13 @@ def _lower_wave(total: ir.Reduce, context: Context, order: tuple[ir.Index, ...])
             is_free = wave.index not in find_free(total.condition)
             if not (is_apart and is_free and all(map(context.is_finite, inside))):
                 continue
-            is_summed = bool({*total.bound} & {*wave.rest.atoms})
-            if not _is_long(wave, context) or (part and wave.rest.terms and not is_summed):
+            if not _is_long(wave, context):
                 continue
+            added = wave.slope * Polynomial.of(wave.index) if wave.slope.terms else wave.rest
+            is_late = {*total.bound} & {*wave.rest.atoms} and not wave.slope.terms
+            if part and added.terms and not is_late:
+                terms = _split_angle(part, angle - added, added)
+                return context.lower(_distribute_terms(total, others, terms), order)
             outside = [f for f in others if f not in inside]
             return _write_wave(total, wave, part, (inside, outside), context, order)
     return None
@@ -110,6 +117,27 @@ def _sort_stored(total: ir.Reduce) -> list[ir.Index]:
         i: max([r.places.index(i) for r in reads if i in r.places], default=0) for i in total.bound
     }
     return sorted(total.bound, key=lambda index: -last[index])
+
+
+def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
+    angles = (_read_angle(factor)[0] for factor in find_factors(term))
+    return any(True for angle in angles for _ in _find_waves(angle, bound))
+
+
+def _distribute_terms(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
+    """Return the sum with a factor distributed over its terms."""
+    bodies = (ir.product_of([*others, *find_factors(term)]) for term in terms)
+    return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
+
+
+def _split_angle(part: str, one: Polynomial, other: Polynomial) -> tuple[ir.Expr, ...]:
+    """Return the two terms of cos(one + other), or of sin(one + other)."""
+    kinds = (("cos", "cos"), ("sin", "sin")) if part == "re" else (("sin", "cos"), ("cos", "sin"))
+    angles = one.to_expr(), other.to_expr()
+    first, last = (
+        tuple(ir.Call(f, (a,)) for f, a in zip(each, angles, strict=True)) for each in kinds
+    )
+    return ir.Mul(first), ir.Mul((*([ir.MINUS_ONE] if part == "re" else []), *last))
 
 
 def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
@@ -203,8 +231,8 @@ def _find_waves(angle: Polynomial, bound: Sequence[ir.Index]) -> Iterator[Wave]:
             is_whole = is_integer(length) and not any(
                 isinstance(a, (ir.Index, ir.Access)) for a in others
             )
-            if is_whole and halves and not parts[1].terms and is_positive(length):
-                yield Wave(index, frequency, length, sign, halves[1])
+            if is_whole and halves and is_positive(length):
+                yield Wave(index, frequency, length, sign, parts[1], halves[1])
 
 
 def _is_long(wave: Wave, context: Context) -> bool:
@@ -230,6 +258,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
     inside, outside = factors
     is_conjugate = bool(part) and wave.sign > 0  # use the conjugate wave, exp(-i angle)
     rest = -wave.rest if is_conjugate else wave.rest
+    inside += [_to_wave(wave.slope * Polynomial.of(wave.index))] if wave.slope.terms else []
     body = ir.product_of(inside)
     is_real, is_forward = not is_complex(body), bool(part) or wave.sign < 0
     short = ONE + TWO * Polynomial.of(wave.frequency.extent)

@@ -28,6 +28,7 @@ from derive.ir.walk import (
     find_accesses,
     find_children,
     find_free,
+    is_reading,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -36,35 +37,88 @@ from derive.plan.cost import Storage
 from derive.plan.machine import RECURRED, Machine
 from derive.plan.recurrences.loops import find_indices_of
 from derive.plan.recurrences.readers import time_turn
-from derive.plan.recurrences.turns import find_interval, find_slope, multiply, strip_starts
+from derive.plan.recurrences.turns import (
+    excludes_first,
+    find_interval,
+    find_slope,
+    multiply,
+    strip_starts,
+)
 
 LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less memory than S
 SMALLER = 4  # size of S over that of the pairs of positions in a chunk
 
 
 def close_running(system: ir.System) -> ir.System:
-    """Replace recurrences h[t] = h[t - 1] + x[t] by h0 plus a cumsum."""
+    """Replace recurrences by prefix reductions, where they are equal.
+
+    h[t] = h[t - 1] + x[t] is h0 plus a cumsum. Products, maxima, minima and
+    log(exp(h[t - 1]) + exp(x[t])) are replaced likewise. A product must start at 1: without a small
+    h0 it could overflow.
+    """
+    names = Names.of(system)
     for recurrence in find_recurrences(system):
         equation, *more = recurrence.equations
         if recurrence.inner is not None or more:
             continue
-        (value,), starts = strip_starts(recurrence) or ([ir.ZERO], {})
+        (value,), starts = strip_starts(recurrence) or ([equation.value], {})
         start = starts.get((equation.target.tensor, 1))
-        stripped = replace(recurrence, equations=(replace(equation, value=value),))
-        slope, rest = find_slope(value, stripped) or (ir.ZERO, value)
-        if start is None or slope is not ir.ONE:
-            continue
-        whole: ir.Expr = ir.Along("cumsum", recurrence.index, ir.TRUE, rest)
-        if start is not ir.ZERO:
-            places = {*find_free(equation.target)}
-            if not any(places <= {*find_free(access)} for access in find_accesses(rest)):
-                continue  # narrow factors: use chunks
-            whole = ir.Add((start, whole))
-        new = ir.Equation(equation.target, whole)
-        system = replace(
-            system, equations=tuple(new if e is equation else e for e in system.equations)
-        )
+        whole = _find_prefix(replace(equation, value=value), recurrence, start, names)
+        if whole is not None:
+            new = ir.Equation(equation.target, whole)
+            made = tuple(new if e is equation else e for e in system.equations)
+            system = replace(system, equations=made)
     return system
+
+
+def _find_prefix(
+    equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
+) -> ir.Expr | None:
+    """The prefix reduction that equals a recurrence, if any; `start` is its initial value."""
+    t, value = recurrence.index, equation.value
+    stripped = replace(recurrence, equations=(equation,))
+    slope, rest = find_slope(value, stripped) or (None, value)
+    kind: str
+    match slope:
+        case ir.Where(condition, ir.Number() as then, ir.Number() as other) if start is None:
+            holds = condition if then is ir.ONE else ir.Not(condition)
+            if {then, other} == {ir.ZERO, ir.ONE} and excludes_first(holds, t):
+                return ir.Along("cumsum", t, ir.TRUE, rest)
+    match value:
+        case _ if start is None:
+            return None
+        case ir.Call("max" | "min" as kind, parts):
+            pass
+        case ir.Call("logaddexp", parts):
+            kind = "logsumexp"
+        case ir.Call("log", (ir.Add((ir.Call("exp", (one,)), ir.Call("exp", (two,)))),)):
+            kind, parts = "logsumexp", (one, two)
+        case _ if slope is ir.ONE:
+            total, places = ir.Along("cumsum", t, ir.TRUE, rest), {*find_free(equation.target)}
+            if start is ir.ZERO:
+                return total
+            is_made = any(places <= {*find_free(access)} for access in find_accesses(rest))
+            return ir.Add((start, total)) if is_made else None  # narrow factors: use chunks
+        case _ if rest is ir.ZERO and start is ir.ONE and slope is not None:
+            kind, parts = "prod", (slope,)
+        case _:
+            return None
+    others = [part for part in parts if find_slope(part, stripped) != (ir.ONE, ir.ZERO)]
+    if kind != "prod" and len(others) != len(parts) - 1:
+        return None
+    if any(is_reading(part, equation.target.tensor) for part in others):
+        return None
+    body = others[0] if len(others) == 1 else ir.Call(kind, tuple(others))
+    if start is None or t not in find_free(body):
+        return None
+    s = names.take_index(t)
+    so_far = ir.Reduce(kind, (s,), ir.Compare("<=", s, t), substitute(body, {t: s}))
+    match kind, start:
+        case ("prod", _) | ("max" | "logsumexp", ir.Infinity(True)) | ("min", ir.Infinity(False)):
+            return so_far
+        case "logsumexp", _:
+            kind = "logaddexp"
+    return ir.Call(kind, (start, so_far))
 
 
 @dataclass
