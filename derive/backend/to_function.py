@@ -199,7 +199,8 @@ class _ClassWriter:
 
     def _write_casts(self) -> list[str]:
         """The lines that cast saved real tensors to the dtype of the results."""
-        kinds = {n: e.kind for n, e in self.entries.items() if isinstance(e, ir.Tensor)}
+        given = [e for e in self.entries.values() if isinstance(e, ir.Tensor)]
+        kinds = {e.name: e.kind for e in (*given, *self.passes.forward.system.results)}
         real = [
             n
             for n in self.saved

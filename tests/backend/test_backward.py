@@ -366,6 +366,14 @@ def test_integers_are_validated_before_the_backward():
         own(torch.tensor([0, 3]), table, validate=True)
 
 
+def test_places_that_are_kept_stay_integers():
+    text = "x[B,N]; v[N,D]; a[b] = argmax[n](x[b,n]); y[b,d] = v[a[b],d]"
+    x, v = torch.randn(5, 4), torch.randn(4, 2, requires_grad=True)
+    build(text, backward=True).function(x, v).sum().backward()
+    counts = torch.bincount(x.argmax(1), minlength=4)
+    torch.testing.assert_close(v.grad, counts[:, None].expand(4, 2).to(v.dtype))
+
+
 def test_the_slope_of_a_power_of_0_is_0_at_0():
     own = build(parse("g[D]; size T\nindex t < T\ny[d] = sum[t](g[d]**t)"), backward=True).function
     g = torch.zeros(2, dtype=torch.float64, requires_grad=True)
