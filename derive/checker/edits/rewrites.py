@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 from derive.checker import samples
@@ -476,7 +476,7 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
 
 def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """Lengths of a view exchanged, then its axes; heads repeated one by one, not all in turn."""
+    """Lengths of a view exchanged, then its axes; an axis moved; heads repeated one by one."""
     if not isinstance(site.node, ast.Call) or not isinstance(site.node.func, ast.Attribute):
         return
     name, given, get = code.find_name(site.node), site.node.func.value, site.source.text_of
@@ -485,6 +485,13 @@ def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             spelt = f".transpose({one}, {two})"
             words = f"TRANSPOSE after splitting by {name}: {spelt}"
             yield site.replace(f"{site.exchange(a, b)}{spelt}", words, SEVERAL)
+    axes = [code.read_number(each) for each in site.node.args] if name == "permute" else []
+    for at, to in permutations(range(len(axes)), 2):
+        rest = [axis for axis in axes if axis != axes[at]]
+        order = ", ".join(map(str, (*rest[:to], axes[at], *rest[to:])))
+        if abs(at - to) > 1 and None not in axes:  # neighbours are exchanged by `exchange_parts`
+            words = f"PERMUTE by {order}, not {', '.join(map(str, axes))}"
+            yield site.replace(f"{get(given)}.permute({order})", words, SEVERAL)
     for at, part in enumerate(site.node.args if name == "repeat" else ()):
         if code.read_number(part) != 1:
             turned = f"{get(given)}.repeat_interleave({get(part)}, dim={at})"
