@@ -15,7 +15,7 @@ from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.code import apply_to
 from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic
-from derive.frontend.torch.ops.views import to_list
+from derive.frontend.torch.ops.views import clamp, to_list
 from derive.libraries import torch
 
 
@@ -76,6 +76,22 @@ def _ask(input: Any, dim: Any = None, keepdim: bool = False, *, kind: str) -> An
 def _flip(input: Any, dim: int) -> Any:
     length = input.shape[dim]
     return input.index_select(dim, length - 1 - torch.arange(length))
+
+
+def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Split into pieces of nearly equal length, the longer ones first, or at positions."""
+    total = input.shape[dim]
+    if isinstance(indices_or_sections, (tuple, list)):
+        ends = [*(clamp(each, total) for each in indices_or_sections), total]
+        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
+        if any(length < 0 for length in lengths):
+            unknown("pieces that overlap are not known")
+        return input.split(lengths, dim)
+    count = int(indices_or_sections)
+    if total % count == 0:
+        return input.split([total // count] * count, dim)
+    each, more = divmod(int(total), count)
+    return input.split([each + 1] * more + [each] * (count - more), dim)
 
 
 def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
@@ -295,6 +311,12 @@ OPS = (
         lambda input, *dims: reduce(_flip, dims[0] if isinstance(dims[0], (tuple, list)) else dims,
             input),
         "x[B, S]: x.flip(1)"),
+    composite("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
+    composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
+    composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
+    composite("addcdiv",
+        lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2,
+        "x[S]; y[S]; z[S]: torch.addcdiv(x, y, z)"),
     composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
     composite("pad", _pad,
         f"x[B, S]: {_NN}.pad(x, (1, 2))",
