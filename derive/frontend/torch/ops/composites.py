@@ -225,6 +225,15 @@ def _norm_of_matrix(
     return A.norm(2 if ord is None else ord, dim, keepdim)
 
 
+def _solve_triangle(
+    input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    if unitriangular:
+        unknown("a triangle with ones that are not written is not known")
+    triangle = (input.triu() if upper else input.tril()).inverse()
+    return triangle @ B if left else B @ triangle
+
+
 def _solve(A: Any, B: Any, *, left: bool = True, **_: Any) -> Any:
     if B.dim() == 1 or (B.dim() == A.dim() - 1 and B.shape == A.shape[:-1]):
         return (A.inverse() @ B.unsqueeze(-1)).squeeze(-1)
@@ -317,6 +326,22 @@ OPS = (
     composite("addcdiv",
         lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2,
         "x[S]; y[S]; z[S]: torch.addcdiv(x, y, z)"),
+    composite("polar", lambda abs, angle: abs * torch.exp(1j * angle),
+        "x, y[S]: torch.polar(x, y)"),
+    composite("isneginf", lambda input: _if_real(input, lambda x: x == -math.inf, False),
+        "x[S]; bool m[S]: x * torch.where(m, -torch.inf, 0.0).isneginf()"),
+    composite("isposinf", lambda input: _if_real(input, lambda x: x == math.inf, False),
+        "x[S]; bool m[S]: x * torch.where(m, torch.inf, 0.0).isposinf()"),
+    composite("dist", lambda input, other, p=2: (input - other).norm(p=p),
+        "x, y[S, D]: torch.dist(x, y)"),
+    composite("addr", _add_to(lambda one, other: one[:, None] * other),
+        "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
+    composite("addbmm", _add_to(lambda one, other: (one @ other).sum(0)),
+        "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"),
+    composite("logit special_logit",
+        lambda input, eps=None: (
+            (x := input if eps is None else input.clamp(eps, 1 - eps)) / (1 - x)).log(),
+        "x[S]: x.sigmoid().logit()"),
     composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
     composite("pad", _pad,
         f"x[B, S]: {_NN}.pad(x, (1, 2))",
@@ -394,6 +419,20 @@ OPS = (
             _norm_of_matrix(A, ord, dim, keepdim, least=0)),
         "x[B, S, D]: torch.linalg.matrix_norm(x)"),
     # matrices
+    composite("linalg_solve_triangular", _solve_triangle,
+        "x[S, S]; y[S, D]: torch.linalg.solve_triangular(x, y, upper=False)"),
+    composite("cholesky_solve",
+        lambda input, L, upper=False: (
+            ((root := L.mT.tril() if upper else L.tril()) @ root.mT).inverse() @ input),
+        "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
+    composite("slogdet linalg_slogdet",
+        lambda A: torch.return_types.slogdet(((det := A.det()).sign(), det.abs().log())),
+        "x[S, S]: torch.linalg.slogdet(x).logabsdet", "x[S, S]: x.slogdet()[0]"),
+    composite("matrix_power linalg_matrix_power",
+        lambda A, n: (
+            reduce(matmul, [A if n > 0 else A.inverse()] * abs(n)) if n
+            else unknown("the power 0 of a matrix is not known")),
+        "x[S, S]: torch.linalg.matrix_power(x, -2)"),
     composite("linalg_solve", _solve,
         "x[S, S]; y[S]: torch.linalg.solve(x, y)",
         "x[B, S, S]; y[B, D, S]: torch.linalg.solve(x, y, left=False)"),
