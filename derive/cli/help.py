@@ -7,7 +7,7 @@ from textwrap import fill
 
 from derive.cli.tables import print_line
 from derive.errors import refuse, suggest
-from derive.ir.functions import FUNCTIONS
+from derive.ir.functions import NAMED
 
 PAGES = {
     "notation": "derive.notation",
@@ -39,8 +39,7 @@ def read_page(topic: str) -> str:
     text = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""
     page = (ast.get_docstring(ast.parse(text)) or "").partition(_INSIDE)[0]
     if topic == "notation":
-        called = (name for name in FUNCTIONS if name not in {"floordiv", "mod"})  # they are signs
-        words = fill(" ".join(called), 100, initial_indent="    ", subsequent_indent="    ")
+        words = fill(" ".join(NAMED), 100, initial_indent="    ", subsequent_indent="    ")
         page += f"\n\nFunctions of numbers\n{words}"
     return page
 

@@ -424,6 +424,8 @@ REDUCTIONS: tuple[Reduction, ...] = (
 # fmt: on
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
+# Those that a text calls by name; the others are signs there, // and %.
+NAMED = tuple(name for name in FUNCTIONS if name not in {"floordiv", "mod"})
 # Functions with positive values that underflow to 0 in floats, as exp(-1000) does.
 VANISHING = tuple(
     row.name for row in FUNCTIONS.values() if row.range[0] == 0 and row.is_slow and row.is_smooth

@@ -25,7 +25,7 @@ from sympy.logic.boolalg import BooleanAtom
 from derive.errors import DeriveError
 from derive.frontend.text import lines, tokens
 from derive.ir.definitions import Maker, open_call
-from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.functions import FUNCTIONS, NAMED, ROWS
 from derive.notation import words
 
 RELATIONS: dict[str, Any] = {
@@ -190,7 +190,7 @@ ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
         partial(_call, name),
     )
     for name, row in FUNCTIONS.items()
-    if name not in {"pi", "I", "floordiv", "mod"}
+    if name in NAMED and name not in {"pi", "I"}
 } | {"delta": (2, 2, lambda *places: sympy.KroneckerDelta(*places, evaluate=False))}
 
 MOST_TERMS = 256  # terms of an expanded extent or place
