@@ -26,7 +26,6 @@ from derive.ir.walk import (
     exchange,
     exchange_tensors,
     find_accesses,
-    find_children,
     find_free,
     rewrite_bottom_up,
     walk,
@@ -87,7 +86,7 @@ def _find_values(expr: ir.Expr) -> Iterator[ir.Expr]:
         case ir.Reduce(_, _, _, body) | ir.Along(_, _, _, body):
             parts = (body,)
         case _:
-            parts = find_children(expr)
+            parts = expr.children
     for part in parts:
         yield from _find_values(part)
 

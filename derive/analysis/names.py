@@ -21,7 +21,6 @@ from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_broadcast,
-    find_children,
     find_free,
     find_size_names,
     find_start,
@@ -135,7 +134,7 @@ def _find_binding_mistakes(
             inner = scope | {index.name for index in expr.indices}
             yield from _find_absent(expr, kind, expr.indices, equation)
             yield from _find_matrix_mistakes(expr, expr.indices, equation)
-    for child in find_children(expr):
+    for child in expr.children:
         yield from _find_binding_mistakes(child, equation, inner, system)
 
 
@@ -229,7 +228,7 @@ def _find_free_use(expr: ir.Expr, index: ir.Index) -> ir.Access | ir.Along | Non
             return expr
         case ir.Along() if index in expr.indices:
             return expr
-    found = (_find_free_use(child, index) for child in find_children(expr))
+    found = (_find_free_use(child, index) for child in expr.children)
     return next((use for use in found if use is not None), None)
 
 
@@ -258,7 +257,7 @@ def _propose_end(
 def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr], ...]:
     """The indices bound around the first occurrence of an access, each with its scope."""
     bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, ir.Reduce) else ()
-    for child in find_children(expr):
+    for child in expr.children:
         if child is use:
             return bound
         if use in walk(child):
@@ -471,7 +470,7 @@ def _find_kind_mistakes(
     if wants_condition is not is_condition(expr):
         yield _report_kind(expr, equation, wants_condition=wants_condition)
     conditions = _find_conditions(expr)
-    for child in find_children(expr):
+    for child in expr.children:
         wanted = any(child is condition for condition in conditions)
         yield from _find_kind_mistakes(child, equation, wants_condition=wanted)
 

@@ -21,7 +21,7 @@ from derive.analysis.facts import Facts, find_facts, is_never_negative, is_posit
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS, is_complex
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import find_brackets, find_children, find_free
+from derive.ir.walk import find_brackets, find_free
 
 Guards = tuple[ir.Expr, ...]
 
@@ -60,7 +60,7 @@ def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, 
                 around = tuple(each.condition for each in brackets if each not in own)
                 yield from find_reads(factor, (*guards, *around))
         case _:
-            for child in find_children(expr):
+            for child in expr.children:
                 yield from find_reads(child, guards)
 
 
@@ -140,4 +140,4 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
                 return False  # infinite for a singular matrix
             is_full = condition is ir.TRUE or kind not in _EMPTY or (along.normalizes and zeros)
             return is_full and ask(condition) and ask(body)
-    return all(map(ask, find_children(expr)))
+    return all(map(ask, expr.children))

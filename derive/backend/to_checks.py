@@ -35,7 +35,7 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_children, find_size_names, find_start, walk
+from derive.ir.walk import find_accesses, find_size_names, find_start, walk
 from derive.plan import ops
 from derive.plan.calls import Operand, Subscript, TorchCall
 from derive.plan.lower.number import find_counted, find_positive
@@ -279,7 +279,7 @@ def find_finite(system: ir.System) -> set[str]:
     reached: dict[ir.Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
 
     def ask(expr: ir.Expr) -> set[str]:
-        inside = [ask(child) for child in find_children(expr)]
+        inside = [ask(child) for child in expr.children]
         inner: set[str] = set().union(*inside)
         match expr:
             case ir.Scalar(name):

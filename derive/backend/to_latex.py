@@ -246,7 +246,7 @@ def to_rows(system: ir.System) -> str:
 def has_count(expr: ir.Expr) -> bool:
     """Whether an index is a number, or a number a place: both say what indices count from."""
     alien = ir.Number if isinstance(expr, ir.Access) else ir.Index
-    parts = walk.find_children(expr)
+    parts = expr.children
     return any(isinstance(part, alien) or has_count(part) for part in parts)
 
 

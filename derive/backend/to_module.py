@@ -112,7 +112,7 @@ def write_docstring(
     made = (op for step in plan.steps for op in ops.walk_ops(step.op))
     einsums = [op for op in made if isinstance(op, ops.Einsum)]
     read = [a for op in einsums if not find_matrices(op.args, op.axes) for a in op.args]
-    told = {index for arg in read for index in ops.axes_of(arg)}
+    told = {index for arg in read for index in arg.axes}
     letters = find_subscripts(plan.steps).items()
     longer = {i.name: c for i, c in letters if i.name != c and i in told}
     if longer and not plan.is_matmul:
@@ -238,7 +238,7 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
 def _write_turn(tile: Tile, place: _Place) -> list[str]:
     """The lines of one turn of a loop."""
     name, op = tile.sliced[0]
-    block = tile.block, f"{name}.shape[{ops.axes_of(op).index(tile.index)}]"
+    block = tile.block, f"{name}.shape[{op.axes.index(tile.index)}]"
     printer = replace(place.printer, blocks=(*place.printer.blocks, block))
     lists = {made: blocks for made, blocks, _ in tile.joined}
     places = {made: where for made, _, where in tile.joined}
@@ -328,7 +328,7 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
             around = place.around  # a block of it has the length of those cut with it
             if around is not None and index.extent == ir.Size(around.block):
                 name, op = around.sliced[0]
-                sizes[-1] = f"{name}.shape[{ops.axes_of(op).index(around.index)}]"
+                sizes[-1] = f"{name}.shape[{op.axes.index(around.index)}]"
         shape = to_tuple(sizes)
         lines += [REASONS[each.start]] if each.start in REASONS else []
         start = starts[each.start].format(shape)
@@ -462,7 +462,7 @@ def _find_tensor_scalars(plan: Plan) -> dict[str, tuple[ir.Expr, ...]]:
     values = [step.op.value for step in plan.steps if isinstance(step.op, ops.Num)]
     for part in parts:
         is_power = isinstance(part, ops.Apply) and part.function == "pow"
-        for place, arg in enumerate(ops.args_of(part)):
+        for place, arg in enumerate(part.args):
             if isinstance(arg, ops.Num):
                 (exponents if is_power and place else values).append(arg.value)
     values += [p.value for p in parts if isinstance(p, ops.NumTensor)]

@@ -112,9 +112,9 @@ class Printer:
             case ops.Along(kind, arg, _, columns) if columns is not None:
                 return f"torch.{ROWS[kind].torch}({self.text(arg)})", ATOM
             case ops.Along("cumsum", arg, _):
-                return f"{self.text(arg, ATOM)}.cumsum({len(ops.axes_of(arg)) - 1})", ATOM
+                return f"{self.text(arg, ATOM)}.cumsum({len(arg.axes) - 1})", ATOM
             case ops.Along(kind, arg, index):
-                place, last = ops.axes_of(arg).index(index), len(ops.axes_of(arg)) - 1
+                place, last = arg.axes.index(index), len(arg.axes) - 1
                 return f"torch.{kind}({self.text(arg)}, dim={place if place < last else -1})", ATOM
             case ops.Fill(arg, mask, value, where):
                 return self._choose(mask, *((value, arg) if where else (arg, value))), ATOM
@@ -149,8 +149,8 @@ class Printer:
     def _recur(self, op: ops.Recur) -> str:
         """A linear recurrence, as a call of the file's own function."""
         axes, index = op.axes, op.index
-        assert ops.axes_of(op.first) == tuple(i for i in axes if i is not index)
-        once = {i: index for i in ops.axes_of(op.decay) if i not in axes}
+        assert op.first.axes == tuple(i for i in axes if i is not index)
+        once = {i: index for i in op.decay.axes if i not in axes}
         decay = ops.arrange(ops.rename_indices(op.decay, once), axes)
         parts = ", ".join(map(self.text, (decay, ops.arrange(op.added, axes), op.first)))
         return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={op.chunk})"
@@ -178,13 +178,13 @@ class Printer:
             ):
                 told = (to,)
             case _:
-                at = ops.axes_of(op).index(tile.index)
+                at = op.axes.index(tile.index)
                 return f"{self.text(op, ATOM)}.split({tile.block}, {at})"
         parts = (self.text(arg), place, self.text(size), to_python(step), tile.block, *told)
         return f"{SPLIT}({', '.join(map(str, parts))})"
 
     def _transform(self, op: ops.Fourier) -> str:
-        axes = ops.axes_of(op.arg)
+        axes = op.arg.axes
         parts = [f'"{op.kind}"', self.text(op.arg), to_python(op.length)]
         place = axes.index(op.index)
         parts += [f"dim={place}"] if place < len(axes) - 1 else []
@@ -213,8 +213,8 @@ class Printer:
             case ops.Pad():
                 return self._pad(op)
             case ops.Take(arg, places, by):
-                first, count = by[0], len(ops.axes_of(arg))
-                if len(by) == 1 and len(ops.axes_of(first)) == 1:
+                first, count = by[0], len(arg.axes)
+                if len(by) == 1 and len(first.axes) == 1:
                     return f"{self.text(arg, ATOM)}.index_select({places[0]}, {self.text(first)})"
                 if places == (0,) and count == 2 and not ops.is_boolean(arg):
                     given = f"{self.text(first)}, {self.text(arg)}"
@@ -231,10 +231,10 @@ class Printer:
             case ops.Flatten(arg, start, end, _):
                 return f"{self.text(arg, ATOM)}.flatten({start}, {end})"
             case ops.Arrange(arg, axes):
-                return _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
+                return _arrange(self.text(arg, ATOM), arg.axes, axes)
             case ops.Expand(arg, axes):
-                text = _arrange(self.text(arg, ATOM), ops.axes_of(arg), axes)
-                own = ops.axes_of(arg)
+                text = _arrange(self.text(arg, ATOM), arg.axes, axes)
+                own = arg.axes
                 lengths = ("-1" if self._is_cut(i) and i in own else self._extent(i) for i in axes)
                 return f"{text}.expand({', '.join(lengths)})"
             case _:
@@ -245,7 +245,7 @@ class Printer:
         pairs: dict[int, tuple[str, str]] = {}
         op: ops.Op = pad
         while isinstance(op, ops.Pad) and op.place not in pairs and op.value is pad.value:
-            here = ops.axes_of(op.arg)[op.place].extent
+            here = op.arg.axes[op.place].extent
             before = _find_before(op.before, here, op.index.extent)
             after = Polynomial.of(op.index.extent) - Polynomial.of(here) - Polynomial.of(before)
             amounts = before, after.to_expr()
@@ -255,7 +255,7 @@ class Printer:
                 amounts = _keep_from_below(amounts[0], here), _keep_from_below(amounts[1], here)
             pairs[op.place] = to_python(amounts[0]), to_python(amounts[1])
             op = op.arg
-        count = len(ops.axes_of(op))
+        count = len(op.axes)
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
         text = ", ".join(", ".join(pair) for pair in each)
         told = "" if pad.value is ir.ZERO else f", value={to_python(pad.value)}"
@@ -331,7 +331,7 @@ class Printer:
         return f"{left} {SIGNS.get(function, function)} {right}", precedence
 
     def _reduction(self, op: ops.Reduction) -> str:
-        axes = ops.axes_of(op.arg)
+        axes = op.arg.axes
         places = sorted(axes.index(i) for i in op.over)
         text = self.text(op.arg, ATOM)
         if ROWS[op.kind].is_matrix:
@@ -388,7 +388,7 @@ def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
 
 def _write_slice(op: ops.Slice) -> str:
     """`start:stop:step`; what torch takes by itself is left out."""
-    length = Polynomial.of(ops.axes_of(op.arg)[op.place].extent)
+    length = Polynomial.of(op.arg.axes[op.place].extent)
     start, step = Polynomial.of(op.start), Polynomial.of(op.step)
     stop = start + step * Polynomial.of(op.index.extent)
     count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))

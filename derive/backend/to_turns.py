@@ -159,7 +159,7 @@ class _Turn:
             is_only = own not in read and sum(v.arg is view.arg for v in self.views) == 1
             name = own if is_only else source.name
             new[source] = replace(source, name=name)
-            here = ops.axes_of(whole)
+            here = whole.axes
             others = (*here[:axis], *here[axis + 1 :])
             whole = ops.rename_indices(whole, dict(zip(others, view.arg.axes, strict=True)))
             place = min(axis, len(view.axes))
@@ -171,7 +171,7 @@ class _Turn:
         """The operation, with views and loop-invariant parts made before the loop."""
         if op in self.invariant:
             return self.invariant[op]
-        if isinstance(op, (ops.Source, ops.Cell)) and not ops.args_of(op):
+        if isinstance(op, (ops.Source, ops.Cell)) and not op.args:
             return op
         if self.inside.isdisjoint(ops.find_reads(op)):
             return self._hoist(op, target)
@@ -187,7 +187,7 @@ class _Turn:
                 self.taken.add(name)
                 self.views[op] = replace(op.arg, name=name, axes=op.axes)
             return self.views[op]
-        args = ops.args_of(op)
+        args = op.args
         laid = tuple(self._move_before_loop(arg, target) for arg in args)
         if laid == args:
             return op
@@ -219,7 +219,7 @@ def _find_spread(op: ops.Expand) -> ops.Op | None:
     if not isinstance(op.arg, ops.Select):
         return None
     whole, axis = op.arg.arg, op.arg.place
-    here = list(ops.axes_of(whole))
+    here = list(whole.axes)
     is_one = here[axis].extent is ir.ONE and op.axes[axis : axis + 1] != ()
     others = [i for k, i in enumerate(op.axes) if k != axis]
     is_same = len(op.axes) == len(here) and others == here[:axis] + here[axis + 1 :]
@@ -238,13 +238,13 @@ def _multiply(op: ops.Einsum) -> ops.Op:
         return op
 
     def call_bmm(part: ops.Op) -> ops.Op:
-        args = tuple(map(call_bmm, ops.args_of(part)))
+        args = tuple(map(call_bmm, part.args))
         made = ops.with_args(part, args)
         if not isinstance(made, ops.Apply) or made.function != "@":
             return made
         true = [cost.find_true_axes(arg) for arg in args]
         batch = made.axes[0]
-        is_bmm = all(len(ops.axes_of(arg)) == 3 for arg in args) and len(made.axes) == 3
+        is_bmm = all(len(arg.axes) == 3 for arg in args) and len(made.axes) == 3
         if not is_bmm or not all(batch in axes for axes in true):
             return made
         call = TorchCall("torch.bmm", (CellArgument(0), CellArgument(1)))

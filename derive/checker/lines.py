@@ -21,7 +21,7 @@ from derive.checker.edits.sites import LONGEST
 from derive.checker.runs.trace import ERRORS, Event, Print, Trace, Turn, find_print
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_children, find_free, walk
+from derive.ir.walk import find_accesses, find_free, walk
 from derive.judge.evaluate import Evaluator
 
 CLOSE = 1e-8
@@ -470,7 +470,7 @@ def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
     if old is new:
         return
     yield new
-    one, two = find_children(old), find_children(new)
+    one, two = old.children, new.children
     if type(old) is type(new) and len(one) == len(two):
         apart = [pair for pair in zip(one, two, strict=True) if pair[0] is not pair[1]]
         yield from chain.from_iterable(_find_path(*pair) for pair in apart)

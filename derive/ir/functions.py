@@ -18,7 +18,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 from derive.ir import nodes as ir
-from derive.ir.walk import find_children
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,13 +498,13 @@ def is_complex(expr: ir.Expr) -> bool:
         case ir.Call(function, _) if function in FUNCTIONS:
             if function == "I" or FUNCTIONS[function].is_real:
                 return function == "I"
-    return any(map(is_complex, find_children(expr)))
+    return any(map(is_complex, expr.children))
 
 
 @lru_cache(maxsize=1 << 14)
 def holds_complex(expr: ir.Expr) -> bool:
     """Whether any subexpression is complex; facts on squares and absolute values then fail."""
-    return is_complex(expr) or any(map(holds_complex, find_children(expr)))
+    return is_complex(expr) or any(map(holds_complex, expr.children))
 
 
 def kind_of(expr: ir.Expr) -> str:

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
+from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 from weakref import WeakValueDictionary
@@ -42,12 +43,14 @@ _interned: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 def node(cls: Class) -> Class:
     """A frozen dataclass whose equal instances are one object.
 
-    `__new__` sets the fields of a new object, so there is no `__init__`.
+    `__new__` sets the fields of a new object, so there is no `__init__`. A method `complete` sets
+    what follows from the fields.
     """
     make: Any = dataclass(init=False, frozen=True, eq=False, slots=True, weakref_slot=True)
     made = make(cls)
     defaults = {field.name: field.default for field in fields(made)}
     names = tuple(defaults)
+    complete = getattr(made, "complete", None)
 
     def intern(klass: type, *args: Any, **named: Any) -> Any:
         values = args if len(args) == len(names) and not named else _bind(klass, args, named)
@@ -59,6 +62,8 @@ def node(cls: Class) -> Class:
                 object.__setattr__(found, name, value)
             if klass is Number and type(found.value) is not Fraction:
                 object.__setattr__(found, "value", Fraction(found.value))  # a 2 is equal to 2/1
+            if complete is not None:
+                complete(found)
             _interned[key] = found
         return found
 
@@ -77,29 +82,51 @@ def node(cls: Class) -> Class:
     return cast("Class", made)
 
 
+class Expression:
+    """What every expression has: its direct subexpressions, in reading order.
+
+    Bound indices are none of them, nor are the extent of an index and the shape of a tensor.
+    """
+
+    __slots__ = ("children",)
+    children: tuple[Expr, ...]
+    inside: tuple[str, ...]  # the fields that hold the children
+
+    def __init_subclass__(cls, inside: tuple[str, ...] | None = None) -> None:
+        """Note the fields; a class with slots is made twice, the second time without them."""
+        if inside is not None:
+            cls.inside = inside
+
+    def complete(self) -> None:
+        """Collect the children of a new node."""
+        values = [getattr(self, name) for name in self.inside]
+        parts = (value if isinstance(value, tuple) else (value,) for value in values)
+        object.__setattr__(self, "children", tuple(chain.from_iterable(parts)))
+
+
 @node
-class Number:
+class Number(Expression, inside=()):
     """An exact rational."""
 
     value: Fraction
 
 
 @node
-class Infinity:
+class Infinity(Expression, inside=()):
     """Plus or minus infinity."""
 
     negative: bool = False
 
 
 @node
-class Size:
+class Size(Expression, inside=()):
     """A size symbol: an exact integer, taken from a shape or a keyword argument."""
 
     name: str
 
 
 @node
-class Scalar:
+class Scalar(Expression, inside=()):
     """A number argument of the formula, with the bounds of its value."""
 
     name: str
@@ -109,7 +136,7 @@ class Scalar:
 
 
 @node
-class Index:
+class Index(Expression, inside=()):
     """An index with its extent; as an expression it is its value."""
 
     name: str
@@ -130,7 +157,7 @@ class Tensor:
 
 
 @node
-class Access:
+class Access(Expression, inside=("places",)):
     """One element of a tensor."""
 
     tensor: Tensor
@@ -138,21 +165,21 @@ class Access:
 
 
 @node
-class Add:
+class Add(Expression, inside=("terms",)):
     """A sum of terms."""
 
     terms: tuple[Expr, ...]
 
 
 @node
-class Mul:
+class Mul(Expression, inside=("factors",)):
     """A product of factors."""
 
     factors: tuple[Expr, ...]
 
 
 @node
-class Pow:
+class Pow(Expression, inside=("base", "exponent")):
     """A power; a quotient is written as a product with a power of -1."""
 
     base: Expr
@@ -160,7 +187,7 @@ class Pow:
 
 
 @node
-class Call:
+class Call(Expression, inside=("arguments",)):
     """An elementwise function by its name in the notation."""
 
     function: str
@@ -168,7 +195,7 @@ class Call:
 
 
 @node
-class Where:
+class Where(Expression, inside=("condition", "then", "other")):
     """`then` where the condition holds, else `other`."""
 
     condition: Expr
@@ -177,7 +204,7 @@ class Where:
 
 
 @node
-class Reduce:
+class Reduce(Expression, inside=("condition", "body")):
     """The body reduced over the bound indices, wherever the condition holds."""
 
     kind: str
@@ -192,7 +219,7 @@ class Reduce:
 
 
 @node
-class Along:
+class Along(Expression, inside=("condition", "body")):
     """A function along an index that stays free; entries where the condition fails are left out.
 
     A function of a matrix has its rows along `index` and its columns along `columns`.
@@ -211,14 +238,14 @@ class Along:
 
 
 @node
-class Truth:
+class Truth(Expression, inside=()):
     """True or false."""
 
     value: bool
 
 
 @node
-class Compare:
+class Compare(Expression, inside=("left", "right")):
     """A relation: < <= > >= == != between two expressions."""
 
     relation: str
@@ -227,21 +254,21 @@ class Compare:
 
 
 @node
-class And:
+class And(Expression, inside=("parts",)):
     """All of the parts."""
 
     parts: tuple[Expr, ...]
 
 
 @node
-class Or:
+class Or(Expression, inside=("parts",)):
     """Any of the parts."""
 
     parts: tuple[Expr, ...]
 
 
 @node
-class Not:
+class Not(Expression, inside=("part",)):
     """True where the part is false."""
 
     part: Expr

@@ -1,7 +1,6 @@
 """Walking the index language: children, rebuilding, free indices, substitution.
 
-A node's children are its direct subexpressions. The extent of an index and the shape of a tensor
-are attributes, not children, and contain no indices.
+The extents of indices and the shapes of tensors are no children of a node. They contain no indices.
 """
 
 from __future__ import annotations
@@ -12,29 +11,6 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from derive.ir import nodes as ir
-
-
-def find_children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The direct subexpressions in reading order, without bound indices."""
-    match expr:
-        case ir.Access(_, places):
-            return places
-        case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
-            return parts
-        case ir.Pow(base, exponent):
-            return (base, exponent)
-        case ir.Call(_, arguments):
-            return arguments
-        case ir.Where(condition, then, other):
-            return (condition, then, other)
-        case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            return (condition, body)
-        case ir.Compare(_, left, right):
-            return (left, right)
-        case ir.Not(part):
-            return (part,)
-        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
-            return ()
 
 
 def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
@@ -71,7 +47,7 @@ def walk(expr: ir.Expr) -> Iterator[ir.Expr]:
         if here not in seen:
             seen.add(here)
             yield here
-            stack.extend(reversed(find_children(here)))
+            stack.extend(reversed(here.children))
 
 
 def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
@@ -96,7 +72,7 @@ def exchange(
     expr: ir.Expr,
     site: ir.Expr,
     new: ir.Expr,
-    inside: Callable[[ir.Expr], tuple[ir.Expr, ...]] = find_children,
+    inside: Callable[[ir.Expr], tuple[ir.Expr, ...]] = lambda here: here.children,
 ) -> ir.Expr:
     """The expression with `new` in place of the site, in those children that `inside` returns."""
     done: dict[ir.Expr, ir.Expr] = {site: new}
@@ -154,7 +130,7 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
         found: dict[ir.Index, None] = {}
         if isinstance(expr, ir.Index):
             found[expr] = None
-        for child in find_children(expr):
+        for child in expr.children:
             found |= dict.fromkeys(_find_free(child, known))
         if isinstance(expr, ir.Along):
             found |= dict.fromkeys(expr.indices)

@@ -29,7 +29,7 @@ from derive.ir import nodes as ir
 from derive.ir import polynomial, recurrences
 from derive.ir.definitions import unfold_call
 from derive.ir.functions import FUNCTIONS, ROWS, find_call
-from derive.ir.walk import find_accesses, find_children, split_guards, substitute
+from derive.ir.walk import find_accesses, split_guards, substitute
 from derive.judge.constants import fold_number
 from derive.libraries import torch
 
@@ -284,7 +284,7 @@ class Evaluator:
                 value = self.values[name]
                 return Fraction(repr(value)) if isinstance(value, (int, float)) else None
             case ir.Add() | ir.Mul() | ir.Pow() | ir.Call():
-                numbers = [self.number(part) for part in find_children(expr)]
+                numbers = [self.number(part) for part in expr.children]
                 known = [number for number in numbers if number is not None]
                 return fold_number(expr, known) if len(known) == len(numbers) else None
         return None

@@ -19,7 +19,7 @@ from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_children, find_free, walk
+from derive.ir.walk import find_free, walk
 from derive.ir.walk import find_sizes as walk_sizes
 from derive.libraries import torch
 
@@ -203,7 +203,7 @@ def _find_signs(expr: ir.Expr, sign: int) -> Iterator[tuple[str, int]]:
             yield from _find_signs(over, sign)
             yield from _find_signs(under, -sign)
         case _:
-            for child in find_children(expr):
+            for child in expr.children:
                 yield from _find_signs(child, sign)
 
 
@@ -322,7 +322,7 @@ def _find_loops(
             loops = (*loops, *bound)
         case ir.Along():
             loops = (*loops, *(index for index in expr.indices if index not in loops))
-    for child in find_children(expr):
+    for child in expr.children:
         yield from _find_loops(child, loops)
 
 

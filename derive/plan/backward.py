@@ -179,10 +179,10 @@ def _keep_products(
     made = {to_product(op): name for name, op in list_products(forward).items()}
     known = {entry.name for entry in forward.system.inputs}
     taken = known | {tensor.name for tensor in forward.system.results}
-    least = max((count_over(ops.axes_of(op)) for op in forward.results), default=0)
+    least = max((count_over(op.axes) for op in forward.results), default=0)
     again: dict[str, tuple[str, tuple[ir.Index, ...]]] = {}
     for name, op in list_products(backward).items():
-        most = max(least, *(count_over(ops.axes_of(arg)) for arg in op.args))
+        most = max(least, *(count_over(arg.axes) for arg in op.args))
         same = made.get(to_product(op), "")
         if (
             same
@@ -325,8 +325,8 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
             kept[step.name] = 0  # a view
     cut = [op for tile in plan.tiles for _, op in tile.sliced if has_gradient(op)]
     for op in cut:  # the gradients of the blocks are joined
-        seconds += 2 * time_op(ops.Apply("neg", (op,), ops.axes_of(op)), memory, machine)
-        largest = max(largest, memory.count(ops.axes_of(op)))
+        seconds += 2 * time_op(ops.Apply("neg", (op,), op.axes), memory, machine)
+        largest = max(largest, memory.count(op.axes))
     given = sum(_count_tensor(tensor, sizes) for tensor in tensors if tensor.kind == "real")
     return seconds, max(plan.peak, sum(kept.values()) + given + largest)
 
@@ -335,12 +335,12 @@ def has_gradient(op: ops.Op) -> bool:
     """Whether autograd tracks the result if all real arguments require gradients."""
     if ops.is_boolean(op) or ops.is_integral(op):
         return False
-    return isinstance(op, ops.Source) or any(map(has_gradient, ops.args_of(op)))
+    return isinstance(op, ops.Source) or any(map(has_gradient, op.args))
 
 
 def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
     """The tensors that autograd saves for the backward of an operation."""
-    args = ops.args_of(op)
+    args = op.args
     match op:
         case ops.Einsum() | ops.Apply("*"):
             pairs = zip(args, args[::-1], strict=True) if len(args) == 2 else ()
@@ -352,7 +352,7 @@ def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
         case ops.Fill(_, mask) | ops.Choose(mask):
             found = (mask,)
         case ops.Cell():
-            found = (*args, *((op.whole, *ops.args_of(op.whole)) if op.scratch else (op,)))
+            found = (*args, *((op.whole, *op.whole.args) if op.scratch else (op,)))
         case ops.Apply() | ops.Reduction() | ops.Recur():
             found = args
         case _:
@@ -374,13 +374,13 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
         pair = (make_contiguous(axes), make_contiguous(axes, "other"))
         return times * time_op(ops.Apply("*", pair, axes), memory, machine)
 
-    axes, args, seconds = find_true_axes(op), ops.args_of(op), 0.0
+    axes, args, seconds = find_true_axes(op), op.args, 0.0
     active = [arg for arg in args if has_gradient(arg)]
     match op:
         case ops.Einsum((one, other)):
             for arg, beside in ((one, other), (other, one)):
                 if has_gradient(arg):
-                    product = ops.Einsum((make_contiguous(op.axes), beside), ops.axes_of(arg))
+                    product = ops.Einsum((make_contiguous(op.axes), beside), arg.axes)
                     seconds += time_op(product, memory, machine)
         case ops.Apply(function):
             each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)

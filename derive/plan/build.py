@@ -118,14 +118,14 @@ def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Merge indices of one role in products with more indices than torch has letters."""
 
     def merge_roles(op: ops.Op) -> ops.Op:
-        args = tuple(map(merge_roles, ops.args_of(op)))
+        args = tuple(map(merge_roles, op.args))
         here = ops.with_args(op, args)
-        indices = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
+        indices = dict.fromkeys(i for arg in args for i in arg.axes)
         if not isinstance(here, ops.Einsum) or len(indices) <= len(SUBSCRIPTS):
             return here
         roles: dict[tuple[bool, ...], tuple[ir.Index, ...]] = {}
         for index in (*here.axes, *indices):
-            role = tuple(index in ops.axes_of(part) for part in (*args, here))
+            role = tuple(index in part.axes for part in (*args, here))
             roles[role] = tuple(dict.fromkeys((*roles.get(role, ()), index)))
         merged = [
             ops.merge(arg, [group for role, group in roles.items() if role[place]])
@@ -162,9 +162,9 @@ def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 (kind, name, axes.index(index))
             ):
                 done.extend([step] if step not in done else [])
-                read = ops.Source(step.name, ops.axes_of(op), ops.to_source("", step.op).kind)
+                read = ops.Source(step.name, op.axes, ops.to_source("", step.op).kind)
                 return gather_entries(arg, read, axes.index(index), op)
-        return ops.with_args(op, tuple(map(read_at_extreme, ops.args_of(op))))
+        return ops.with_args(op, tuple(map(read_at_extreme, op.args)))
 
     for step in steps:
         op = read_at_extreme(step.op) if known else step.op
@@ -183,7 +183,7 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     known = find_values(steps) if is_rooted else {}
 
     def use_norm(op: ops.Op) -> ops.Op:
-        args = tuple(map(use_norm, ops.args_of(op)))
+        args = tuple(map(use_norm, op.args))
         here = ops.with_args(op, args)
         match op:
             case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
@@ -228,7 +228,7 @@ def match_kinds(steps: tuple[Step, ...], system: ir.System) -> tuple[Step, ...]:
     made = {e.name for e in system.inputs if isinstance(e, ir.Tensor) and e.kind == "complex"}
 
     def cast_operands(op: ops.Op) -> ops.Op:
-        args = tuple(map(cast_operands, ops.args_of(op)))
+        args = tuple(map(cast_operands, op.args))
         if isinstance(op, ops.Source):
             return ops.Source(op.name, op.axes, "complex") if op.name in made else op
         if isinstance(op, ops.Einsum) and any(map(ops.is_complex, args)):
@@ -268,7 +268,7 @@ def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
                 scales.setdefault(to_product_key(bare)[0], set()).add(scale)
 
     def pull_scale(op: ops.Op) -> ops.Op:
-        here = ops.with_args(op, tuple(map(pull_scale, ops.args_of(op))))
+        here = ops.with_args(op, tuple(map(pull_scale, op.args)))
         if isinstance(here, ops.Einsum) and isinstance(op, ops.Einsum):
             bare, scale = _split_scale(op)
             if scale is not ir.ONE and len(scales[to_product_key(bare)[0]]) > 1:
@@ -283,7 +283,7 @@ def _split_scale(op: ops.Einsum) -> tuple[ops.Einsum, ir.Expr]:
     args, numbers = list[ops.Op](), list[ir.Expr]()
     for arg in op.args:
         match arg:
-            case ops.Apply("*", (bare, ops.Num(number)), axes) if ops.axes_of(bare) == axes:
+            case ops.Apply("*", (bare, ops.Num(number)), axes) if bare.axes == axes:
                 args.append(bare)
                 numbers.append(number)
             case _:
@@ -309,7 +309,7 @@ def split_long(steps: tuple[Step, ...], taken: set[str]) -> tuple[Step, ...]:
 def _length(op: ops.Op) -> int:
     """The approximate number of columns of the printed text."""
     own = len(op.name) if isinstance(op, ops.Source) else COLUMNS.get(type(op), 4)
-    return own + sum(map(_length, ops.args_of(op)))
+    return own + sum(map(_length, op.args))
 
 
 def _find_half(whole: ops.Op) -> ops.Op | None:
@@ -335,23 +335,21 @@ def keep_in_place(
     made_here = {step.name for step in steps}  # stored in an order that was chosen for the readers
 
     def restore_op(op: ops.Op) -> ops.Op:
-        args = tuple(map(restore_op, ops.args_of(op)))
+        args = tuple(map(restore_op, op.args))
         here = ops.with_args(op, args)
         match here:
             case ops.Along(kind, arg, index, None) if not ops.find_reads(arg) & made_here and (
                 order := _find_order(here, memory)
             ):
-                return ops.arrange(
-                    ops.Along(kind, _reorder_axes(arg, order), index), ops.axes_of(arg)
-                )
+                return ops.arrange(ops.Along(kind, _reorder_axes(arg, order), index), arg.axes)
             case ops.Reduction(kind, ops.Apply() as arg, over) if (
                 not functions.ROWS[kind].is_matrix  # these work on the last two axes
             ):
                 order = sort_stored(arg, memory)
-                if order == ops.axes_of(arg):
+                if order == arg.axes:
                     return here
                 made = ops.Reduction(kind, _reorder_axes(arg, order), over)
-                return ops.arrange(made, ops.axes_of(op))
+                return ops.arrange(made, op.axes)
             case ops.Source(name, axes, kind) if name in turned:
                 own = tuple(axes[k] for k in turned[name])
                 return ops.arrange(ops.Source(name, own, kind), axes)
@@ -375,7 +373,7 @@ def keep_in_place(
             op = _order_matrices(op, step.name, read, memory)
         if _has_order(step.op, op) and strip_permutes(op) is not op:
             assert isinstance(op, ops.Arrange)
-            turned[step.name] = tuple(op.axes.index(i) for i in ops.axes_of(op.arg))
+            turned[step.name] = tuple(op.axes.index(i) for i in op.arg.axes)
             op = op.arg
         done.append(Step(step.name, op) if op is not step.op else step)
         memory.record_strides([(step.name, op)])
@@ -398,7 +396,7 @@ def _order_matrices(
     def weigh_order(axes: tuple[ir.Index, ...]) -> tuple[float, int]:
         memory.strides[name] = memory.find_dense(product.axes, axes)
         parts = (part for op in read for part in ops.walk_ops(op))
-        own = [ops.axes_of(arg) for arg in product.args]
+        own = [arg.axes for arg in product.args]
         turned = sum(
             (i in axes) and own_axes.index(i) != axes.index(i) for own_axes in own for i in own_axes
         )
@@ -414,7 +412,7 @@ BESIDE = 16  # contiguous entries below which torch is faster along the last ind
 def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | None:
     """The storage order of the argument, if torch would copy it for any other order."""
     order = sort_stored(along.arg, memory)
-    axes = ops.axes_of(along.arg)
+    axes = along.arg.axes
     is_dense = memory.find_dense(axes, order) == find_strides(along.arg, memory)
     if not functions.ROWS[along.kind].ignores_shift or order[-1] is along.index or not is_dense:
         return None
@@ -435,7 +433,7 @@ def _reorder_axes(op: ops.Op, order: tuple[ir.Index, ...]) -> ops.Op:
         case ops.Apply(function, args):
             parts = [a if isinstance(a, ops.Num) else _reorder_axes(a, order) for a in args]
             return ops.combine(function, parts, order)
-    return ops.arrange(op, ops.sort_axes(ops.axes_of(op), order))
+    return ops.arrange(op, ops.sort_axes(op.axes, order))
 
 
 def move_scales(
@@ -448,7 +446,7 @@ def move_scales(
     for product in steps:
         if reads[product.name] != 1 or not isinstance(product.op, ops.Einsum):
             continue
-        counts = [memory.count(ops.axes_of(arg)) for arg in product.op.args]
+        counts = [memory.count(arg.axes) for arg in product.op.args]
         place = counts.index(min(counts))
         for reader in done:
             if product.name not in ops.find_reads(reader.op):
@@ -481,9 +479,7 @@ def _move_scale(
     reader, scaled = read
     assert isinstance(product.op, ops.Einsum)
     args = list(product.op.args)
-    args[place] = ops.Apply(
-        scaled.function, (args[place], scaled.args[1]), ops.axes_of(args[place])
-    )
+    args[place] = ops.Apply(scaled.function, (args[place], scaled.args[1]), args[place].axes)
     op = rename_free_indices(
         ops.Einsum(tuple(args), product.op.axes), dict(zip(product.axes, scaled.axes, strict=True))
     )

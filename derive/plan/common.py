@@ -40,7 +40,7 @@ def eliminate_common(
 
 def strip_permutes(op: ops.Op) -> ops.Op:
     """The operand below any permutations of axes."""
-    while isinstance(op, ops.Arrange) and {*op.axes} == {*ops.axes_of(op.arg)}:
+    while isinstance(op, ops.Arrange) and {*op.axes} == {*op.arg.axes}:
         op = op.arg
     return op
 
@@ -53,7 +53,7 @@ def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
 def to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
     """A key of a product that also ignores the names of indices, and the names in order."""
     args = sorted(op.args, key=lambda arg: name_op(arg, ""))
-    names = tuple(dict.fromkeys(i for arg in args for i in ops.axes_of(arg)))
+    names = tuple(dict.fromkeys(i for arg in args for i in arg.axes))
     new = {i: ir.Index(f"@{place}", i.extent) for place, i in enumerate(names)}
     return (
         tuple(ops.rename_indices(arg, new) for arg in args),
@@ -77,7 +77,7 @@ def share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, 
             return ops.arrange(
                 rename_free_indices(same, dict(zip(axes, op.axes, strict=True))), op.axes
             )
-        args = tuple(map(share_order, ops.args_of(op)))
+        args = tuple(map(share_order, op.args))
         match op:
             case ops.Einsum():
                 made = ops.Einsum(tuple(map(strip_permutes, args)), op.axes)
@@ -93,8 +93,8 @@ def share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, 
                 return ops.arrange(strip_permutes(args[0]), axes)
             case ops.Apply(function, _, axes):
                 inner = tuple(map(strip_permutes, args))
-                order = ops.axes_of(inner[0]) if inner else axes
-                is_one = all(ops.axes_of(arg) == order for arg in inner)
+                order = inner[0].axes if inner else axes
+                is_one = all(arg.axes == order for arg in inner)
                 if is_one and order != axes and {*order} == {*axes}:
                     return ops.arrange(ops.Apply(function, inner, order), axes)
                 whole = ops.with_args(op, args)
@@ -109,7 +109,7 @@ def share_orders(steps: tuple[Step, ...], kept: Collection[str]) -> tuple[Step, 
             renamed[key] = names, first[to_product(op)]
         same = strip_permutes(op)
         if isinstance(same, ops.Source) and step.name not in kept:
-            meant[step.name] = ops.axes_of(op), same
+            meant[step.name] = op.axes, same
         else:
             out.append(Step(step.name, op))
     return tuple(out)
@@ -148,7 +148,7 @@ def to_key(op: ops.Op) -> ops.Op:
     """The operation under canonical indices, so that renamed copies are equal."""
     parts = list(ops.walk_ops(op))
     inner = [each for p in parts if isinstance(p, ops.Cell) for each in ops.walk_ops(p.whole)]
-    indices = dict.fromkeys(i for part in (*parts, *inner) for i in ops.axes_of(part))
+    indices = dict.fromkeys(i for part in (*parts, *inner) for i in part.axes)
     return ops.rename_indices(op, {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
 
@@ -156,7 +156,7 @@ def to_key(op: ops.Op) -> ops.Op:
 def _outline(op: ops.Op) -> int:
     """A hash that operations with one key share; it is cheaper than the key."""
     name = op.name if isinstance(op, ops.Source) else ""
-    return hash((type(op).__name__, name, *map(_outline, ops.args_of(op))))
+    return hash((type(op).__name__, name, *map(_outline, op.args)))
 
 
 def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:

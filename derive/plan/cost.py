@@ -43,15 +43,15 @@ def find_flops(op: ops.Op) -> Polynomial:
     """The scalar operations of one tensor operation; views count as none."""
     match op:
         case ops.Einsum(args, axes):
-            spanned = dict.fromkeys(i for arg in args for i in ops.axes_of(arg))
+            spanned = dict.fromkeys(i for arg in args for i in arg.axes)
             each = 2 if len(args) > 1 and set(spanned) != set(axes) else 1
             return count_elements(spanned) * Polynomial.of(each)
         case ops.Along(columns=ir.Index(_, extent)) | ops.Reduction(
             "det" | "logdet", _, (ir.Index(_, extent), _)
         ):
-            return count_elements(ops.axes_of(op.arg)) * Polynomial.of(extent)  # an elimination
+            return count_elements(op.arg.axes) * Polynomial.of(extent)  # an elimination
         case ops.Along(kind, arg) | ops.Reduction(kind, arg):
-            return count_elements(ops.axes_of(arg)) * Polynomial.of(ROWS[kind].operations)
+            return count_elements(arg.axes) * Polynomial.of(ROWS[kind].operations)
         case ops.Apply() | ops.Choose() | ops.Fill() | ops.Cast():
             return count_elements(find_true_axes(op))
         case ops.Cell(volume=volume) if volume:
@@ -59,12 +59,12 @@ def find_flops(op: ops.Op) -> Polynomial:
         case ops.Recur():
             return count_elements(op.axes) * Polynomial.of(RECUR_FLOPS)
         case ops.Fourier(length=length):
-            others = (i for i in ops.axes_of(op) if i is not op.to)
+            others = (i for i in op.axes if i is not op.to)
             return count_elements(others) * Polynomial.of(length) * Polynomial.of(FOURIER_FLOPS)
         case ops.Cell(_, args, whole):
             return add_all(map(find_flops, find_inner(whole, args)))
         case ops.Gated(args, (*places, _)):  # a weight and a sum at each place
-            own = (ops.axes_of(arg) for arg in args if not {*places} & {*ops.axes_of(arg)})
+            own = (arg.axes for arg in args if not {*places} & {*arg.axes})
             return add_all(map(count_elements, own)) * count_elements(places) * Polynomial.of(2)
     return Polynomial({})
 
@@ -77,7 +77,7 @@ def find_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> tuple[ops.Op, ...]:
 def _walk_inner(whole: ops.Op, given: tuple[ops.Op, ...]) -> Iterator[ops.Op]:
     if whole not in given:
         yield whole
-        for arg in ops.args_of(whole):
+        for arg in whole.args:
             yield from _walk_inner(arg, given)
 
 
@@ -88,9 +88,9 @@ def find_true_axes(op: ops.Op) -> tuple[ir.Index, ...]:
         case ops.Arrange(arg, _):
             return find_true_axes(arg)
         case ops.Apply() | ops.Choose() | ops.Fill():
-            parts = (i for arg in ops.args_of(op) for i in find_true_axes(arg))
+            parts = (i for arg in op.args for i in find_true_axes(arg))
             return tuple(dict.fromkeys(parts))
-    return ops.axes_of(op)
+    return op.axes
 
 
 @lru_cache(maxsize=1 << 14)
@@ -113,7 +113,7 @@ def _is_wide(op: ops.Op) -> bool:
     """Whether the operation reads a running value of a loop."""
     if isinstance(op, ops.Source):
         return op.kind == "wide"
-    return any(map(_is_wide, ops.args_of(op)))
+    return any(map(_is_wide, op.args))
 
 
 def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
@@ -124,18 +124,18 @@ def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
         case ops.Recur():  # the list of values, and their stack
             return (op.axes, op.axes)
         case ops.Reduction("det" | "logdet", arg, (row, column)):  # LU, pivots, a number
-            rows = tuple(i for i in ops.axes_of(arg) if i != column)
-            return (ops.axes_of(arg), rows, tuple(i for i in rows if i != row))
+            rows = tuple(i for i in arg.axes if i != column)
+            return (arg.axes, rows, tuple(i for i in rows if i != row))
         case ops.Along(arg=arg, index=row, columns=ir.Index() as column):  # info
-            return (tuple(i for i in ops.axes_of(arg) if i not in (row, column)),)
+            return (tuple(i for i in arg.axes if i not in (row, column)),)
         case ops.Fourier(arg, index, to, length, kind):
-            others = tuple(i for i in ops.axes_of(op) if i is not to)
+            others = tuple(i for i in op.axes if i is not to)
             is_made = kind == "irfft" or length != index.extent
             return ((*others, ir.Index("", length)),) if is_made else ()
         case ops.Reduction("logsumexp", arg, _):
             return (find_true_axes(arg),)
         case ops.Reduction("prod", arg, over):  # one index at a time, the last one first
-            axes = ops.axes_of(arg)
+            axes = arg.axes
             last = max(axes.index(i) for i in over)
             return ((*axes[:last], *axes[last + 1 :]),) if len(over) > 1 else ()
         case ops.Apply("/", (ops.Num(), under)):  # the reciprocal, times the number
@@ -182,7 +182,7 @@ class Storage:
 
 def find_strides(op: ops.Op, memory: Storage) -> Strides:
     """The strides of the result, one for each of its axes."""
-    axes = ops.axes_of(op)
+    axes = op.axes
     match op:
         case ops.Source(name):
             return memory.strides.get(name) or memory.find_dense(axes)
@@ -224,7 +224,7 @@ def find_strides(op: ops.Op, memory: Storage) -> Strides:
 
 def map_strides(op: ops.Op, memory: Storage) -> dict[ir.Index, int]:
     """The stride of each index of the result."""
-    return dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    return dict(zip(op.axes, find_strides(op, memory), strict=True))
 
 
 def _follow_operands(op: ops.Op, memory: Storage) -> Strides:
@@ -233,7 +233,7 @@ def _follow_operands(op: ops.Op, memory: Storage) -> Strides:
     Two indices are ordered by the first operand that has strides for both, as in TensorIterator. If
     the strides are equal, the shorter index comes closer.
     """
-    axes, args = ops.axes_of(op), ops.args_of(op)
+    axes, args = op.axes, op.args
     is_each = isinstance(op, (ops.Apply, ops.Choose, ops.Fill, ops.Cast)) or (
         any(set(find_true_axes(op)) == set(find_true_axes(arg)) for arg in args)
     )
@@ -277,10 +277,10 @@ def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
         case ops.Take(arg, _, (_,)):
             parts: tuple[ops.Op, ...] = (arg,)
         case ops.Cell(_, args, volume=volume):
-            parts = tuple(arg for arg in args if ops.axes_of(arg) == volume != ())
+            parts = tuple(arg for arg in args if arg.axes == volume != ())
         case _:
             return ()
-    return tuple(p for p in parts if find_strides(p, memory) != memory.find_dense(ops.axes_of(p)))
+    return tuple(p for p in parts if find_strides(p, memory) != memory.find_dense(p.axes))
 
 
 def find_copies(op: ops.Op, memory: Storage) -> int:
@@ -292,12 +292,12 @@ def list_copies(op: ops.Op, memory: Storage) -> tuple[tuple[ir.Index, ...], ...]
     """The indices of each tensor that torch copies for this operation."""
     match op:
         case ops.Einsum():
-            return tuple(ops.axes_of(arg) for arg in find_copied(op, memory))
+            return tuple(arg.axes for arg in find_copied(op, memory))
         case ops.Flatten(arg, start, end):
-            merged = ops.axes_of(arg)[start : end + 1]
-            return (ops.axes_of(arg),) if _is_copied(arg, (merged,), memory) else ()
-        case ops.Along(_, arg) if find_strides(arg, memory) != memory.find_dense(ops.axes_of(arg)):
-            return (ops.axes_of(arg),)
+            merged = arg.axes[start : end + 1]
+            return (arg.axes,) if _is_copied(arg, (merged,), memory) else ()
+        case ops.Along(_, arg) if find_strides(arg, memory) != memory.find_dense(arg.axes):
+            return (arg.axes,)
     return ()
 
 
@@ -306,7 +306,7 @@ Groups: TypeAlias = tuple[tuple["ir.Index", ...], ...]
 
 def _group(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Groups, Groups]:
     """The groups of indices that einsum merges, for each operand: batch, its own, summed."""
-    first, second = ops.axes_of(one), ops.axes_of(other)
+    first, second = one.axes, other.axes
     batch = tuple(i for i in axes if i in first and i in second)
     shared = (i for i in first if i in second and i not in axes)
     summed = tuple(sorted(shared, key=lambda i: i.name))  # torch merges them by name
@@ -320,7 +320,7 @@ def is_matrix_product(op: ops.Op) -> bool:
     match op:
         case ops.Einsum((one, other), (row, column)):
             own = {row, column}, {*find_true_axes(one)} ^ {*find_true_axes(other)}
-            is_whole = all(len(find_true_axes(a)) == len(ops.axes_of(a)) == 2 for a in op.args)
+            is_whole = all(len(find_true_axes(a)) == len(a.axes) == 2 for a in op.args)
             return is_whole and own[0] == own[1]
     return False
 
@@ -376,7 +376,7 @@ def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
     if isinstance(op, (*ops.VIEWS, ops.Num)) and not copies:
         return 0.0
     made = memory.count(find_true_axes(op))
-    moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in ops.args_of(op))
+    moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in op.args)
     if isinstance(op, ops.Along):
         moved += 2 * WIDTH * made
     work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory, machine)
@@ -401,13 +401,13 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
             # A matrix without a unit stride is copied inside the product, one of a batch at a time.
             strided = [arg for arg, g in orders if arg not in copied and _is_spread(arg, g, memory)]
         case ops.Flatten(arg) | ops.Along(_, arg) if find_copies(op, memory):
-            found, strided = [(arg, list(ops.axes_of(arg)))], []
+            found, strided = [(arg, list(arg.axes))], []
         case _:
             return 0.0
     each = rates.STRIDED / machine.exponentials
-    seconds = sum(memory.count(ops.axes_of(arg)) for arg in strided) * each
+    seconds = sum(memory.count(arg.axes) for arg in strided) * each
     for arg, order in found:
-        count = memory.count(ops.axes_of(arg))
+        count = memory.count(arg.axes)
         strides = map_strides(arg, memory)
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         apart = 0.0 if last in ([], [1]) else count * each
@@ -431,7 +431,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Cast(arg) if ops.is_boolean(arg):
             return rates.COMPARED * memory.count(find_true_axes(op)) * each
         case ops.Choose() | ops.Fill():
-            mask, axes = ops.args_of(op)[0 if isinstance(op, ops.Choose) else 1], ops.axes_of(op)
+            mask, axes = op.args[0 if isinstance(op, ops.Choose) else 1], op.axes
             times = rates.MASKED if axes and axes[-1] in find_true_axes(mask) else rates.PICKED
             return times * memory.count(find_true_axes(op)) * each
         case ops.Apply() if _is_strided(op, memory):
@@ -439,11 +439,11 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Apply():
             return rates.RUN * memory.count(find_true_axes(op)) / _find_run(op, memory) * each
         case ops.Reduction(kind, arg) if kind in SLOW:
-            return memory.count(ops.axes_of(arg)) * each
-        case ops.Reduction(_, arg, over) if ops.axes_of(arg)[-1:] == over[-1:]:
-            return rates.ROW * memory.count(ops.axes_of(op)) * each
+            return memory.count(arg.axes) * each
+        case ops.Reduction(_, arg, over) if arg.axes[-1:] == over[-1:]:
+            return rates.ROW * memory.count(op.axes) * each
         case ops.Triangle():
-            return memory.count(ops.axes_of(op)) * each
+            return memory.count(op.axes) * each
         case ops.Gated():
             return float(find_flops(op).at(memory.sizes)) / machine.flops
         case ops.Recur(axes=axes):
@@ -456,8 +456,8 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
             return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
         case ops.Take(arg, places):
-            taken = memory.count(ops.axes_of(op.by[0])) if find_spread(op, memory) else 0
-            run = max(1, memory.count(ops.axes_of(arg)[places[-1] + 1 :]))
+            taken = memory.count(op.by[0].axes) if find_spread(op, memory) else 0
+            run = max(1, memory.count(arg.axes[places[-1] + 1 :]))
             return (rates.TAKEN * taken + rates.PLACED * memory.count(op.axes) / run) * each
         case ops.Cell(TorchCall(".gather"), axes=axes):
             return rates.GATHERED * memory.count(axes) * each
@@ -466,7 +466,7 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return memory.count(volume) * (strided + rates.EACH / machine.cached)
         case ops.Cell(single=single) if single:
             times = rates.SINGLE * (memory.count(single) + rates.BEGUN)
-            return times * memory.count(ops.axes_of(op)) * each
+            return times * memory.count(op.axes) * each
         case ops.Cell(_, args, whole):
             return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
     return 0.0
@@ -477,7 +477,7 @@ def _is_strided(op: ops.Op, memory: Storage) -> bool:
     axes = find_true_axes(op)
     made = map_strides(op, memory)
     last = next((i for i in axes if made[i] == 1 and memory.extent(i) > 1), None)
-    args = [a for a in ops.args_of(op) if last in find_true_axes(a)]
+    args = [a for a in op.args if last in find_true_axes(a)]
     return last is not None and any(map_strides(a, memory)[last] not in (0, 1) for a in args)
 
 
@@ -485,7 +485,7 @@ def _find_run(op: ops.Op, memory: Storage) -> int:
     """The length of torch's inner loop: the axes that merge into one for all operands."""
     made = map_strides(op, memory)
     axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
-    given = [map_strides(arg, memory) for arg in ops.args_of(op) if find_true_axes(arg)]
+    given = [map_strides(arg, memory) for arg in op.args if find_true_axes(arg)]
     run = 1
     for k, axis in enumerate(axes):
         if k and any(g.get(axis, 0) != g.get(axes[0], 0) * run for g in (made, *given)):
@@ -498,7 +498,7 @@ def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
     """The time of an operation inside a call of torch, whose results stay in cache."""
     if isinstance(op, (*ops.VIEWS, ops.Num)):
         return 0.0
-    spanned = ops.axes_of(op.arg) if isinstance(op, ops.Reduction) else find_true_axes(op)
+    spanned = op.arg.axes if isinstance(op, ops.Reduction) else find_true_axes(op)
     work = _find_work(op, memory, machine)
     return max(work, memory.count(spanned) / (machine.cached / rates.EACH))
 
@@ -507,7 +507,7 @@ def _time_product(
     one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage, machine: Machine
 ) -> float:
     """The time of a contraction; thin matrices do not reach the full rate."""
-    first, second = ops.axes_of(one), ops.axes_of(other)
+    first, second = one.axes, other.axes
     spanned = dict.fromkeys((*first, *second))
     batch = memory.count(i for i in first if i in second and i in axes)
     rows = memory.count(i for i in first if i not in second)
@@ -554,7 +554,7 @@ def find_time(
     # Tensors read or written by blocks come from beyond the cache; joining copies the blocks.
     for _, op in tile.sliced:
         near = map_strides(op, memory)
-        read = memory.count(ops.axes_of(ops.args_of(op)[0] if tile.is_shifting(op) else op))
+        read = memory.count((op.args[0] if tile.is_shifting(op) else op).axes)
         run = length * near.get(tile.index, read)
         seconds += _time_far(read, run, machine)
         seconds += sum(time_op(part, memory, machine) for part in ops.walk_ops(op))

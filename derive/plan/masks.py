@@ -42,7 +42,7 @@ class Known:
 
     def find_reads(self, op: ops.Op) -> Reads:
         """The indices at which an operation reads each argument, without summed ones."""
-        axes = frozenset(ops.axes_of(op))
+        axes = frozenset(op.axes)
         match op:
             case ops.Source(name, own):
                 if name not in self.reads:
@@ -55,7 +55,7 @@ class Known:
             case _ if isinstance(op, KEPT):
                 return frozenset()
             case _ if isinstance(op, (*PLAIN, *ORDERS)):
-                inner = (each for arg in ops.args_of(op) for each in self.find_reads(arg))
+                inner = (each for arg in op.args for each in self.find_reads(arg))
                 return frozenset(each & axes for each in inner)
         return frozenset((axes,))
 
@@ -98,7 +98,7 @@ class Known:
 
     def note_step(self, step: Step) -> None:
         """Record the reads, the data dependence and the finiteness of a step."""
-        axes = ops.axes_of(step.op)
+        axes = step.op.axes
         self.reads[step.name] = axes, self.find_reads(step.op)
         if self.is_data_dependent(step.op):
             self.dependent.add(step.name)
@@ -120,16 +120,16 @@ def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
 
 
 def _use_factor(op: ops.Op, known: Known) -> ops.Op:
-    here = ops.with_args(op, tuple(_use_factor(arg, known) for arg in ops.args_of(op)))
+    here = ops.with_args(op, tuple(_use_factor(arg, known) for arg in op.args))
     match op:
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             assert isinstance(here, ops.Fill)
             if known.is_arithmetic(arg, mask):
                 known.is_changed = True
-                return ops.Apply("*", (here.arg, _to_factor(mask, where)), ops.axes_of(op))
+                return ops.Apply("*", (here.arg, _to_factor(mask, where)), op.axes)
             if isinstance(arg, ops.Along) and known.find_mask(arg) is mask and not where:
                 known.is_changed = True
-                row, axes = ops.Cast(_find_rows(mask, arg.index)), ops.axes_of(op)
+                row, axes = ops.Cast(_find_rows(mask, arg.index)), op.axes
                 made = _keep_empty(here.arg, mask)
                 return ops.Apply("*", (made, ops.arrange(row, axes)), axes)
     return here
@@ -137,7 +137,7 @@ def _use_factor(op: ops.Op, known: Known) -> ops.Op:
 
 def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
     """1 where a value is kept, else 0."""
-    return ops.Cast(ops.Apply("not", (mask,), ops.axes_of(mask)) if where else mask)
+    return ops.Cast(ops.Apply("not", (mask,), mask.axes) if where else mask)
 
 
 def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
@@ -148,9 +148,9 @@ def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
 def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
     """A normalized row whose mask keeps all entries of an empty row, for a finite gradient."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
-    rows, bare, axes = _find_rows(mask, soft.index), strip(mask), ops.axes_of(soft)
-    empty = ops.Apply("not", (rows,), ops.axes_of(rows))
-    kept = ops.combine("or", (bare, empty), ops.axes_of(bare))
+    rows, bare, axes = _find_rows(mask, soft.index), strip(mask), soft.axes
+    empty = ops.Apply("not", (rows,), rows.axes)
+    kept = ops.combine("or", (bare, empty), bare.axes)
     inverse = ops.Apply("pow", (ops.Cast(kept), ops.Num(ir.MINUS_ONE)), kept.axes)
     added = ops.Apply("-", (ops.Num(ir.ONE), inverse), inverse.axes)
     logits = ops.Apply("+", (soft.arg.arg, ops.arrange(added, axes)), axes)

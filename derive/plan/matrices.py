@@ -17,18 +17,18 @@ def find_matrices(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> tuple[o
     bmm with a batch of one instead, which takes a tenth more time than mm, and several times as
     long as mv for small operands.
     """
-    if len(args) != 2 or any({*find_true_axes(op)} != {*ops.axes_of(op)} for op in args):
+    if len(args) != 2 or any({*find_true_axes(op)} != {*op.axes} for op in args):
         return ()
     for left, right in (args, args[::-1]):
-        column = tuple(i for i in axes[-1:] if i in ops.axes_of(right))
+        column = tuple(i for i in axes[-1:] if i in right.axes)
         rows = axes[: len(axes) - len(column)]
-        summed = tuple(i for i in ops.axes_of(right) if i not in column)
+        summed = tuple(i for i in right.axes if i not in column)
         is_matrix = len(summed) == 1 and summed[0] not in axes and bool(rows or not column)
-        if not is_matrix or set(ops.axes_of(left)) != {*rows, *summed}:
+        if not is_matrix or set(left.axes) != {*rows, *summed}:
             continue
-        if len(rows) == 1 and not column and ops.axes_of(left) == (*summed, *rows):
+        if len(rows) == 1 and not column and left.axes == (*summed, *rows):
             return right, left  # the gradient then has the layout of the matrix
-        if len(rows) == 1 or ops.axes_of(left) == (*rows, *summed):
+        if len(rows) == 1 or left.axes == (*rows, *summed):
             return ops.arrange(left, (*rows, *summed)), ops.arrange(right, (*summed, *column))
     return ()
 
@@ -41,7 +41,7 @@ def is_batched(args: Sequence[ops.Op], axes: tuple[ir.Index, ...]) -> bool:
     """
     if len(args) != 2 or any(len(find_true_axes(op)) != 3 for op in args):
         return False
-    (one, row, summed), (other, again, column) = map(ops.axes_of, args)
+    (one, row, summed), (other, again, column) = (arg.axes for arg in args)
     return one == other and summed == again and axes == (one, row, column)
 
 
@@ -55,13 +55,13 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
     if len(args) == 1:
         return ops.arrange(args[0], op.axes)
     left, right = args
-    if op.axes and op.axes[-1] in ops.axes_of(left) and op.axes[-1] not in ops.axes_of(right):
+    if op.axes and op.axes[-1] in left.axes and op.axes[-1] not in right.axes:
         left, right = right, left
-    both = [i for i in ops.axes_of(left) if i in ops.axes_of(right)]
+    both = [i for i in left.axes if i in right.axes]
     batch = tuple(i for i in op.axes if i in both)
-    summed = tuple(i for i in ops.axes_of(right) if i in both and i not in batch)
-    rows = tuple(i for i in op.axes if i in ops.axes_of(left) and i not in both)
-    columns = tuple(i for i in op.axes if i in ops.axes_of(right) and i not in both)
+    summed = tuple(i for i in right.axes if i in both and i not in batch)
+    rows = tuple(i for i in op.axes if i in left.axes and i not in both)
+    columns = tuple(i for i in op.axes if i in right.axes and i not in both)
     made: ops.Op
     if not summed:
         return ops.Apply("*", (ops.arrange(left, op.axes), ops.arrange(right, op.axes)), op.axes)
@@ -74,7 +74,7 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
     each = [(i,) for i in (batch or rows)]
     left = ops.merge(left, [*each, rows or unit, summed] if batch else [*each, summed])
     right = ops.merge(right, [*((i,) for i in batch), summed, columns or unit])
-    axes = (*ops.axes_of(left)[:-1], *ops.axes_of(right)[len(batch) + 1 :])
+    axes = (*left.axes[:-1], *right.axes[len(batch) + 1 :])
     made = ops.Apply("@", (left, right), axes)
     for place, parts in ((len(axes) - 1, columns), (len(batch), rows if batch else unit)):
         if len(parts) > 1:
@@ -87,9 +87,9 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
 def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
     """An operand without axes of size 1, summed over indices of its own."""
     known = find_true_axes(arg)
-    for place, index in reversed(list(enumerate(ops.axes_of(arg)))):
+    for place, index in reversed(list(enumerate(arg.axes))):
         if index not in known:
             arg = ops.Select(arg, place, ir.Number(Fraction(0)))
     others = {i for k, other in enumerate(op.args) if k != number for i in find_true_axes(other)}
-    alone = tuple(i for i in ops.axes_of(arg) if i not in others and i not in op.axes)
+    alone = tuple(i for i in arg.axes if i not in others and i not in op.axes)
     return ops.Reduction("sum", arg, alone) if alone else arg

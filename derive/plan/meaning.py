@@ -25,9 +25,7 @@ def to_step_equation(step: Step) -> ir.Equation:
     if not isinstance(step.op, ops.Recur):
         return ir.Equation(target, to_expr(step.op))
     before = substitute(target, {step.op.index: ir.Add((step.op.index, ir.MINUS_ONE))})
-    once: dict[ir.Expr, ir.Expr] = {
-        i: ir.ZERO for i in ops.axes_of(step.op.decay) if i not in step.op.axes
-    }
+    once: dict[ir.Expr, ir.Expr] = {i: ir.ZERO for i in step.op.decay.axes if i not in step.op.axes}
     decayed = ir.Mul((substitute(to_expr(step.op.decay), once), before))
     return ir.Equation(target, ir.Add((decayed, to_expr(step.op.added))))
 
@@ -60,7 +58,7 @@ def to_expr(op: ops.Op) -> ir.Expr:
             return ir.Where(inside, ir.ONE, ir.ZERO) if is_boolean else inside
         case ops.Einsum(args, axes):
             merged = dict(pair for a in args for pair in _find_merged(a))
-            summed = (i for a in args for i in ops.axes_of(a) if i not in axes)
+            summed = (i for a in args for i in a.axes if i not in axes)
             bound = tuple(dict.fromkeys(part for i in summed for part in merged.get(i, (i,))))
             body = to_expr(args[0]) if len(args) == 1 else ir.Mul(tuple(map(to_expr, args)))
             return ir.sum_over(bound, body)
@@ -91,7 +89,7 @@ def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
     """The value of a view, or of a copy, as its operand at other positions."""
     match op:
         case ops.Select(arg, place, position):
-            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: position})
+            return substitute(to_expr(arg), {arg.axes[place]: position})
         case ops.Slice(arg, place, index, start, step):
             return _read_at(arg, place, ir.Add((ir.Mul((step, index)), start)))
         case ops.Flip(arg, place, index):
@@ -101,18 +99,18 @@ def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
             return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
         case ops.Pad(arg, place, index, before, value):
             position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
-            length = ops.axes_of(arg)[place].extent
+            length = arg.axes[place].extent
             inside = find_guard(position, length)
             read = _read_at(arg, place, position)
             return ir.Where(inside, read, value) if inside is not ir.TRUE else read
         case ops.Take(arg, places, by):
-            taken = [ops.axes_of(arg)[k] for k in places]
+            taken = [arg.axes[k] for k in places]
             new: dict[ir.Expr, ir.Expr] = dict(zip(taken, map(to_expr, by), strict=True))
             return substitute(to_expr(arg), new)
         case ops.Unflatten(arg, place, parts):
-            return substitute(to_expr(arg), {ops.axes_of(arg)[place]: merge_place(parts)})
+            return substitute(to_expr(arg), {arg.axes[place]: merge_place(parts)})
         case ops.Flatten(arg, start, end, index):
-            parts = ops.axes_of(arg)[start : end + 1]
+            parts = arg.axes[start : end + 1]
             if not _is_named(index, parts):
                 return substitute(to_expr(arg), _split_position(index, parts))
     return to_expr(op.arg)
@@ -122,7 +120,7 @@ def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
     """Pairs of a merged index of views and its parts."""
     while isinstance(op, (ops.Flatten, ops.Arrange)):
         if isinstance(op, ops.Flatten):
-            parts = ops.axes_of(op.arg)[op.start : op.end + 1]
+            parts = op.arg.axes[op.start : op.end + 1]
             yield from [(op.index, parts)] if _is_named(op.index, parts) else ()
         op = op.arg
 
@@ -155,9 +153,9 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
                 return ir.Add(tuple(sorted(terms, key=is_negative)))
         return whole
 
-    new: dict[ir.Expr, ir.Expr] = {ops.axes_of(arg)[place]: position}
+    new: dict[ir.Expr, ir.Expr] = {arg.axes[place]: position}
     if isinstance(arg, ops.Flatten) and arg.start == place:  # positions on the merged axes
-        new |= _split_position(position, ops.axes_of(arg.arg)[place : arg.end + 1])
+        new |= _split_position(position, arg.arg.axes[place : arg.end + 1])
     return sort_terms(simplify_place(substitute(to_expr(arg), new)))
 
 

@@ -16,7 +16,7 @@
        | Gated(args, axes, value)          a recurrence with gates, inside a cell
        | Cell(call, args, whole, axes, ..) one call of torch for several operations
 
-The axes of an operation have an order: `axes_of(op)` is a tuple of indices. A `place` is the number
+The axes of an operation have an order: `op.axes` is a tuple of indices. A `place` is the number
 of an axis. `Arrange` may name axes that its argument lacks: they have size 1 and broadcast.
 """
 
@@ -35,8 +35,22 @@ from derive.ir.walk import is_whole
 from derive.plan.calls import Condition, Operand
 
 
+class Operation:
+    """What every operation has: its operands, and the indices of its result in order."""
+
+    __slots__ = ("args", "axes")
+    args: tuple[Op, ...]
+    axes: tuple[ir.Index, ...]
+
+    def complete(self: Any) -> None:
+        """Find what is no field of the class."""
+        for name, find in (("args", _find_args), ("axes", _find_axes)):
+            if name not in self.__match_args__:
+                object.__setattr__(self, name, find(self))
+
+
 @ir.node
-class Source:
+class Source(Operation):
     """A tensor by its name in the generated function."""
 
     name: str
@@ -45,14 +59,14 @@ class Source:
 
 
 @ir.node
-class Num:
+class Num(Operation):
     """A Python number: an expression over sizes, scalars and constants."""
 
     value: ir.Expr
 
 
 @ir.node
-class NumTensor:
+class NumTensor(Operation):
     """A number as a 0-d tensor, in the formula's dtype or in float64 (`wide`)."""
 
     value: ir.Expr
@@ -60,14 +74,14 @@ class NumTensor:
 
 
 @ir.node
-class Iota:
+class Iota(Operation):
     """The value of an index along its own axis, as integers."""
 
     index: ir.Index
 
 
 @ir.node
-class Triangle:
+class Triangle(Operation):
     """Truth values: columns - rows <= offset, or >= offset for an `upper` triangle."""
 
     rows: ir.Index
@@ -77,7 +91,7 @@ class Triangle:
 
 
 @ir.node
-class Select:
+class Select(Operation):
     """One position of an axis, as Tensor.select."""
 
     arg: Op
@@ -86,7 +100,7 @@ class Select:
 
 
 @ir.node
-class Slice:
+class Slice(Operation):
     """A strided slice of an axis: start, start + step, .. for each position of the index."""
 
     arg: Op
@@ -97,7 +111,7 @@ class Slice:
 
 
 @ir.node
-class Flip:
+class Flip(Operation):
     """An axis in reverse order."""
 
     arg: Op
@@ -106,7 +120,7 @@ class Flip:
 
 
 @ir.node
-class Pad:
+class Pad(Operation):
     """An axis with `before` entries of padding in front, and padding up to the extent of the index.
 
     A negative amount of padding cuts off positions.
@@ -120,7 +134,7 @@ class Pad:
 
 
 @ir.node
-class Unfold:
+class Unfold(Operation):
     """The windows of an axis, `step` apart: `outer` numbers them, `inner` is a new last axis."""
 
     arg: Op
@@ -131,7 +145,7 @@ class Unfold:
 
 
 @ir.node
-class Take:
+class Take(Operation):
     """Advanced indexing of some axes by integer tensors, which share one order of axes.
 
     As in torch, the axes of the integers replace the indexed axes if those are adjacent. Otherwise
@@ -145,7 +159,7 @@ class Take:
 
 
 @ir.node
-class Unflatten:
+class Unflatten(Operation):
     """A merged axis split into the axes of its parts, slowest first."""
 
     arg: Op
@@ -154,7 +168,7 @@ class Unflatten:
 
 
 @ir.node
-class Diagonal:
+class Diagonal(Operation):
     """The diagonal of two axes, as a new last axis."""
 
     arg: Op
@@ -163,7 +177,7 @@ class Diagonal:
 
 
 @ir.node
-class Flatten:
+class Flatten(Operation):
     """The axes from start to end merged into one index."""
 
     arg: Op
@@ -173,7 +187,7 @@ class Flatten:
 
 
 @ir.node
-class Arrange:
+class Arrange(Operation):
     """A permutation of the axes of a tensor; missing axes have size 1."""
 
     arg: Op
@@ -181,7 +195,7 @@ class Arrange:
 
 
 @ir.node
-class Expand:
+class Expand(Operation):
     """A tensor repeated along the axes that it lacks."""
 
     arg: Op
@@ -189,7 +203,7 @@ class Expand:
 
 
 @ir.node
-class Einsum:
+class Einsum(Operation):
     """The product of the arguments, summed over the indices that are not in `axes`."""
 
     args: tuple[Op, ...]
@@ -197,7 +211,7 @@ class Einsum:
 
 
 @ir.node
-class Apply:
+class Apply(Operation):
     """An elementwise function of arguments whose axes are aligned."""
 
     function: str
@@ -206,7 +220,7 @@ class Apply:
 
 
 @ir.node
-class Reduction:
+class Reduction(Operation):
     """The argument reduced over some of its indices."""
 
     kind: str
@@ -215,7 +229,7 @@ class Reduction:
 
 
 @ir.node
-class Along:
+class Along(Operation):
     """A function along one index that keeps it, or a matrix of a matrix (with `columns`)."""
 
     kind: str
@@ -225,7 +239,7 @@ class Along:
 
 
 @ir.node
-class Fill:
+class Fill(Operation):
     """The argument with a number at the entries at which the mask equals `where`."""
 
     arg: Op
@@ -235,7 +249,7 @@ class Fill:
 
 
 @ir.node
-class Choose:
+class Choose(Operation):
     """`then` where the condition holds, else `other`."""
 
     condition: Op
@@ -245,7 +259,7 @@ class Choose:
 
 
 @ir.node
-class Cast:
+class Cast(Operation):
     """A cast to the formula's dtype or to another kind; `single` is at least float32."""
 
     arg: Op
@@ -253,7 +267,7 @@ class Cast:
 
 
 @ir.node
-class Recur:
+class Recur(Operation):
     """A linear recurrence: `decay` times the previous value along the index, plus `added`.
 
     `first` is the initial value. The recurrence `is_bounded` if all decays are between -1 and 1. A
@@ -271,7 +285,7 @@ class Recur:
 
 
 @ir.node
-class Gated:
+class Gated(Operation):
     """The result of a recurrence with gates, over its input and weights."""
 
     args: tuple[Op, ...]
@@ -280,7 +294,7 @@ class Gated:
 
 
 @ir.node
-class Fourier:
+class Fourier(Operation):
     """A Fourier transform along `index`; `to` is the index of the result, `kind` torch's name.
 
     The argument is padded with zeros to the length. An inverse transform that `is_plain` is not
@@ -296,7 +310,7 @@ class Fourier:
 
 
 @ir.node
-class Cell:
+class Cell(Operation):
     """One call of torch in place of several operations, `whole`, on the arguments.
 
     If `when` has conditions, the call is used where they hold, and the operations are printed for
@@ -326,11 +340,25 @@ OPS = get_args(Op)
 VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, Expand)
 
 
-def axes_of(op: Op) -> tuple[ir.Index, ...]:
+def _find_args(op: Any) -> tuple[Op, ...]:
+    """The operands of an operation."""
+    match op:
+        case Choose(condition, then, other, _):
+            return (condition, then, other)
+        case Fill(arg, mask, _, _):
+            return (arg, mask)
+        case Take(arg, _, by):
+            return (arg, *by)
+        case Recur(decay, added, first):
+            return (decay, added, first)
+        case Source() | Num() | NumTensor() | Iota() | Triangle():
+            return ()
+    return (op.arg,)
+
+
+def _find_axes(op: Op) -> tuple[ir.Index, ...]:
     """The indices of an operation's result, in order."""
     match op:
-        case Source() | Arrange() | Einsum() | Apply():  # first, as these are the most frequent
-            return op.axes
         case Num() | NumTensor():
             return ()
         case Iota(index):
@@ -338,30 +366,24 @@ def axes_of(op: Op) -> tuple[ir.Index, ...]:
         case Triangle(rows, columns, _, _):
             return (rows, columns)
         case Select(arg, place, _):
-            axes = axes_of(arg)
-            return axes[:place] + axes[place + 1 :]
+            return arg.axes[:place] + arg.axes[place + 1 :]
         case Slice(arg, place, index) | Flip(arg, place, index) | Pad(arg, place, index):
-            axes = axes_of(arg)
-            return (*axes[:place], index, *axes[place + 1 :])
+            return (*arg.axes[:place], index, *arg.axes[place + 1 :])
         case Unfold(arg, place, outer, inner):
-            axes = axes_of(arg)
-            return (*axes[:place], outer, *axes[place + 1 :], inner)
+            return (*arg.axes[:place], outer, *arg.axes[place + 1 :], inner)
         case Unflatten(arg, place, parts):
-            axes = axes_of(arg)
-            return axes[:place] + parts + axes[place + 1 :]
+            return arg.axes[:place] + parts + arg.axes[place + 1 :]
         case Diagonal(arg, first, second):
-            axes = axes_of(arg)
-            kept = tuple(a for k, a in enumerate(axes) if k not in (first, second))
-            return (*kept, axes[first])
+            kept = tuple(a for k, a in enumerate(arg.axes) if k not in (first, second))
+            return (*kept, arg.axes[first])
         case Flatten(arg, start, end, index):
-            axes = axes_of(arg)
-            return (*axes[:start], index, *axes[end + 1 :])
+            return (*arg.axes[:start], index, *arg.axes[end + 1 :])
         case Fourier(arg, index, to):
-            return tuple(to if a is index else a for a in axes_of(arg))
+            return tuple(to if a is index else a for a in arg.axes)
         case Reduction(_, arg, over):
-            return tuple(a for a in axes_of(arg) if a not in over)
+            return tuple(a for a in arg.axes if a not in over)
         case Along() | Fill() | Cast():
-            return axes_of(op.arg)
+            return op.arg.axes
     return op.axes
 
 
@@ -373,13 +395,13 @@ def merge_indices(parts: tuple[ir.Index, ...]) -> ir.Index:
 
 def flatten(op: Op, start: int, end: int, index: ir.Index | None = None) -> Op:
     """The axes from start to end merged into one index; this undoes an Unflatten."""
-    index = index or merge_indices(axes_of(op)[start : end + 1])
+    index = index or merge_indices(op.axes[start : end + 1])
     match op:
         case Unflatten(arg, place, parts) if place == start and len(parts) == end - start + 1:
-            return rename_indices(arg, {axes_of(arg)[place]: index})
+            return rename_indices(arg, {arg.axes[place]: index})
         case Arrange(Unflatten(arg, place, parts), axes) if parts == axes[start : end + 1]:
             return arrange(
-                rename_indices(arg, {axes_of(arg)[place]: index}),
+                rename_indices(arg, {arg.axes[place]: index}),
                 (*axes[:start], index, *axes[end + 1 :]),
             )
         case Flatten(arg, first, last) if start <= first <= end:
@@ -397,30 +419,12 @@ def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
     return op
 
 
-def args_of(op: Op) -> tuple[Op, ...]:
-    """The operands of an operation."""
-    match op:
-        case Einsum(args, _) | Apply(_, args, _) | Cell(_, args) | Gated(args):
-            return args
-        case Choose(condition, then, other, _):
-            return (condition, then, other)
-        case Fill(arg, mask, _, _):
-            return (arg, mask)
-        case Take(arg, _, by):
-            return (arg, *by)
-        case Recur(decay, added, first):
-            return (decay, added, first)
-        case Source() | Num() | NumTensor() | Iota() | Triangle():
-            return ()
-    return (op.arg,)
-
-
 def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
     """The operation on other arguments of the same axes.
 
     `new` maps operations inside a cell's `whole`, beside its arguments.
     """
-    if not args or (args == args_of(op) and new is None):
+    if not args or (args == op.args and new is None):
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}
     match op:
@@ -442,7 +446,7 @@ def exchange(op: Op, new: Mapping[Op, Op]) -> Op:
     """The operation with some of its parts replaced."""
     if op in new:
         return new[op]
-    return with_args(op, tuple(exchange(arg, new) for arg in args_of(op)), new)
+    return with_args(op, tuple(exchange(arg, new) for arg in op.args), new)
 
 
 def rename_indices(op: Op, new: Mapping[ir.Index, ir.Index]) -> Op:
@@ -464,7 +468,7 @@ def walk_ops(op: Op) -> Iterator[Op]:
     while waiting:
         here = waiting.pop()
         found.append(here)
-        waiting.extend(args_of(here))
+        waiting.extend(here.args)
     return reversed(found)
 
 
@@ -482,16 +486,16 @@ def sort_axes(indices: Iterable[ir.Index], order: tuple[ir.Index, ...]) -> tuple
 
 def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:
     """The result with its axes in this order; missing axes have size 1."""
-    if isinstance(op, Arrange) and {*op.axes} == {*axes_of(op.arg)}:
+    if isinstance(op, Arrange) and {*op.axes} == {*op.arg.axes}:
         op = op.arg
-    here = axes_of(op)
+    here = op.axes
     return op if not here or axes[len(axes) - len(here) :] == here else Arrange(op, axes)
 
 
 def find_union(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """The axes of all operands in the given order; other axes first, the widest operand's first."""
-    widest = sorted(ops, key=lambda op: -len(axes_of(op)))
-    return sort_axes((i for op in widest for i in axes_of(op)), order)
+    widest = sorted(ops, key=lambda op: -len(op.axes))
+    return sort_axes((i for op in widest for i in op.axes), order)
 
 
 def align(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[Op, ...]:
@@ -519,10 +523,10 @@ def strip_casts(op: Op, divides: bool = True) -> Op:
         return op if op.kind == "int" else strip_casts(op.arg, divides)
     if divides and isinstance(op, NumTensor) and not op.wide and is_whole(op.value):
         return Cast(op, "int")
-    args, numbers = [strip_casts(a, divides) for a in args_of(op)], (Num(ir.ONE), Num(ir.ZERO))
+    args, numbers = [strip_casts(a, divides) for a in op.args], (Num(ir.ONE), Num(ir.ZERO))
     function = op.function if isinstance(op, Apply) else "and"
     if function in {"-", "neg"} or (function not in BOOLEANS and all(map(is_boolean, args))):
-        args = [Choose(a, *numbers, axes_of(a)) if is_boolean(a) else a for a in args]
+        args = [Choose(a, *numbers, a.axes) if is_boolean(a) else a for a in args]
     return with_args(op, tuple(args))
 
 
@@ -543,7 +547,7 @@ def is_boolean(op: Op) -> bool:
             return is_boolean(then) and is_boolean(other)
         case Take(arg):
             return is_boolean(arg)
-    return len(args_of(op)) == 1 and is_boolean(args_of(op)[0])
+    return len(op.args) == 1 and is_boolean(op.args[0])
 
 
 def is_complex(op: Op) -> bool:
@@ -561,14 +565,14 @@ def is_complex(op: Op) -> bool:
             function in functions.FUNCTIONS and functions.FUNCTIONS[function].is_real
         ):
             return False
-    return any(map(is_complex, args_of(op)))
+    return any(map(is_complex, op.args))
 
 
 def to_source(name: str, op: Op) -> Source:
     """A read of the step with this name and operation."""
     kinds = (("bool", is_boolean), ("int", is_integral), ("complex", is_complex))
     kind = next((kind for kind, test in kinds if test(op)), "real")
-    return Source(name, axes_of(op), kind)
+    return Source(name, op.axes, kind)
 
 
 def is_integral(op: Op) -> bool:
@@ -592,4 +596,4 @@ def is_integral(op: Op) -> bool:
             return is_integral(whole)
         case Choose(_, then, other) | Fill(then, _, other):
             return is_integral(then) and is_integral(other)
-    return bool(args_of(op)) and all(map(is_integral, args_of(op)))
+    return bool(op.args) and all(map(is_integral, op.args))

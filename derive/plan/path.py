@@ -40,7 +40,7 @@ class Order:
 
     def find_gain(self, sizes: Mapping[str, int]) -> int:
         """The operations of the best order at these sizes minus those of this order."""
-        operands = [ops.axes_of(op) for op in self.operands]
+        operands = [op.axes for op in self.operands]
         extents = {i: evaluate_extent(i.extent, sizes) for axes in operands for i in axes}
         best = find_path(operands, self.axes, extents, self.minimize)
         own, least = (

@@ -77,7 +77,7 @@ class _Counter:
     def count_op(self, op: ops.Op, alive: Amount) -> Amount:
         """The elements alive after an operation; its operands are computed in turn."""
         held = alive
-        for arg in ops.args_of(op):
+        for arg in op.args:
             held = self.count_op(arg, held)
         copies = [count_elements(axes) for axes in list_copies(op, self.memory)]
         made = map(count_elements, find_scratch(op))

@@ -254,13 +254,13 @@ class Plan:
 def find_root(op: ops.Op) -> ops.Op:
     """The operand below any views."""
     while isinstance(op, ops.VIEWS) and not isinstance(op, ops.Source):
-        (op, *_) = ops.args_of(op)
+        (op, *_) = op.args
     return op
 
 
 def find_products(op: ops.Op) -> Iterator[ops.Einsum]:
     """The contractions of an operation, innermost first, including those of calls of torch."""
-    for arg in ops.args_of(op):
+    for arg in op.args:
         yield from find_products(arg)
     if isinstance(op, ops.Cell):
         inner = (part for part in find_inner(op.whole, op.args) if isinstance(part, ops.Einsum))
@@ -281,7 +281,7 @@ def find_subscripts(steps: Iterable[Step], *, calls: bool = False) -> dict[ir.In
 
 
 def _indices_of(op: ops.Einsum) -> tuple[ir.Index, ...]:
-    return tuple(dict.fromkeys(i for arg in op.args for i in ops.axes_of(arg)))
+    return tuple(dict.fromkeys(i for arg in op.args for i in arg.axes))
 
 
 def _assign_subscripts(indices: tuple[ir.Index, ...]) -> dict[ir.Index, str]:
@@ -331,7 +331,7 @@ def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:
     indices = _indices_of(op)
     if any(index not in subscripts for index in indices):
         subscripts = _assign_subscripts(indices)
-    inputs = ",".join("".join(subscripts[i] for i in ops.axes_of(arg)) for arg in op.args)
+    inputs = ",".join("".join(subscripts[i] for i in arg.axes) for arg in op.args)
     return f"{inputs}->{''.join(subscripts[i] for i in op.axes)}"
 
 
@@ -340,7 +340,7 @@ def fix_chunks(plan: Plan) -> Plan:
     lengths = {name: usual for name, (_, usual) in plan.chunks.items()}
 
     def fix_op(op: ops.Op) -> ops.Op:
-        op = ops.with_args(op, tuple(map(fix_op, ops.args_of(op))))
+        op = ops.with_args(op, tuple(map(fix_op, op.args)))
         match op:
             case ops.Recur() if op.chunk in lengths:
                 return replace(op, chunk=str(lengths[op.chunk]))

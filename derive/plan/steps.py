@@ -31,7 +31,7 @@ class Step:
     @property
     def axes(self) -> tuple[ir.Index, ...]:
         """The indices of the result, in order."""
-        return ops.axes_of(self.op)
+        return self.op.axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
     """A readable name for a part of a long line; the input of a normalized row is `.._logits`."""
     inside = whole
     while isinstance(inside, (ops.Along, ops.Fill)):
-        inside = ops.args_of(inside)[0]
+        inside = inside.args[0]
         if inside is part and isinstance(whole, ops.Along):
             return f"{target}_logits"
     return name_op(part, target)
@@ -205,7 +205,7 @@ def _find_words(op: ops.Op) -> str:
             return _describe_apply(function, args)
         case ops.Num():
             return ""
-    return _describe(ops.args_of(op)[0]) if ops.args_of(op) else ""
+    return _describe(op.args[0]) if op.args else ""
 
 
 def is_mask(op: ops.Op) -> bool:

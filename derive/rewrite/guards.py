@@ -18,7 +18,6 @@ from derive.ir import nodes as ir
 from derive.ir.recurrences import find_groups
 from derive.ir.walk import (
     find_accesses,
-    find_children,
     find_free,
     map_children,
     rewrite_bottom_up,
@@ -202,7 +201,7 @@ def find_needed(
             case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
                 stack.append((body, ir.all_of(around, condition)))
             case _:
-                parts = find_children(here)
+                parts = here.children
                 guards = [p.condition for p in parts if isinstance(p, ir.Where)]
                 inner = ir.all_of(around, *guards) if isinstance(here, ir.Mul) else around
                 stack.extend((part, inner) for part in parts)
@@ -225,7 +224,7 @@ def is_count(expr: ir.Expr) -> bool:
     if isinstance(expr, ir.Access):
         return expr.tensor.kind == "bool"
     is_scalar = isinstance(expr, ir.Scalar)
-    return isinstance(expr, TRUTHS) or (not is_scalar and all(map(is_count, find_children(expr))))
+    return isinstance(expr, TRUTHS) or (not is_scalar and all(map(is_count, expr.children)))
 
 
 def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
@@ -309,7 +308,7 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
         if isinstance(here, ir.Access) and here.tensor not in found and here.tensor in values:
             found.add(here.tensor)
             waiting.append(values[here.tensor])
-        waiting += () if isinstance(here, TRUTHS) else find_children(here)
+        waiting += () if isinstance(here, TRUTHS) else here.children
     return found
 
 
@@ -449,7 +448,7 @@ def _find_compared(system: ir.System) -> set[ir.Expr]:
         here = waiting.pop()
         found |= {here} if isinstance(here, ir.Scalar) else set()
         is_divisor = isinstance(here, ir.Pow) and not find_accesses(here)
-        waiting += () if is_divisor else find_children(here)
+        waiting += () if is_divisor else here.children
     return found
 
 
@@ -502,7 +501,7 @@ def find_singular(system: ir.System, nonfinite: Collection[ir.Tensor]) -> set[st
                 return name == "log" and facts.is_never_negative(argument)
             case ir.Reduce(kind, _, condition) | ir.Along(kind, _, condition):
                 return condition is ir.TRUE or functions.ROWS[kind].nothing in {"0", "1"}
-        return safety.is_finite(part) or bool(find_children(part))
+        return safety.is_finite(part) or bool(part.children)
 
     for each in system.equations:
         if all(map(is_defined, walk(each.value))):

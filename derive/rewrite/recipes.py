@@ -18,7 +18,7 @@ from itertools import chain
 
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING
-from derive.ir.walk import exchange, find_children, find_free, walk
+from derive.ir.walk import exchange, find_free, walk
 from derive.rewrite import guards, rounding
 from derive.rewrite.opening import open_rows, open_wide_sums
 from derive.rewrite.rule import IndexNames, Rule, apply_rules, find_valid, rename_clashes
@@ -302,7 +302,7 @@ def _find_values(expr: ir.Expr) -> tuple[ir.Expr, ...]:
             return (then, other)
         case ir.Reduce(_, _, _, body) | ir.Along(_, _, _, body):
             return (body,)
-    return find_children(expr)
+    return expr.children
 
 
 def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:

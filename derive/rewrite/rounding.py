@@ -16,14 +16,7 @@ from derive.analysis.affine import simplify_places
 from derive.analysis.extents import is_always, to_key
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
-from derive.ir.walk import (
-    find_accesses,
-    find_children,
-    find_free,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
+from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, substitute, walk
 from derive.rewrite.guards import is_natural
 from derive.rewrite.rule import put_value
 
@@ -92,7 +85,7 @@ def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool
             is_signed = False
         case ir.Add(terms):
             is_signed = is_signed and all(map(facts.is_never_negative, terms))
-    yield from ((part, is_signed) for part in find_children(expr))
+    yield from ((part, is_signed) for part in expr.children)
 
 
 def find_roundable(system: ir.System) -> set[ir.Expr]:
@@ -228,6 +221,6 @@ def _walk_parts(
         case ir.Along(kind) | ir.Reduce("argmax" as kind) if (
             kind == "argmax" or functions.ROWS[kind].is_slow
         ):
-            yield from ((part, False) for part in find_children(expr))
+            yield from ((part, False) for part in expr.children)
         case _:
-            yield from ((part, is_sensitive) for part in find_children(expr))
+            yield from ((part, is_sensitive) for part in expr.children)

@@ -12,7 +12,6 @@ from texts import Expressions
 from derive.ir import nodes as ir
 from derive.ir.walk import (
     find_accesses,
-    find_children,
     find_free,
     map_children,
     rename_apart,
@@ -56,9 +55,9 @@ EVERY_KIND = [
 
 @pytest.mark.parametrize(("expr", "children"), EVERY_KIND)
 def test_children_of_every_kind(expr, children):
-    assert find_children(expr) == children
+    assert expr.children == children
     assert map_children(expr, lambda child: child) is expr
-    assert find_children(map_children(expr, lambda _: k)) == (k,) * len(children)
+    assert map_children(expr, lambda _: k).children == (k,) * len(children)
     assert type(map_children(expr, lambda _: k)) is type(expr)
 
 

@@ -21,7 +21,7 @@ from cell_runs import (
 )
 
 from derive import build
-from derive.plan.ops import Cell, axes_of, walk_ops
+from derive.plan.ops import Cell, walk_ops
 
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
@@ -158,7 +158,7 @@ def test_the_operations_have_the_places_of_the_call(text):
     for empty_row in ("nan", "zeros"):
         for step in make(text, empty_row=empty_row).plan.steps:
             for op in walk_ops(step.op):
-                assert not isinstance(op, Cell) or axes_of(op.whole) == op.axes
+                assert not isinstance(op, Cell) or op.whole.axes == op.axes
 
 
 APART = "w[N, N]; k, v[B, N, D]\nz[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])"

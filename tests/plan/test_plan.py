@@ -21,7 +21,7 @@ from derive.ir.nodes import Index, Size
 from derive.ir.text import to_text
 from derive.plan import ops
 from derive.plan.cost import Storage, find_strides, find_true_axes
-from derive.plan.ops import Along, axes_of, walk_ops
+from derive.plan.ops import Along, walk_ops
 
 ROWS = read_literals(Path(__file__).with_name("plan_rows.txt"))
 
@@ -34,8 +34,8 @@ def test_relative_attention_never_spans_all_five_indices() -> None:
     plan = build(find_formula("relative_attention")).plan
     for step in plan.steps:
         for op in walk_ops(step.op):
-            indices = {index.name for index in axes_of(op)}
-            assert not {"b", "i", "j", "h"} < indices, to_text(axes_of(op)[0])
+            indices = {index.name for index in op.axes}
+            assert not {"b", "i", "j", "h"} < indices, to_text(op.axes[0])
 
 
 @pytest.mark.parametrize("power", ["4", "6", "7", "-3", "-5", "3/2", "5/2", "-3/2"])
@@ -57,7 +57,7 @@ def test_powers_are_products_with_the_slopes_of_powers(power: str, domain: str) 
 def test_softmax_index_is_last() -> None:
     plan = build(find_formula("relative_attention")).plan
     (soft,) = [op for s in plan.steps for op in walk_ops(s.op) if isinstance(op, Along)]
-    assert axes_of(soft)[-1] is soft.index
+    assert soft.axes[-1] is soft.index
 
 
 @pytest.mark.parametrize(("sizes", "first"), ROWS["order follows the sizes"])

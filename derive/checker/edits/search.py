@@ -26,7 +26,6 @@ from derive.checker.program import Program
 from derive.checker.reading import say_line
 from derive.checker.runs.trace import ERRORS, Example, are_close
 from derive.ir import nodes as ir
-from derive.ir.walk import find_children
 from derive.judge.evaluate import Evaluator, Grid
 
 NODES = 20  # nodes that are evaluated in about a millisecond
@@ -76,7 +75,7 @@ class EditEvaluator(Evaluator):
 def find_names(expr: ir.Expr) -> frozenset[str]:
     """The names of the tensors in a node."""
     own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
-    return frozenset(own).union(*map(find_names, find_children(expr)))
+    return frozenset(own).union(*map(find_names, expr.children))
 
 
 class Judge:

@@ -18,7 +18,7 @@ from itertools import combinations, pairwise
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_children, find_free, map_children, rewrite_bottom_up, substitute
+from derive.ir.walk import find_free, map_children, rewrite_bottom_up, substitute
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # characters of a node that words quote whole
@@ -54,10 +54,10 @@ class SizedFormula:
             bound = node.bound if isinstance(node, ir.Reduce) else ()
             bound = node.indices if isinstance(node, ir.Along) else bound
             scope = tuple(dict.fromkeys((*site.scope, *bound)))
-            for at, child in enumerate(find_children(node)):
+            for at, child in enumerate(node.children):
 
                 def put_node(new: ir.Expr, at: int = at) -> ir.Expr:
-                    count = iter(range(len(find_children(node))))
+                    count = iter(range(len(node.children)))
                     return site.put_node(
                         map_children(node, lambda old: new if next(count) == at else old)
                     )
@@ -204,7 +204,7 @@ def join_parts(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
 
 def leave_out(node: ir.Expr, at: int) -> ir.Expr:
     """A sum, a product or the like without one of its parts."""
-    parts = find_children(node)
+    parts = node.children
     return join_parts(type(node), (*parts[:at], *parts[at + 1 :]))
 
 
@@ -338,7 +338,7 @@ def is_number(expr: ir.Expr) -> bool:
     """Whether an expression is a product of powers of sizes, numbers and scalars."""
     if isinstance(expr, (ir.Number, ir.Size, ir.Scalar)):
         return True
-    return isinstance(expr, (ir.Mul, ir.Pow)) and all(map(is_number, find_children(expr)))
+    return isinstance(expr, (ir.Mul, ir.Pow)) and all(map(is_number, expr.children))
 
 
 def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, float]]:

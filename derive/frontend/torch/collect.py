@@ -29,7 +29,6 @@ from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import (
     Names,
     find_accesses,
-    find_children,
     find_free,
     find_size_names,
     is_reading,
@@ -425,7 +424,7 @@ def _inline(draft: Draft) -> None:
         """Count the reads; a shared node counts at each occurrence."""
         if isinstance(value, ir.Access):
             uses[value.tensor] = uses.get(value.tensor, 0) + 1
-        for child in find_children(value):
+        for child in value.children:
             count_reads(child)
 
     for value in draft.values.values():

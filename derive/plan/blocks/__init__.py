@@ -211,7 +211,7 @@ def find_indices(plan: Plan) -> tuple[ir.Index, ...]:
     steps, memory = open_region(plan).steps, Storage(plan.complete(plan.sizes))
     parts = [op for step in steps for op in ops.walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
-    found += [i for op in parts for arg in ops.args_of(op) for i in ops.axes_of(arg)]
+    found += [i for op in parts for arg in op.args for i in arg.axes]
     cut = [ir.Size(tile.block) for tile in plan.tiles]  # a block is not cut again
     indices = [i for i in dict.fromkeys(found) if i.extent not in cut and memory.extent(i) > 1]
     most = max(1, MOST_OPERATIONS // len(parts))
@@ -295,7 +295,7 @@ def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
         memory.strides[step.name] = find_strides(step.op, memory)
     work = [op for step in body.inside for op in ops.walk_ops(step.op)]
     kept = [(find_true_axes(op), 1 + ops.is_integral(op)) for op in work if find_kept(op).terms]
-    kept += [(ops.axes_of(arg), 1) for op in work for arg in find_copied(op, memory)]
+    kept += [(arg.axes, 1) for op in work for arg in find_copied(op, memory)]
     units = [
         count_elements(i for i in axes if i is not body.index) * Polynomial.of(each)
         for axes, each in kept

@@ -60,9 +60,7 @@ def find_axis_positions(steps: Iterable[Step], index: ir.Index) -> dict[str, int
 
 
 def _read_block(leaf: ops.Op, name: str) -> ops.Source:
-    return ops.Source(
-        name, ops.axes_of(leaf), leaf.kind if isinstance(leaf, ops.Source) else "real"
-    )
+    return ops.Source(name, leaf.axes, leaf.kind if isinstance(leaf, ops.Source) else "real")
 
 
 def find_body(
@@ -134,7 +132,7 @@ class _Loop:
         """Append a step to the loop and return its name as an operand."""
         name = self._reserve_name(wanted)
         self.inside.append(Step(name, op))
-        return ops.Source(name, ops.axes_of(op), kind)
+        return ops.Source(name, op.axes, kind)
 
     def _add_accumulator(self, wanted: str, axes: tuple[ir.Index, ...], start: Start) -> ops.Source:
         """Declare an accumulator, which a step of the loop must update."""
@@ -188,15 +186,15 @@ class _Loop:
                 name = known or self._reserve_name(name_op(op, "part"))
                 if not known:
                     self.before.append(Step(name, op))
-                new[op] = ops.Source(name, ops.axes_of(op))
+                new[op] = ops.Source(name, op.axes)
         self.inside = [Step(step.name, ops.exchange(step.op, new)) for step in self.inside]
 
     def _find_invariants(self, op: ops.Op, own: Set[str]) -> Iterator[ops.Op]:
         """Yield the largest loop-invariant parts of an operation, except views and masks."""
-        if isinstance(op, (ops.Source, ops.Num)) or not ops.axes_of(op):
+        if isinstance(op, (ops.Source, ops.Num)) or not op.axes:
             return
         if has_index(op, self.index) or ops.find_reads(op) & own:
-            for arg in ops.args_of(op):
+            for arg in op.args:
                 yield from self._find_invariants(arg, own)
             return
         if not _is_view(op) and not ops.is_boolean(op):
@@ -210,11 +208,11 @@ class _Loop:
         self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False
     ) -> Peak:
         """Emit the running maximum of the scores and the factor that rescales the sums."""
-        rows = tuple(i for i in ops.axes_of(scores) if i not in over)
+        rows = tuple(i for i in scores.axes if i not in over)
         zeros = self.region.empty_row == "zeros" or clamp
         total = self._add_accumulator("total", rows, "zero" if zeros else "empty")
         peak = self._add_accumulator("peak", rows, "lowest")
-        places = tuple(ops.axes_of(scores).index(i) - len(ops.axes_of(scores)) for i in over)
+        places = tuple(scores.axes.index(i) - len(scores.axes) for i in over)
         where = places[0] if len(places) == 1 else places
         largest = TorchCall(".amax", (TorchCall(".detach", (CellArgument(1),)), where))
         call = TorchCall("torch.maximum", (CellArgument(0), largest))
@@ -241,7 +239,7 @@ class _Loop:
     def _emit_closing(self, closer: ops.Op, name: str) -> ops.Op:
         """Emit the accumulation of a fold over the index; return its value after the loop."""
         closer = self._substitute_weights(closer)
-        axes = ops.axes_of(closer)
+        axes = closer.axes
         count: ir.Expr | None = None
         match closer:
             case ops.Reduction("logsumexp", arg, over):
@@ -294,7 +292,7 @@ def _is_view(op: ops.Op) -> bool:
 
 def _exponentiate_scores(scores: ops.Op, peak: ops.Op) -> ops.Op:
     """Return exp(scores - peak)."""
-    axes = ops.axes_of(scores)
+    axes = scores.axes
     return ops.Apply("exp", (ops.Apply("-", (scores, ops.arrange(peak, axes)), axes),), axes)
 
 

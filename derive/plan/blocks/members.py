@@ -128,7 +128,7 @@ def _sort_step(step: Step, index: ir.Index, members: Members) -> None:
         if not closers or any(ops.find_reads(each) & members.late for each in closers):
             raise NotPointwiseError
         for closer in closers:
-            for arg in ops.args_of(closer):
+            for arg in closer.args:
                 find_leaves(arg, index, members.inside)
             find_proportional_row(closer, members)
         members.closing[step.name] = closers
@@ -156,7 +156,7 @@ def _is_view(op: ops.Op, leaves: Collection[ops.Op]) -> bool:
     """Whether the operation is a leaf or a view of leaves."""
     if op in leaves or isinstance(op, ops.Source):
         return op in leaves
-    return isinstance(op, ops.VIEWS) and all(_is_view(arg, leaves) for arg in ops.args_of(op))
+    return isinstance(op, ops.VIEWS) and all(_is_view(arg, leaves) for arg in op.args)
 
 
 def match_normalized_row(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
@@ -175,9 +175,7 @@ def _fills_empty_rows(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
     if fill.value.value is not ir.ZERO or members.empty_row != "zeros":
         return False
     if fill.where:
-        return fill.mask is ops.Apply(
-            "==", (scores, ops.Num(ir.MINUS_INFINITY)), ops.axes_of(scores)
-        )
+        return fill.mask is ops.Apply("==", (scores, ops.Num(ir.MINUS_INFINITY)), scores.axes)
     match _find_definition(scores, members):
         case ops.Fill(_, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
             return _find_definition(mask, members) is _find_definition(fill.mask, members)
@@ -191,7 +189,7 @@ def _find_definition(op: ops.Op, members: Members) -> ops.Op:
     if not isinstance(op, ops.Source) or op.name not in members.parts:
         return op
     made = members.parts[op.name]
-    return ops.rename_indices(made, dict(zip(ops.axes_of(made), op.axes, strict=True)))
+    return ops.rename_indices(made, dict(zip(made.axes, op.axes, strict=True)))
 
 
 def find_proportional_row(op: ops.Op, members: Members) -> str | None:
@@ -228,16 +226,16 @@ def find_proportional_row(op: ops.Op, members: Members) -> str | None:
             roots = [find_proportional_row(args[0], members)]
         case _:
             raise NotPointwiseError
-    if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*ops.axes_of(op)}:
+    if len(roots) != 1 or roots[0] is None or not set(members.rows[roots[0]]) <= {*op.axes}:
         raise NotPointwiseError
     return roots[0]
 
 
 def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
     """Yield the operations that fold over the index: a sum, mean, product, max or min."""
-    if index in ops.axes_of(op):
+    if index in op.axes:
         raise NotPointwiseError
-    if any(index in ops.axes_of(arg) for arg in ops.args_of(op)):
+    if any(index in arg.axes for arg in op.args):
         is_closing = isinstance(op, ops.Einsum) or (
             isinstance(op, ops.Reduction) and op.kind in {*FOLDS, "mean"}
         )
@@ -245,7 +243,7 @@ def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
             raise NotPointwiseError
         yield op
     elif has_index(op, index):
-        for arg in ops.args_of(op):
+        for arg in op.args:
             yield from _find_closers(arg, index)
 
 
@@ -320,9 +318,9 @@ def _trim_ends(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
 
 def find_blocks(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
     """Return the leaves of an operation that may sum over the index; see `find_leaves`."""
-    if index in ops.axes_of(op) or not has_index(op, index):
+    if index in op.axes or not has_index(op, index):
         return find_leaves(op, index, inside)
-    return tuple(leaf for arg in ops.args_of(op) for leaf in find_blocks(arg, index, inside))
+    return tuple(leaf for arg in op.args for leaf in find_blocks(arg, index, inside))
 
 
 def has_index(op: ops.Op, index: ir.Index) -> bool:
@@ -332,7 +330,7 @@ def has_index(op: ops.Op, index: ir.Index) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _find_inside(op: ops.Op) -> frozenset[ir.Index]:
-    return frozenset(index for part in ops.walk_ops(op) for index in ops.axes_of(part))
+    return frozenset(index for part in ops.walk_ops(op) for index in part.axes)
 
 
 def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
@@ -345,7 +343,7 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
         if ops.find_reads(op) & inside.keys():
             raise NotPointwiseError
         return ()
-    axes = ops.axes_of(op)
+    axes = op.axes
     is_row = isinstance(op, ops.Along) and index in (op.index, op.columns)
     if axes.count(index) != 1 or is_row:
         raise NotPointwiseError
@@ -353,14 +351,10 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
         if axes.index(index) != inside[op.name]:
             raise NotPointwiseError  # the block is along another axis
         return ()
-    is_made_here = all(index not in ops.axes_of(arg) for arg in ops.args_of(op))
+    is_made_here = all(index not in arg.axes for arg in op.args)
     if isinstance(op, ops.Cell) and not is_made_here:
         return _find_call_leaves(op, index, inside)
-    if (
-        isinstance(op, ops.Take)
-        and index in ops.axes_of(op.arg)
-        and any(index in ops.axes_of(b) for b in op.by)
-    ):
+    if isinstance(op, ops.Take) and index in op.arg.axes and any(index in b.axes for b in op.by):
         raise NotPointwiseError  # the positions count from the start of the whole tensor
     if isinstance(op, (ops.Arrange, ops.Expand)) and is_made_here:
         return find_leaves(op.arg, index, inside)  # expanded along the index
@@ -368,7 +362,7 @@ def find_leaves(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple
         if ops.find_reads(op) & inside.keys():
             raise NotPointwiseError
         return (op,)
-    return tuple(leaf for arg in ops.args_of(op) for leaf in find_leaves(arg, index, inside))
+    return tuple(leaf for arg in op.args for leaf in find_leaves(arg, index, inside))
 
 
 def _find_call_leaves(
@@ -413,7 +407,7 @@ def expand_calls(region: Region, index: ir.Index) -> Region:
 
 def _write_operations(cell: ops.Cell) -> ops.Op:
     """Return the call's operations, with the axes of size 1 of its result."""
-    is_equal = ops.axes_of(cell.whole) == cell.axes
+    is_equal = cell.whole.axes == cell.axes
     return cell.whole if is_equal else ops.Arrange(cell.whole, cell.axes)
 
 
@@ -421,5 +415,5 @@ def _depends_on_whole(cell: ops.Cell, index: ir.Index) -> bool:
     parts = (
         part for part in ops.walk_ops(cell.whole) if isinstance(part, (ops.Iota, ops.Triangle))
     )
-    is_closing = index not in cell.axes and any(index in ops.axes_of(arg) for arg in cell.args)
-    return is_closing or any(index in ops.axes_of(part) for part in parts)
+    is_closing = index not in cell.axes and any(index in arg.axes for arg in cell.args)
+    return is_closing or any(index in part.axes for part in parts)

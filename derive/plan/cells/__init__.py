@@ -136,9 +136,9 @@ def _match_inside(
             op = found or op
         elif found is not None:
             return found
-    if isinstance(op, ops.Cell) or not ops.args_of(op):
+    if isinstance(op, ops.Cell) or not op.args:
         return op
-    args = tuple(_match_inside(arg, definitions, matches) for arg in ops.args_of(op))
+    args = tuple(_match_inside(arg, definitions, matches) for arg in op.args)
     match op:  # merge with a permutation or flattening that the new argument begins with
         case ops.Flatten(_, start, end, index):
             return ops.flatten(args[0], start, end, index)
@@ -157,7 +157,7 @@ def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
         inner = free_name(name_op(part, name), taken)
         taken.add(inner)
         made.append(Step(inner, part))
-        op = ops.exchange(op, {part: ops.Source(inner, ops.axes_of(part))})
+        op = ops.exchange(op, {part: ops.Source(inner, part.axes)})
     return [*made, Step(name, op)]
 
 

@@ -112,15 +112,15 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
                 scores, added = find_unmasked(product), strip(rest)
                 if scores is not None:
                     if sign == "-":
-                        added = ops.Apply("neg", (added,), ops.axes_of(added))
+                        added = ops.Apply("neg", (added,), added.axes)
                     return replace(scores, bias=_add_bias(scores.bias, added))
         case ops.Apply("*" | "/" as function, (product, ops.Num() as scale)):
             scores = find_unmasked(product)
             if scores is None:
                 return None
             query, bias = scores.query, scores.bias
-            query = ops.Apply(function, (query, scale), ops.axes_of(query))
-            bias = bias and ops.Apply(function, (bias, scale), ops.axes_of(bias))
+            query = ops.Apply(function, (query, scale), query.axes)
+            bias = bias and ops.Apply(function, (bias, scale), bias.axes)
             return replace(scores, query=query, bias=bias)
         case ops.Einsum((query, key), _):
             return Scores(strip(query), strip(key))
@@ -130,15 +130,15 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
 def _add_bias(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
     if bias is None:
         return rest
-    return ops.combine("+", (bias, rest), (*ops.axes_of(bias), *ops.axes_of(rest)))
+    return ops.combine("+", (bias, rest), (*bias.axes, *rest.axes))
 
 
 def _classify_indices(
     op: ops.Einsum, soft: ops.Along, scores: Scores, value: ops.Op, definitions: Definitions
 ) -> Places | None:
     """Return the role of every index; None if they do not form an attention with four axes."""
-    query, key, worth = map(ops.axes_of, (scores.query, scores.key, value))
-    kept = ops.axes_of(soft)
+    query, key, worth = (each.axes for each in (scores.query, scores.key, value))
+    kept = soft.axes
     features = [i for i in query if i in key and i not in kept]
     batch = tuple(i for i in query if i in key and i in kept)
     rows = [i for i in query if i not in key]
@@ -177,7 +177,7 @@ def _keeps_a_column(mask: ops.Op | None, places: Places, definitions: Definition
 def _inline_all(op: ops.Op, definitions: Definitions) -> ops.Op:
     """Inline all steps that the operation reads, recursively."""
     op = definitions.definition_of(op)
-    return ops.with_args(op, tuple(_inline_all(arg, definitions) for arg in ops.args_of(op)))
+    return ops.with_args(op, tuple(_inline_all(arg, definitions) for arg in op.args))
 
 
 def _make_cell(
@@ -193,7 +193,7 @@ def _make_cell(
     worth = ops.arrange(value, (*columns, places.result))
     if merged is not None:
         query = ops.Flatten(query, 1, 2, merged)
-    pad = 4 - len(ops.axes_of(query))
+    pad = 4 - len(query.axes)
     shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
     args: list[ops.Op] = [query, key, worth]
     operands = [
@@ -227,7 +227,7 @@ def _make_cell(
     if group is not None and merged is not None:
         plain = ops.Unflatten(query, 1, (batch[1], group))
     if scale is not ir.ONE:
-        plain = ops.Apply("*", (plain, ops.Num(scale)), ops.axes_of(plain))
+        plain = ops.Apply("*", (plain, ops.Num(scale)), plain.axes)
     soft = _write_weights(scores, (plain, key), places, mask)
     whole: ops.Op = ops.Einsum((soft, worth), (*heads, places.row, places.result))
     if merged is not None:
@@ -273,7 +273,7 @@ def _may_add_infinity(bias: ops.Op | None, definitions: Definitions) -> bool:
 def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> Operand:
     """Copy the operand unless its features are contiguous, else torch uses no fused kernel."""
     is_near = find_strides(op, definitions.memory)[-1] == 1
-    if is_near or definitions.memory.extent(ops.axes_of(op)[-1]) == 1:
+    if is_near or definitions.memory.extent(op.axes[-1]) == 1:
         return CellArgument(place)
     return TorchCall(".contiguous", (CellArgument(place),))
 
@@ -292,7 +292,7 @@ def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
 
 def _count_written_axes(op: ops.Op) -> int:
     """Count the axes of an operand in the text, which omits leading axes of size 1."""
-    axes, real = ops.axes_of(op), find_true_axes(op)
+    axes, real = op.axes, find_true_axes(op)
     first = next((k for k, index in enumerate(axes) if index in real), len(axes))
     return len(axes) - first
 
@@ -335,7 +335,7 @@ def match_separable_attention(op: ops.Op, definitions: Definitions) -> ops.Op | 
             case _:
                 continue
         if sign == "-":
-            other = ops.Apply("neg", (other,), ops.axes_of(other))
+            other = ops.Apply("neg", (other,), other.axes)
         for pair in ((strip(one), strip(other)), (strip(other), strip(one))):
             found = _write_separable(*pair, worth, soft.index, op.axes)
             if found is not None:
@@ -347,9 +347,9 @@ def _write_separable(
     rows: ops.Op, columns: ops.Op, worth: ops.Op, index: ir.Index, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
     """Return the call if every index of the value is an index of `columns`, else None."""
-    first, second, third = (set(ops.axes_of(op)) for op in (rows, columns, worth))
-    own = [i for i in ops.axes_of(rows) if i not in second]
-    free = [i for i in ops.axes_of(columns) if i not in first]
+    first, second, third = (set(op.axes) for op in (rows, columns, worth))
+    own = [i for i in rows.axes if i not in second]
+    free = [i for i in columns.axes if i not in first]
     if len(own) != 1 or not free or not third <= second or {*order} != (first | second) - {index}:
         return None
     if any(index not in axes for axes in (first, second, third)):

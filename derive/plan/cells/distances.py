@@ -83,13 +83,13 @@ def _match_distance(
     total, scale = _find_sum(op, definitions)
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
         return None
-    if not definitions.is_only_reader(total, ops.axes_of(op)):
+    if not definitions.is_only_reader(total, op.axes):
         return None
     whole = definitions.inline_elementwise(total)
     for points in _find_points(whole):
-        *_, row, index = ops.axes_of(points[0])
-        column, summed = ops.axes_of(points[1])[-2], (index,)
-        wide = (*ops.axes_of(points[0])[:-1], column, index)
+        *_, row, index = points[0].axes
+        column, summed = points[1].axes[-2], (index,)
+        wide = (*points[0].axes[:-1], column, index)
         spanned = wide[:-1]
         form = next((f for f in FORMS if is_same(whole, f("sum", *points, wide, summed))), None)
         if form is None or (form is _sum_absolute_differences and total is not op):
@@ -132,16 +132,16 @@ def _match_distance(
                 return None
             cell = found
         scaled = ops.Apply("*", (cell, scale), spanned) if scale is not None else cell
-        return ops.arrange(scaled, ops.axes_of(op))
+        return ops.arrange(scaled, op.axes)
     return None
 
 
 def _find_points(whole: ops.Op) -> Iterator[tuple[ops.Op, ops.Op]]:
     """Yield pairs of points over (batch, row or column, coordinate) whose differences are read."""
-    axes = ops.axes_of(whole)
+    axes = whole.axes
     for difference in _find_differences(whole):
         for one, other in (difference.args, difference.args[::-1]):
-            first, second = ops.axes_of(strip(one)), ops.axes_of(strip(other))
+            first, second = strip(one).axes, strip(other).axes
             summed = tuple(i for i in first if i in second and i not in axes)
             batch = tuple(i for i in axes if i in first and i in second)
             rows = tuple(i for i in axes if i in first and i not in second)
@@ -202,7 +202,7 @@ def _write_squares(
         return None
     turned = [_put_coordinates_first(point) for point in points]
     args = tuple(dict.fromkeys(turned))
-    places = [":"] * (len(ops.axes_of(whole)) - 2)
+    places = [":"] * (len(whole.axes) - 2)
     total: Operand | None = None
     for k in range(int(summed.extent.value)):
         row, column = (CellArgument(args.index(each)) for each in turned)
@@ -210,7 +210,7 @@ def _write_squares(
         right = Subscript(column, (k, *places, None) if places else (k,))
         square = TorchCall("**", (TorchCall("-", (left, right)), 2))
         total = square if total is None else TorchCall("+", (total, square))
-    axes = ops.axes_of(whole)
+    axes = whole.axes
     volume = (*axes, ir.Index("passes", ir.Number(PASSES * summed.extent.value)))
     assert total is not None
     return ops.Cell(total, args, whole, axes, ("wide",), volume, scratch=(axes, axes))
@@ -218,7 +218,7 @@ def _write_squares(
 
 def _put_coordinates_first(points: ops.Op) -> ops.Op:
     """Return a contiguous copy of the points with the coordinates as the first axis."""
-    *rest, summed = ops.axes_of(points)
+    *rest, summed = points.axes
     call = TorchCall(".contiguous", (CellArgument(0),))
     turned = ops.arrange(points, (summed, *rest))
     return ops.Cell(call, (turned,), turned, (summed, *rest), volume=(summed, *rest))
@@ -241,7 +241,7 @@ def _write_distance(
     By products, the mean of one set of points is subtracted from both, so that a common offset
     costs no digits. Not in half precision, whose values are rounded already.
     """
-    axes, is_square = ops.axes_of(bare), is_square and keyword is not ONE
+    axes, is_square = bare.axes, is_square and keyword is not ONE
     scratch = (axes,) if is_square else ()
     direct = keyword if keyword is ONE else MODE
 
@@ -253,12 +253,8 @@ def _write_distance(
     floats = tuple(TorchCall(".float", (point,)) for point in both)
     cast = TorchCall(".to", (call(floats, direct), LocalName("dtype")))
     if keyword is PRODUCTS:
-        mean = _find_mean_point(points[1], ops.axes_of(points[0])[-2])
-        row = (
-            TorchCall(".unsqueeze", (CellArgument(2), -2))
-            if ops.axes_of(mean)[1:]
-            else CellArgument(2)
-        )
+        mean = _find_mean_point(points[1], points[0].axes[-2])
+        row = TorchCall(".unsqueeze", (CellArgument(2), -2)) if mean.axes[1:] else CellArgument(2)
         less = tuple(TorchCall("-", (point, row)) for point in both)
         args, volume, note = (*points, mean), (*axes, *summed), f"{NAME}: {LOSES}"
         narrow = ops.Cell(cast, args, bare, axes, ("real",), volume, note)
@@ -270,12 +266,12 @@ def _write_distance(
 
 def _find_mean_point(points: ops.Op, other: ir.Index) -> ops.Op:
     """Return the mean of the points; 0 without points where the other set may have some."""
-    index = ops.axes_of(points)[-2]
+    index = points.axes[-2]
     if is_filled(index) or is_same_extent(index.extent, other.extent):
         return ops.Reduction("mean", points, (index,))
     total = ops.Reduction("sum", points, (index,))
     count = ops.Num(ir.Call("max", (index.extent, ir.ONE)))
-    return ops.combine("/", (total, count), ops.axes_of(total))
+    return ops.combine("/", (total, count), total.axes)
 
 
 def _may_coincide(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Definitions) -> bool:
@@ -283,7 +279,7 @@ def _may_coincide(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Def
 
     By products their distance would be a rounding error instead of 0.
     """
-    first, second = ({*ops.axes_of(point)} for point in (one, other))
+    first, second = ({*point.axes} for point in (one, other))
     read = [
         {*_list_varying_inputs(point, axes, definitions)}
         for point, axes in ((one, first - second), (other, second - first))
@@ -291,7 +287,7 @@ def _may_coincide(one: ops.Op, other: ops.Op, *, is_self: bool, definitions: Def
     return (not is_self and not read[0].isdisjoint(read[1])) or any(
         isinstance(part, (ops.Choose, ops.Fill))
         or (isinstance(part, ops.Apply) and is_flat(part.function))
-        or ((ops.is_integral(part) or ops.is_boolean(part)) and ops.axes_of(part) != ())
+        or ((ops.is_integral(part) or ops.is_boolean(part)) and part.axes != ())
         for point in (one, other)
         for part in definitions.walk_parts(point)
     )
@@ -384,13 +380,13 @@ def _excludes_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match the mean of the squared differences of two tensors over all their indices."""
-    is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not ops.axes_of(op)
+    is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not op.axes
     if not is_number or not definitions.is_only_reader(op):
         return None
     whole = definitions.inline_elementwise(op)
     for difference in _find_differences(whole):
         axes, args = difference.axes, [strip(arg) for arg in difference.args]
-        if any(set(ops.axes_of(arg)) != set(axes) or ops.is_integral(arg) for arg in args):
+        if any(set(arg.axes) != set(axes) or ops.is_integral(arg) for arg in args):
             continue  # mse_loss warns of broadcasting and takes no integers
         one, other = (ops.arrange(arg, axes) for arg in args)
         mean = _sum_differences("mean", one, other, axes, axes)
@@ -413,14 +409,14 @@ def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         case _:
             return None
     arg = ops.arrange(arg, sort_stored(arg, definitions.memory))
-    inner = ops.axes_of(arg)
+    inner = arg.axes
     is_close = set(inner[-len(over) :]) == {*over}
     if not is_close or ops.is_integral(arg) or ops.is_boolean(arg) or ops.is_complex(arg):
         return None
     places = tuple(range(-len(over), 0)) if len(over) > 1 else -1
     call = TorchCall(NORM, (CellArgument(0),), (("dim", places),) * (len(over) < len(inner)))
     square = ops.Reduction("sum", ops.Apply("pow", (arg, ops.Num(TWO)), inner), inner[-len(over) :])
-    made = ops.axes_of(square)
+    made = square.axes
     whole = ops.Apply(root, (square,), made)
     if root == "rsqrt":
         call = TorchCall(".reciprocal", (call,))

@@ -95,11 +95,11 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             terms = _split_logits(arg, definitions)
         case _:
             return None
-    count, order = definitions.memory.count, (*ops.axes_of(op), index)
+    count, order = definitions.memory.count, (*op.axes, index)
 
     def rank_term(term: Signed) -> tuple[bool, int, bool]:
         axes = find_true_axes(term.op)
-        return definitions.is_varying(term.op), count(axes), not {*ops.axes_of(op)[-1:]} <= {*axes}
+        return definitions.is_varying(term.op), count(axes), not {*op.axes[-1:]} <= {*axes}
 
     for base in sorted(terms, key=rank_term):
         own, varies = {*find_true_axes(base.op)}, definitions.is_varying(base.op)
@@ -108,9 +108,9 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         rows = {i for t in others for i in find_true_axes(t.op)}
         columns = tuple(i for i in find_true_axes(base.op) if i is not index)
         is_apart = index in own and rows & own == {index} and len(columns) == 1
-        if not is_apart or {*ops.axes_of(op)} != {*columns, *rows} - {index}:
+        if not is_apart or {*op.axes} != {*columns, *rows} - {index}:
             continue
-        kept = tuple(i for i in ops.axes_of(op) if i in rows)
+        kept = tuple(i for i in op.axes if i in rows)
         is_fixed = bool(definitions.varying) and not varies
         if count(kept) < FEW and not (is_fixed and count(tuple(own)) >= MANY):
             continue
@@ -119,22 +119,22 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         power = CellArgument(2) if is_fixed else TorchCall(WEIGHTS, (CellArgument(1),))
         args: tuple[ops.Op, ...] = (x, y)
         if is_fixed:
-            made, call = ops.axes_of(y), TorchCall(WEIGHTS, (CellArgument(0),))
+            made, call = y.axes, TorchCall(WEIGHTS, (CellArgument(0),))
             args = (x, y, ops.Cell(call, (y,), ops.Apply("exp", (y,), made), made))
         axes, wide = (*kept, *columns), (*kept, index, *columns)
         whole = ops.Reduction("logsumexp", ops.combine("+", (x, y), wide), (index,))
         call = TorchCall(LOGS, (CellArgument(0), CellArgument(1), power))
         cell = ops.Cell(call, args, whole, axes, volume=wide, scratch=(wide,))
-        return ops.arrange(cell, ops.axes_of(op))
+        return ops.arrange(cell, op.axes)
     return None
 
 
 def _split_logits(arg: ops.Op, definitions: Definitions) -> tuple[Signed, ...]:
     """Return the terms of a sum; a number that scales the sum is distributed over them."""
     match definitions.unwrap(arg):
-        case ops.Apply("*" | "/" as function, (inner, number)) if not ops.axes_of(number):
+        case ops.Apply("*" | "/" as function, (inner, number)) if not number.axes:
             terms = split_sum(inner, definitions.unwrap)
-            scaled = (ops.Apply(function, (t.op, number), ops.axes_of(t.op)) for t in terms)
+            scaled = (ops.Apply(function, (t.op, number), t.op.axes) for t in terms)
             return tuple(map(Signed, scaled, (t.negative for t in terms)))
     return split_sum(arg, definitions.unwrap)
 
@@ -148,7 +148,7 @@ def is_exponentials(op: ops.Op) -> bool:
 def _find_nested_sums(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
     """Yield the sums nested in a sum, as long as their axes are in the same order."""
     for arg in op.args if isinstance(op, ops.Apply) and op.function in {"+", "-", "neg"} else ():
-        if ops.axes_of(arg) == tuple(i for i in order if i in ops.axes_of(arg)):
+        if arg.axes == tuple(i for i in order if i in arg.axes):
             yield arg
             yield from _find_nested_sums(arg, order)
 
@@ -187,7 +187,7 @@ def _find_product(
 ) -> Product | None:
     """Return a contraction by the roles of its indices, if one operand is a matrix or a batch."""
     for one, other in ((left, right), (right, left)):
-        first, second = ops.axes_of(one), ops.axes_of(other)
+        first, second = one.axes, other.axes
         shared = [i for i in first if i in second]
         summed = [i for i in shared if i not in axes]
         batch = tuple(i for i in order if i in shared and i in axes)
@@ -226,7 +226,7 @@ def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fractio
             keywords.append((name, CellArgument(len(args))))
             args.append(ops.Num(ir.Number(number)))
         size = ops.Num(ir.Number(abs(number)))
-        scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), ops.axes_of(op))
+        scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), op.axes)
         terms.append(Signed(scaled, number < 0))
     name = "torch.baddbmm" if product.batch else "torch.addmm"
     call = TorchCall(name, (CellArgument(0), CellArgument(1), CellArgument(2)), tuple(keywords))
@@ -258,13 +258,13 @@ def _find_inverse(
     if not isinstance(matrix, ops.Along) or matrix.kind != "inverse" or matrix.columns is None:
         return None
     inside = (matrix.index, matrix.columns)
-    summed = [index for index in ops.axes_of(matrix) if index not in axes]
-    if len(summed) != 1 or summed[0] not in inside or len(set(ops.axes_of(matrix))) < 2:
+    summed = [index for index in matrix.axes if index not in axes]
+    if len(summed) != 1 or summed[0] not in inside or len(set(matrix.axes)) < 2:
         return None
     kept = inside[1] if summed[0] is inside[0] else inside[0]
-    if summed[0] not in ops.axes_of(other) or kept in ops.axes_of(other):
+    if summed[0] not in other.axes or kept in other.axes:
         return None
-    if set(ops.axes_of(other)) - {summed[0]} - set(axes):
+    if set(other.axes) - {summed[0]} - set(axes):
         return None
     if isinstance(source, ops.Source) and not _is_only_contracted(source, definitions):
         return None
@@ -281,8 +281,8 @@ def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
         for arg, others in (part.args, part.args[::-1])
         if isinstance(strip(arg), ops.Source)
         and strip(arg).name == source.name  # type: ignore[union-attr]
-        and len(set(ops.axes_of(arg)) - set(part.axes)) == 1
-        and len(set(ops.axes_of(arg)[-2:]) & set(ops.axes_of(others))) == 1
+        and len(set(arg.axes) - set(part.axes)) == 1
+        and len(set(arg.axes[-2:]) & set(others.axes)) == 1
     ]
     return len(reads) == definitions.count_reads(source.name) <= MOST_SYSTEMS
 
@@ -293,8 +293,8 @@ def _write_solve(
     """Return the call of solve; several indices of right-hand sides are flattened to columns."""
     rows, columns = matrix.index, matrix.columns
     assert columns is not None
-    batch = ops.axes_of(matrix)[:-2]
-    own = tuple(i for i in axes if i in ops.axes_of(right) and i not in batch)
+    batch = matrix.axes[:-2]
+    own = tuple(i for i in axes if i in right.axes and i not in batch)
     from_right = summed is rows and len(own) == 1
     square = matrix.arg
     if summed is rows and not from_right:  # solve with the transpose
@@ -303,14 +303,14 @@ def _write_solve(
     order = (*batch, *own, summed) if from_right else (*batch, summed, *own)
     if own:
         right = ops.arrange(right, order)
-        right = ops.Arrange(right, order) if ops.axes_of(right) != order else right
+        right = ops.Arrange(right, order) if right.axes != order else right
     else:
         right = expand(right, order)
     start = len(batch) + 1
     merged = own
     if len(own) > 1:
         right = ops.flatten(right, start, len(order) - 1)
-        merged = ops.axes_of(right)[start:]
+        merged = right.axes[start:]
     kept = columns if from_right else rows
     made = (*batch, *merged, kept) if from_right else (*batch, kept, *merged)
     keywords = (("left", False),) if from_right else ()
@@ -331,8 +331,8 @@ def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step,
         for part in ops.walk_ops(step.op):
             match part:
                 case ops.Cell(TorchCall(name, _, ()), (square, _)) if name == SOLVE:
-                    marks = (ir.Index(f"@{k}", i.extent) for k, i in enumerate(ops.axes_of(square)))
-                    new = dict(zip(ops.axes_of(square), marks, strict=True))
+                    marks = (ir.Index(f"@{k}", i.extent) for k, i in enumerate(square.axes))
+                    new = dict(zip(square.axes, marks, strict=True))
                     found.setdefault(ops.rename_indices(square, new), {})[part] = None
     for cells in found.values():
         alone = [cell for cell in cells if not _find_needed(cell, steps, cells)[1]]
@@ -357,17 +357,17 @@ def _join_cells(
 ) -> tuple[Step, ...]:
     """Replace independent calls of solve with one matrix by a single call."""
     square = cells[0].args[0]
-    *batch, rows, summed = axes = ops.axes_of(square)
+    *batch, rows, summed = axes = square.axes
     parts, count, needed = list[tuple[Polynomial, ir.Index, ops.Op]](), Polynomial.of(0), set[str]()
     for cell in cells:
         needed |= _find_needed(cell, steps, ())[0]
-        own = [i for i in cell.axes if i not in ops.axes_of(cell.args[0])]
+        own = [i for i in cell.axes if i not in cell.args[0].axes]
         column = own[0] if own else ir.Index("@", ir.ONE)
         column = ir.Index(f"{column.name}@{len(parts)}", column.extent)
-        new = dict(zip((*ops.axes_of(cell.args[0]), *own), (*axes, column), strict=False))
+        new = dict(zip((*cell.args[0].axes, *own), (*axes, column), strict=False))
         parts.append((count, column, rename_free_indices(strip(cell.args[1]), new)))
         count += Polynomial.of(column.extent)
-    names = {i.name for cell in cells for arg in cell.args for i in ops.axes_of(arg)}
+    names = {i.name for cell in cells for arg in cell.args for i in arg.axes}
     index = rename_apart(ir.Index("k", count.to_expr()), names)
     right = concatenate_parts(index, parts, (*batch, summed, index))
     whole = ops.Einsum((ops.Along("inverse", square, rows, summed), right), (*batch, rows, index))
@@ -376,7 +376,7 @@ def _join_cells(
     name = free_name(name_op(made, steps[-1].name), {*taken, *(step.name for step in steps)})
     reads: dict[ops.Op, ops.Op] = {}
     for cell, (low, _, _) in zip(cells, parts, strict=True):
-        *others, _ = ops.axes_of(cell.args[0])
+        *others, _ = cell.args[0].axes
         source, own = ops.Source(name, (*others, index)), [i for i in cell.axes if i not in others]
         at, start = (source, len(others)), low.to_expr()
         read = ops.Slice(*at, own[0], start) if own else ops.Select(*at, start)

@@ -32,7 +32,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                 each = (ir.Mul((ir.MINUS_ONE, to_expr(part))),)
             case _:
                 continue
-        rows = tuple(i for i in ops.axes_of(logits) if i is not index)
+        rows = tuple(i for i in logits.axes if i is not index)
         classes: list[ops.Op | ir.Index] = [strip(by) for take in takes for by in take.by]
         classes = [c for c in classes if isinstance(c, ops.Source) and set(c.axes) == set(rows)]
         if has_diagonal and len(rows) == 1 and rows[0].extent == index.extent:
@@ -44,7 +44,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
             for end, loss in ends.items():
                 made = rows if end == "none" else ()
-                if set(made) != set(ops.axes_of(op)):
+                if set(made) != set(op.axes):
                     continue
                 signed = {True: to_expr(whole), False: ir.Mul((ir.MINUS_ONE, to_expr(whole)))}
                 sign = next((s for s, value in signed.items() if is_equal(value, loss)), None)
@@ -64,7 +64,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
                     bare = bare if sign else negate(bare)
                     cell: ops.Op = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
                     cell = cell if sign else ops.Apply("neg", (cell,), made)
-                    return ops.arrange(cell, ops.axes_of(op))
+                    return ops.arrange(cell, op.axes)
     return None
 
 
@@ -75,7 +75,7 @@ def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
         opened = inside if isinstance(inside, ops.Iota) else definitions.inline_single_use(op)
         is_opened = opened is not op and isinstance(opened, (*PLAIN, ops.Take, ops.Iota))
         return _inline_entries(opened, definitions) if is_opened else op
-    return ops.with_args(op, tuple(_inline_entries(arg, definitions) for arg in ops.args_of(op)))
+    return ops.with_args(op, tuple(_inline_entries(arg, definitions) for arg in op.args))
 
 
 def _write_call(target: Operand, reduction: str) -> TorchCall:

@@ -140,9 +140,7 @@ class Definitions:
         opened = self._find_plain_definition(op)
         if isinstance(op, ops.Source) and opened is not None and op.name not in kept:
             return self.inline_elementwise(opened, kept)
-        return ops.with_args(
-            op, tuple(self.inline_elementwise(arg, kept) for arg in ops.args_of(op))
-        )
+        return ops.with_args(op, tuple(self.inline_elementwise(arg, kept) for arg in op.args))
 
     def is_only_reader(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
         """Whether no others read the steps over `wide` that `inline_elementwise` inlines."""
@@ -152,7 +150,7 @@ class Definitions:
         return all(
             inside[name] == self._reads[name]
             for name, part in opened.items()
-            if set(wide) <= set(ops.axes_of(part))
+            if set(wide) <= set(part.axes)
         )
 
     def _collect_inlined(self, op: ops.Op, opened: dict[str, ops.Op]) -> None:
@@ -194,20 +192,20 @@ def is_plain(op: ops.Op) -> bool:
 
     Gathers are allowed at the leaves.
     """
-    if isinstance(op, ops.Take) and not any(map(ops.args_of, ops.args_of(op))):
+    if isinstance(op, ops.Take) and not any(arg.args for arg in op.args):
         return True
     is_here = isinstance(op, PLAIN) or _is_row_product(op)
-    return is_here and all(map(is_plain, ops.args_of(op)))
+    return is_here and all(map(is_plain, op.args))
 
 
 def _is_row_product(op: ops.Op) -> bool:
-    return isinstance(op, ops.Einsum) and len({frozenset(ops.axes_of(arg)) for arg in op.args}) == 1
+    return isinstance(op, ops.Einsum) and len({frozenset(arg.axes) for arg in op.args}) == 1
 
 
 def rename_free_indices(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
     """Rename the free indices of an operation; bound indices in conflict are renamed apart."""
     coming = {index.name for index in new.values()}
-    inner = {i for part in ops.walk_ops(op) for i in ops.axes_of(part)} - {*new}
+    inner = {i for part in ops.walk_ops(op) for i in part.axes} - {*new}
     taken = coming | {i.name for i in inner} | {i.name for i in new}
     for index in sorted(inner, key=lambda i: i.name):
         if index.name in coming:
@@ -240,7 +238,7 @@ def _to_key(expr: ir.Expr) -> str | None:
 
 def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
     """Return the axes by decreasing stride; ties keep their order."""
-    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    strides = dict(zip(op.axes, find_strides(op, memory), strict=True))
     return tuple(sorted(strides, key=lambda index: -strides[index]))
 
 
@@ -291,7 +289,7 @@ def join_sum(terms: Sequence[Signed], order: tuple[ir.Index, ...]) -> ops.Op:
         one, other = sorted(pair, key=lambda each: each.negative)
         sign = "+" if one.negative is other.negative else "-"
         total = Signed(ops.combine(sign, (one.op, other.op), order), one.negative)
-    return ops.Apply("neg", (total.op,), ops.axes_of(total.op)) if total.negative else total.op
+    return ops.Apply("neg", (total.op,), total.op.axes) if total.negative else total.op
 
 
 @dataclass(slots=True)
@@ -322,7 +320,7 @@ def _sort_factor(
             found.negative = not found.negative
             _sort_factor(arg, found, inline, is_under=is_under)
         case ops.Apply("rsqrt", (arg,)):
-            below.append(ops.Apply("sqrt", (arg,), ops.axes_of(arg)))
+            below.append(ops.Apply("sqrt", (arg,), arg.axes))
         case ops.Num(value) if value is ir.ONE:
             pass
         case ops.Apply("sqrt") as root:

@@ -83,8 +83,8 @@ def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
         if eps is None:
             continue
         for factor in factors.over:
-            over = tuple(i for i in ops.axes_of(factor) if i not in ops.axes_of(spread))
-            if not over or len(ops.axes_of(factor)) != len(over) + len(ops.axes_of(spread)):
+            over = tuple(i for i in factor.axes if i not in spread.axes)
+            if not over or len(factor.axes) != len(over) + len(spread.axes):
                 continue
             norm = _classify_norm(factor, spread, over, eps, definitions)
             if norm is not None:
@@ -101,7 +101,7 @@ def _split_epsilon(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Exp
     others = [term for term in terms if not isinstance(term.op, ops.Num)]
     if not others:
         return op, None
-    rest = join_sum(others, ops.axes_of(op))
+    rest = join_sum(others, op.axes)
     match numbers:
         case []:
             return rest, ir.ZERO
@@ -122,9 +122,9 @@ def _classify_norm(
     definitions: Definitions,
 ) -> Norm | None:
     """Return the norm if (factor, spread) is (x - mean x, var x) or (x, mean x**2), up to sign."""
-    for arg in dict.fromkeys(_find_tensors(factor, ops.axes_of(factor), definitions)):
+    for arg in dict.fromkeys(_find_tensors(factor, factor.axes, definitions)):
         stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
-        axes = ops.axes_of(stored)
+        axes = stored.axes
         is_close = set(axes[-len(over) :]) == {*over}  # the normalised entries are contiguous
         kept = ops.find_reads(arg)
         centred, deviation = (
@@ -157,7 +157,7 @@ def _find_tensors(
         bare = part.arg if isinstance(part, ops.Unflatten) else part
         if not isinstance(bare, ops.Source) or bare.kind != "real":
             continue
-        if set(ops.axes_of(part)) == set(axes):
+        if set(part.axes) == set(axes):
             step = definitions.definition_of(part)
             if step is not part:
                 yield from _find_tensors(step, axes, definitions)
@@ -170,13 +170,13 @@ def _make_cell(
     """Return the call with the weight and the bias that fit it, inside the remaining factors."""
     rest = list(others)
     affine = _find_affine(norm, [*factors.over, *(term.op for term in rest)])
-    weight = next((op for op in factors.over if set(ops.axes_of(op)) == {*affine}), None)
+    weight = next((op for op in factors.over if set(op.axes) == {*affine}), None)
     if weight is not None:
         factors.over.remove(weight)
     is_bare = not factors.over and not factors.under and not factors.negative
     bias = None
     if is_bare and norm.call != RMS:
-        able = [t for t in rest if not t.negative and set(ops.axes_of(t.op)) == {*affine}]
+        able = [t for t in rest if not t.negative and set(t.op.axes) == {*affine}]
         if able:
             bias = able[0].op
             rest.remove(able[0])
@@ -203,22 +203,22 @@ def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
     group_norm they are the last kept index, which counts the groups, and the leading normalised
     ones, the channels of a group.
     """
-    kept = tuple(i for i in ops.axes_of(norm.arg) if i not in norm.over)
+    kept = tuple(i for i in norm.arg.axes if i not in norm.over)
     if norm.call == BATCH:
         return kept
     able = [{*norm.over}]
     if norm.call == LAYER and len(kept) > 1:
         able += [{kept[-1], *norm.over[:k]} for k in range(len(norm.over) + 1)]
-    found = [set(ops.axes_of(op)) for op in parts]
+    found = [set(op.axes) for op in parts]
     fits = next((each for each in able if each in found), able[0])
-    return tuple(i for i in ops.axes_of(norm.arg) if i in fits)
+    return tuple(i for i in norm.arg.axes if i in fits)
 
 
 def _write_trailing_call(
     norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]
 ) -> ops.Op:
     """Return the call of a norm over the last axes: layer_norm or rms_norm."""
-    axes = (*(i for i in ops.axes_of(norm.arg) if i not in affine), *affine)
+    axes = (*(i for i in norm.arg.axes if i not in affine), *affine)
     args: list[ops.Op] = [ops.arrange(norm.arg, axes), *(ops.Num(index.extent) for index in affine)]
     plain: tuple[Operand, ...] = (
         CellArgument(0),
@@ -242,7 +242,7 @@ def _write_channel_call(
 
     The indices of the channels are flattened into one axis, and so are those before them.
     """
-    axes = ops.axes_of(norm.arg)
+    axes = norm.arg.axes
     start = axes.index(affine[0])
     rest = tuple((index,) for index in axes[start + len(affine) :])
     arg = ops.merge(norm.arg, (axes[:start], affine, *rest))
@@ -259,7 +259,7 @@ def _write_channel_call(
         return TorchCall(norm.call, (CellArgument(0), *weights, NONE, NONE, True, 0.0, eps, False))
 
     inner = ops.Unflatten(arg, 1, affine) if len(affine) > 1 else arg
-    made = ops.axes_of(inner)
+    made = inner.axes
     kept = affine if norm.call == BATCH else made[:2]
     over = tuple(i for i in made if i not in kept)
     whole = _write_reference(replace(norm, over=over), inner, made)
@@ -268,7 +268,7 @@ def _write_channel_call(
         whole = ops.combine(SIGNS[name], (whole, each), made)
     if len(affine) > 1:
         whole = ops.flatten(whole, 1, len(affine))
-    after = (":", *(None for _ in ops.axes_of(arg)[2:]))
+    after = (":", *(None for _ in arg.axes[2:]))
     aligned = {
         name: Subscript(place, after) if after[1:] else place for name, place in places.items()
     }
@@ -294,7 +294,7 @@ def _choose_call(
     many digits in half precision.
     """
     bare, call = calls
-    axes = ops.axes_of(whole)
+    axes = whole.axes
     when: tuple[Condition, ...] = ()
     if isinstance(norm.eps, ir.Scalar):
         when = (CellArgument(len(args) - 1),)
@@ -316,8 +316,8 @@ def _write_reference(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops
         square = ops.Apply("pow", (arg, ops.Num(TWO)), axes)
         above, below = arg, ops.Reduction("mean", square, norm.over)
     if norm.eps is not ir.ZERO:
-        below = ops.Apply("+", (below, ops.Num(norm.eps)), ops.axes_of(below))
-    root = ops.Apply("sqrt", (below,), ops.axes_of(below))
+        below = ops.Apply("+", (below, ops.Num(norm.eps)), below.axes)
+    root = ops.Apply("sqrt", (below,), below.axes)
     return ops.combine("/", (above, root), axes)
 
 
@@ -342,7 +342,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     arg, is_turned = (inner.op, inner.negative) if inner else (large[0], False)
     small = (*scales, *found.under, *(each.op for each in (*shifts, *offsets)))
     channels = tuple(dict.fromkeys(i for part in small for i in find_true_axes(part)))
-    stored, memory = ops.axes_of(arg), definitions.memory
+    stored, memory = arg.axes, definitions.memory
     if len(channels) != 1 or channels[0] not in stored[1:-1] or (offsets and definitions.exact):
         return None
     if find_strides(arg, memory) != memory.find_dense(stored) or not is_real(arg):
@@ -352,7 +352,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         scale = negate(scale)
     place = stored.index(channels[0])
     args = [ops.flatten(arg, 0, place - 1) if place > 1 else arg, scale]
-    made, whole, shift = ops.axes_of(args[0]), args[0], list[Operand]()
+    made, whole, shift = args[0].axes, args[0], list[Operand]()
     if offsets:  # m in x - m, or in -(x - m)
         args.append(join_sum([Signed(o.op, o.negative is is_turned) for o in offsets], channels))
         whole = ops.combine("-", (whole, args[2]), made)
@@ -362,7 +362,7 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         args.append(join_sum(shifts, channels))
         whole = ops.combine("+", (whole, args[-1]), made)
         shift.insert(0, CellArgument(len(args) - 1))
-    if not shift or any(ops.axes_of(part) != channels for part in args[1:]):
+    if not shift or any(part.axes != channels for part in args[1:]):
         return None
     total = TorchCall("-", tuple(shift)) if len(shift) > 1 else shift[0]
     if offsets and not shifts:

@@ -54,7 +54,7 @@ def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             arg = strip(then)
             call = TorchCall(LEAKY, (CellArgument(0), CellArgument(1)))
             when = (CellArgument(1),) if _has_scalar(slope) else ()
-            return ops.arrange(ops.Cell(call, (arg, slope), op, ops.axes_of(arg), when), axes)
+            return ops.arrange(ops.Cell(call, (arg, slope), op, arg.axes, when), axes)
     return None
 
 
@@ -69,16 +69,16 @@ def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             where = False
         case _:
             return None
-    triangle, axes = definitions.definition_of(strip(mask)), ops.axes_of(op)
+    triangle, axes = definitions.definition_of(strip(mask)), op.axes
     if not isinstance(triangle, ops.Triangle) or ops.is_boolean(arg) or ops.is_integral(arg):
         return None
     ends, offset, upper = (triangle.rows, triangle.columns), triangle.offset, triangle.upper
-    if not set(ends) <= set(find_true_axes(arg)) or set(ops.axes_of(arg)) != set(axes):
+    if not set(ends) <= set(find_true_axes(arg)) or set(arg.axes) != set(axes):
         return None
     if where:  # the mask marks the zeros: complement the triangle
         offset = (Polynomial.of(offset) + Polynomial.of(-1 if upper else 1)).to_expr()
         upper = not upper
-    strides = dict(zip(ops.axes_of(arg), find_strides(arg, definitions.memory), strict=True))
+    strides = dict(zip(arg.axes, find_strides(arg, definitions.memory), strict=True))
     if strides[ends[0]] < strides[ends[1]]:
         offset = (Polynomial.of(offset) * Polynomial.of(-1)).to_expr()
         ends, upper = ends[::-1], not upper
@@ -129,13 +129,13 @@ def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if found is None or found[0] == "!=":
         return None
     ends = found[1:]
-    own = [i for i in ends if i in ops.axes_of(then)]
+    own = [i for i in ends if i in then.axes]
     if len(own) > 1:
         return None
     kept = own[0] if own else ends[0]
     rest = tuple(i for i in axes if i not in ends)
-    arg = ops.arrange(then, (*(i for i in rest if i in ops.axes_of(then)), *own))
-    if ops.axes_of(arg) != (*rest, kept):
+    arg = ops.arrange(then, (*(i for i in rest if i in then.axes), *own))
+    if arg.axes != (*rest, kept):
         arg = ops.Expand(arg, (*rest, kept))
     places = sorted(map(axes.index, ends))  # place the diagonal directly, without a permutation
     is_last = places == [len(axes) - 2, len(axes) - 1]
@@ -155,10 +155,10 @@ def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | Non
         if isinstance(then, ops.NumTensor):
             negative, size = split_sign(then.value)
             then, sign = ops.Num(size), "-" if negative else "+"
-        pieces = [ops.Apply(sign, (arg, then), ops.axes_of(op)), arg]
+        pieces = [ops.Apply(sign, (arg, then), op.axes), arg]
     else:
         return None
-    found, axes = match_index_equality(mask, definitions), ops.axes_of(op)
+    found, axes = match_index_equality(mask, definitions), op.axes
     if found is None:
         return None
     other, arg = pieces if found[0] == "==" else pieces[::-1]
@@ -167,7 +167,7 @@ def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | Non
         return None
     kept = (*(i for i in axes if i not in ends), row)
     given = _read_diagonal(other, ends, kept)
-    if given is None or ops.axes_of(arg) != axes:
+    if given is None or arg.axes != axes:
         return None
     given = expand(given, kept)
     dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
@@ -215,12 +215,12 @@ def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     relation, column, labels = found
     there, arg = parts[1:] if relation == "==" else parts[:0:-1]
-    axes, value = ops.axes_of(op), strip(there)
+    axes, value = op.axes, strip(there)
     kept = tuple(i for i in axes if i is not column)
     is_number, at = isinstance(value, ops.Num), axes.index(column)
     if {*find_true_axes(arg)} != {*axes} or ops.is_boolean(arg) or ops.is_integral(arg):
         return None
-    if not {*labels.axes, *ops.axes_of(value)} <= {*kept} or _has_scalar(value):
+    if not {*labels.axes, *value.axes} <= {*kept} or _has_scalar(value):
         return None  # torch requires a number, and a scalar may be a tensor
     if choice is None and relation == "!=":
         return None
@@ -287,8 +287,8 @@ def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | Non
         return None
     if (found[0] == "!=") is not is_left:
         return None
-    then = ops.Apply("exp", (then,), ops.axes_of(then)) if is_exp else then
-    ends, axes = found[1:], ops.axes_of(then)
+    then = ops.Apply("exp", (then,), then.axes) if is_exp else then
+    ends, axes = found[1:], then.axes
     if not {*ends} <= {*over} & {*find_true_axes(then)} or not {*over} <= {*axes}:
         return None
     if ops.is_boolean(then) or ops.is_integral(then):
@@ -308,7 +308,7 @@ def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     places = () if not kept else (tuple(range(len(kept) - len(inner), 0)),)
     call = TorchCall(".sum", (rows, *places))
     cell = ops.Cell(call, (then, length), whole, kept, volume=inner)
-    return ops.arrange(cell, ops.axes_of(op))
+    return ops.arrange(cell, op.axes)
 
 
 def write_equality_mask(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
@@ -350,7 +350,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     Torch is slow over a transposed operand, or if an operand lacks a short last index. Other
     quotients are not matched: gradients of addcdiv take a third more time and round worse.
     """
-    axes = ops.axes_of(op)
+    axes = op.axes
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or not axes:
         return None
     terms = split_sum(op, lambda each: each)
@@ -367,7 +367,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         parts: tuple[ops.Op, ...] = (added, left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
-        if any(not ops.axes_of(p) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
+        if any(not p.axes or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
             continue  # an operand without indices may be a number
         # torch fails to broadcast operands with fewer axes under symbolic sizes of fake tensors
         parts = tuple(expand_stored(part, axes) for part in parts)

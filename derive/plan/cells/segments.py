@@ -59,13 +59,13 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
         return None
     edges = [i for i in (triangle.rows, triangle.columns) if i is not bound]
     offset = Polynomial.of(triangle.offset) * Polynomial.of(1 if triangle.upper else -1)
-    if len(edges) != 1 or not is_never_negative(offset) or bound not in ops.axes_of(value):
+    if len(edges) != 1 or not is_never_negative(offset) or bound not in value.axes:
         return None
     (edge,) = edges
-    if edge in ops.axes_of(value) or not is_same_extent(edge.extent, bound.extent):
+    if edge in value.axes or not is_same_extent(edge.extent, bound.extent):
         return None
-    axes = tuple(edge if i is bound else i for i in ops.axes_of(value))
-    if set(axes) != set(ops.axes_of(op)):
+    axes = tuple(edge if i is bound else i for i in value.axes)
+    if set(axes) != set(op.axes):
         return None
     is_backwards = triangle.upper == (bound is triangle.columns)
     place = axes.index(edge)
@@ -86,7 +86,7 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
     call = TorchCall(".to", (call, LocalName("dtype")))
     whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
     cell = ops.Cell(call, args, ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else "")
-    return ops.arrange(cell, ops.axes_of(op))
+    return ops.arrange(cell, op.axes)
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -127,19 +127,15 @@ def _write_product(
 ) -> ops.Op | None:
     """Return the call if one summed index is in the query and the key only, else None."""
     (query, key, value), (index, chunk) = factors, along
-    summed = [
-        i
-        for i in ops.axes_of(query)
-        if i in ops.axes_of(key) and i not in (*ops.axes_of(value), *order)
-    ]
-    made = [i for i in ops.axes_of(value) if i not in ops.axes_of(key)]
+    summed = [i for i in query.axes if i in key.axes and i not in (*value.axes, *order)]
+    made = [i for i in value.axes if i not in key.axes]
     if len(summed) != 1 or len(made) != 1:
         return None
     batch = tuple(i for i in order if i not in (index, *made))
     ends = ((query, summed), (key, summed), (value, made))
     if set(order) != {*batch, index, *made}:
         return None
-    if any({*ops.axes_of(op)} != {*batch, index, *last} for op, last in ends):
+    if any({*op.axes} != {*batch, index, *last} for op, last in ends):
         return None
     args = tuple(ops.arrange(op, (*batch, index, *last)) for op, last in ends)
     wide = (*batch, *summed, *made, index)
@@ -151,7 +147,7 @@ def _write_product(
     call = TorchCall(
         RUNNING, (*map(CellArgument, range(3)), -int(is_strict)), (("chunk", LocalName(chunk)),)
     )
-    scratch = (axes, ops.axes_of(args[0]))
+    scratch = (axes, args[0].axes)
     whole = ops.Einsum((args[0], total), axes)
     return ops.arrange(ops.Cell(call, args, whole, axes, (), wide, LATER, scratch), order)
 
@@ -167,28 +163,28 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             weights, rows = sorted(pair, key=lambda each: isinstance(each, ops.Take))
         case _:
             return None
-    if not isinstance(rows, ops.Take) or rows.places != (0,) or len(ops.axes_of(rows.arg)) != 2:
+    if not isinstance(rows, ops.Take) or rows.places != (0,) or len(rows.arg.axes) != 2:
         return None
     places, table = strip(rows.by[0]), rows.arg
-    column = ops.axes_of(table)[1]
+    column = table.axes[1]
     if not isinstance(places, ops.Source) or len(set(places.axes)) != 2 or ops.is_integral(table):
         return None
-    summed = [i for i in ops.axes_of(rows) if i not in ops.axes_of(op)]
-    if len(summed) != 1 or {*ops.axes_of(weights)} != {*places.axes} or ops.is_integral(weights):
+    summed = [i for i in rows.axes if i not in op.axes]
+    if len(summed) != 1 or {*weights.axes} != {*places.axes} or ops.is_integral(weights):
         return None
     (index,) = summed
     if index not in places.axes or column in places.axes:
         return None
     (bag,) = (i for i in places.axes if i is not index)
     inner, made = (bag, index), (bag, column)
-    if set(ops.axes_of(op)) != set(made):
+    if set(op.axes) != set(made):
         return None
     args = (ops.arrange(places, inner), table, ops.arrange(weights, inner))
     keywords = (("mode", "sum"), ("per_sample_weights", CellArgument(2)))
     call = TorchCall(BAG, (CellArgument(0), CellArgument(1)), keywords)
     note, filled = f"{BAG}: {LACKS}", (index,)  # torch rejects empty bags
     cell = ops.Cell(call, args, ops.Einsum((weights, rows), made), made, note=note, filled=filled)
-    return ops.arrange(cell, ops.axes_of(op))
+    return ops.arrange(cell, op.axes)
 
 
 def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -205,7 +201,7 @@ def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if found is None or {*found[0].axes} != {*op.axes}:
             continue
         (cell, value), (entries, numbers, *_) = found, found[0].args
-        few, many = map(definitions.memory.count, (ops.axes_of(value), op.axes))
+        few, many = map(definitions.memory.count, (value.axes, op.axes))
         if value is not entries and few >= many:
             continue
         made = ops.with_args(cell, (value, *cell.args[1:]))
@@ -214,7 +210,7 @@ def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             return None if made is cell else ops.arrange(made, op.axes)
         total = ops.arrange(join_sum(others, op.axes), cell.axes)
         if {*find_true_axes(total)} == {*op.axes}:
-            place = next(k for k, i in enumerate(cell.axes) if i not in ops.axes_of(value))
+            place = next(k for k, i in enumerate(cell.axes) if i not in value.axes)
             call = TorchCall(ADDED, (*map(CellArgument, range(3)), place))
             whole = ops.Apply("+", (total, made.whole), cell.axes)
             args = (total, value, numbers)
@@ -230,8 +226,8 @@ def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell
     if len(cells) != 1:
         return None
     factors = [f for f, each in zip(parts.over, opened, strict=True) if each is not cells[0]]
-    value, axes = cells[0].args[0], ops.axes_of(cells[0].args[0])
-    if any(not {*ops.axes_of(f)} <= {*axes} & {*cells[0].axes} for f in (*factors, *parts.under)):
+    value, axes = cells[0].args[0], cells[0].args[0].axes
+    if any(not {*f.axes} <= {*axes} & {*cells[0].axes} for f in (*factors, *parts.under)):
         return None
     scaled = divide(join_product([value, *factors], axes) or value, parts.under, axes)
     if term.negative is not parts.negative:

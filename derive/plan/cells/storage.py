@@ -32,7 +32,7 @@ WIDE = 16  # contiguous entries from which a row operation along an outer axis i
 
 def find_storage_order(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, ...] | None:
     """Return the axes in storage order, the contiguous one last; None if the storage has gaps."""
-    axes, memory = ops.axes_of(op), definitions.memory
+    axes, memory = op.axes, definitions.memory
     order = sort_stored(op, memory)
     is_dense = find_strides(op, memory) == memory.find_dense(axes, order)
     return order if is_dense and set(find_true_axes(op)) == {*axes} else None
@@ -47,8 +47,8 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     memory = definitions.memory
     for matrix, other in (op.args, op.args[::-1]):
-        summed = {i for i in ops.axes_of(matrix) if i not in op.axes}
-        rows = tuple(i for i in ops.axes_of(matrix) if i not in summed)
+        summed = {i for i in matrix.axes if i not in op.axes}
+        rows = tuple(i for i in matrix.axes if i not in summed)
         stored = find_storage_order(other, definitions)
         if stored is None or other not in find_copied(op, memory):
             continue
@@ -62,12 +62,12 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         if memory.count(columns) < THIN or memory.count((*inside, *columns)) < LEAST:
             continue
-        if memory.count(ops.axes_of(matrix)) > memory.count(stored):
+        if memory.count(matrix.axes) > memory.count(stored):
             continue
         one = ops.merge(strip(matrix), [rows, inside])
         two = ops.merge(strip(other), [*((i,) for i in before), inside, after])
-        row, middle = ops.axes_of(one)
-        (column,) = (i for i in ops.axes_of(two)[len(batch) :] if i is not middle)
+        row, middle = one.axes
+        (column,) = (i for i in two.axes[len(batch) :] if i is not middle)
         args, axes = (one, ops.arrange(two, (*batch, middle, column))), (*batch, row, column)
         call = TorchCall("torch.matmul", (CellArgument(0), CellArgument(1)))
         found: ops.Op = ops.Cell(call, args, ops.Einsum(args, axes), axes)
@@ -89,7 +89,7 @@ def match_merged_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         summed = tuple(i for i in stored if i not in op.axes)
         if len(summed) < 2:
             continue
-        kept = ([(i,) for i in ops.axes_of(arg) if i not in summed] for arg in op.args)
+        kept = ([(i,) for i in arg.axes if i not in summed] for arg in op.args)
         pairs = zip(op.args, kept, strict=True)
         merged = tuple(ops.merge(strip(arg), [*each, summed]) for arg, each in pairs)
         found = ops.Einsum(merged, op.axes)
@@ -113,12 +113,12 @@ def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if ops.find_reads(op.arg) & definitions.steps.keys():
         return None
     stored = find_storage_order(op.arg, definitions)
-    if stored is None or stored == ops.axes_of(op.arg):
+    if stored is None or stored == op.arg.axes:
         return None
     if definitions.memory.count(stored[stored.index(op.index) + 1 :]) < WIDE:
         return None
     arg = ops.arrange(strip(op.arg), stored)
-    return ops.arrange(ops.Along(op.kind, arg, op.index), ops.axes_of(op))
+    return ops.arrange(ops.Along(op.kind, arg, op.index), op.axes)
 
 
 def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -128,14 +128,14 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if ops.is_boolean(op.arg) or ops.is_integral(op.arg):
         return None
     memory, stored = definitions.memory, find_storage_order(op.arg, definitions)
-    kept = ops.axes_of(op)
+    kept = op.axes
     if stored is None or {*stored[len(kept) :]} != {*op.over} or not kept:
         return None
     if not 1 < memory.count(op.over) <= SHORT or memory.count(kept) < MANY:
         return None
     at = len(kept)
     arg = ops.merge(strip(op.arg), [*((i,) for i in stored[:at]), stored[at:]])
-    over = ops.axes_of(arg)[-1:]
+    over = arg.axes[-1:]
     whole = ops.Reduction(op.kind, arg, over)
     dtype = (("dtype", LocalName("dtype")),)
     ones = TorchCall(".new_ones", (LocalName("like"), CellArgument(1)), dtype)
@@ -143,7 +143,7 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if op.kind == "mean":
         call = TorchCall("/", (call, CellArgument(1)))
     cell = ops.Cell(
-        call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, ops.axes_of(whole)
+        call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, whole.axes
     )
     return ops.arrange(cell, kept)
 
@@ -158,7 +158,7 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
         return None
     memory, first, args = definitions.memory, None, list[ops.Op]()
     for arg in op.args:
-        stored = find_storage_order(arg, definitions) if len(ops.axes_of(arg)) > 2 else None
+        stored = find_storage_order(arg, definitions) if len(arg.axes) > 2 else None
         if stored is None or memory.count(stored[:-2]) < MANY:
             pass
         elif first is None:
@@ -168,7 +168,7 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
             given = ops.arrange(strip(arg), stored)
             call = TorchCall("torch.stack", (parts, len(first) - 1))
             cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
-            args.append(ops.arrange(cell, ops.axes_of(arg)))
+            args.append(ops.arrange(cell, arg.axes))
             continue
         args.append(arg)
     return ops.with_args(op, tuple(args)) if args != [*op.args] else None
@@ -179,7 +179,7 @@ def count_window_rows(op: ops.Op, memory: Storage) -> int:
 
     Adjacent windows without overlap form one row.
     """
-    strides = dict(zip(ops.axes_of(op), find_strides(op, memory), strict=True))
+    strides = dict(zip(op.axes, find_strides(op, memory), strict=True))
     while isinstance(op, ops.Unfold):
         short, apart = memory.extent(op.inner), strides.get(op.outer, 0)
         is_short = 1 < short < memory.extent(op.outer) and apart != short
@@ -193,11 +193,11 @@ def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a product of windows with a tensor of fewer indices, which einsum would copy for."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
-    other, large = sorted(op.args, key=lambda arg: len(ops.axes_of(arg)))
-    memory, small = definitions.memory, ops.axes_of(other)
-    if large not in find_copied(op, memory) or memory.count(ops.axes_of(large)) < MANY:
+    other, large = sorted(op.args, key=lambda arg: len(arg.axes))
+    memory, small = definitions.memory, other.axes
+    if large not in find_copied(op, memory) or memory.count(large.axes) < MANY:
         return None
-    if not isinstance(strip(large), ops.Unfold) or not {*small} < {*ops.axes_of(large)}:
+    if not isinstance(strip(large), ops.Unfold) or not {*small} < {*large.axes}:
         return None
     order = list(op.axes)
     for index in reversed(small):  # summed indices keep their order in the smaller operand
@@ -217,8 +217,8 @@ def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """
     if not isinstance(op, (ops.Apply, ops.Fill, ops.Choose)):
         return None
-    memory, args = definitions.memory, ops.args_of(op)
-    copied = tuple(_copy_windows(arg, ops.axes_of(op), memory) for arg in args)
+    memory, args = definitions.memory, op.args
+    copied = tuple(_copy_windows(arg, op.axes, memory) for arg in args)
     if copied == args:
         return None
     found = ops.with_args(op, copied)
@@ -239,8 +239,8 @@ def _copy_windows(op: ops.Op, order: tuple[ir.Index, ...], memory: Storage) -> o
     view = strip(op)
     if not isinstance(view, ops.Unfold) or count_window_rows(view, memory) < MANY:
         return op
-    is_large = memory.count(ops.axes_of(view)) >= LARGE
-    made, axes = _stack_windows(view, order, memory, is_large=is_large), ops.axes_of(op)
+    is_large = memory.count(view.axes) >= LARGE
+    made, axes = _stack_windows(view, order, memory, is_large=is_large), op.axes
     return ops.arrange(made, axes)
 
 
@@ -250,11 +250,11 @@ def _stack_windows(
     if not isinstance(view, ops.Unfold):
         return view
     arg = strip(_stack_windows(view.arg, order, memory, is_large=is_large))
-    place = ops.axes_of(arg).index(ops.axes_of(view.arg)[view.place])
+    place = arg.axes.index(view.arg.axes[view.place])
     view = ops.Unfold(arg, place, view.outer, view.inner, view.step)
     if is_large and not count_window_rows(view, memory):
         return view
-    rest, short = ops.axes_of(view)[:-1], view.inner
+    rest, short = view.axes[:-1], view.inner
     first = order[: order.index(short)] if short in order else ()
     at = next((k for k, i in enumerate(rest) if i not in first or i is view.outer), 0)
     axes = (*rest[:at], short, *rest[at:])
@@ -266,7 +266,7 @@ def _stack_windows(
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match entries indexed by integers along one axis and by the result's indices along others."""
     match op:
-        case ops.Take(arg, _, by, axes) if len(by) == len(ops.axes_of(arg)) == len(axes) + 1:
+        case ops.Take(arg, _, by, axes) if len(by) == len(arg.axes) == len(axes) + 1:
             opened = [definitions.definition_of(strip(each)) for each in by]
         case _:
             return None
@@ -284,4 +284,4 @@ def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> 
         ".gather", (CellArgument(0), place, TorchCall(".unsqueeze", (CellArgument(1), place)))
     )
     call = TorchCall(".squeeze", (call, place))
-    return ops.Cell(call, (arg, integers), whole, ops.axes_of(whole))
+    return ops.Cell(call, (arg, integers), whole, whole.axes)

@@ -43,21 +43,21 @@ def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
     while True:
         match op:
             case ops.Slice(ops.Unfold(arg, place, outer, _, step), last, index, start, apart):
-                if last != len(ops.axes_of(op)) - 1 or start is not ir.ZERO:
+                if last != len(op.axes) - 1 or start is not ir.ZERO:
                     break
                 inner, dilation = index, apart
             case ops.Unfold(arg, place, outer, inner, step):
                 dilation = ir.ONE
             case _:
                 break
-        axis = ops.axes_of(arg)[place]
+        axis = arg.axes[place]
         found[axis] = Window(axis, outer, inner, step, dilation)
         op = arg
     # nested windows are not supported
     nested = {w.outer for w in found.values()} | {w.inner for w in found.values()}
     if nested & found.keys():
         return op, ()
-    return op, tuple(found[axis] for axis in ops.axes_of(op) if axis in found)
+    return op, tuple(found[axis] for axis in op.axes if axis in found)
 
 
 def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
@@ -68,7 +68,7 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     """
     match op:
         case ops.Slice(ops.Unfold(arg, place, inner, _, dilation), last, outer, start, stride):
-            is_slice = last == len(ops.axes_of(op)) - 1 and start is ir.ZERO
+            is_slice = last == len(op.axes) - 1 and start is ir.ZERO
         case ops.Unfold(arg, place, inner, outer, dilation):
             is_slice, stride = True, ir.ONE
         case _:
@@ -77,7 +77,7 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     if not is_slice or inner not in inside or outer in inside:
         below = ops.with_args(op.arg, (arg,)) if isinstance(op, ops.Slice) else arg
         return ops.with_args(op, (below,))
-    axis = ops.axes_of(arg)[place]
+    axis = arg.axes[place]
     size = Polynomial.of(dilation) * (Polynomial.of(inner.extent) - ONE) + ONE
     length = Polynomial.of(stride) * (Polynomial.of(outer.extent) - ONE) + size
     left = Polynomial.of(axis.extent) - length
@@ -87,7 +87,7 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
         return ops.Unfold(arg, place, outer, inner, stride)
     window = ir.Index(f"{axis.name}.", size.to_expr())
     turned = ops.Unfold(arg, place, outer, window, stride)
-    return ops.Slice(turned, len(ops.axes_of(turned)) - 1, inner, ir.ZERO, dilation)
+    return ops.Slice(turned, len(turned.axes) - 1, inner, ir.ZERO, dilation)
 
 
 def move_flip_to_kernel(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
@@ -96,8 +96,8 @@ def move_flip_to_kernel(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
     Both are summed over the flipped index, so reversing both changes nothing.
     """
     match data:
-        case ops.Flip(arg, place, index) if index in ops.axes_of(kernel):
-            old, at = ops.axes_of(arg)[place], ops.axes_of(kernel).index(index)
+        case ops.Flip(arg, place, index) if index in kernel.axes:
+            old, at = arg.axes[place], kernel.axes.index(index)
             return move_flip_to_kernel(
                 ops.rename_indices(arg, {old: index}), ops.Flip(kernel, at, index)
             )
@@ -117,7 +117,7 @@ def split_padding(
     amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
     while isinstance(op := _hoist_padding(op), ops.Pad) and op.value is value:
-        before, axis = Polynomial.of(op.before), ops.axes_of(op.arg)[op.place]
+        before, axis = Polynomial.of(op.before), op.arg.axes[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
         if before != after or op.index not in inside:
             return whole, [ir.ZERO] * len(windows), [w.place for w in windows]
@@ -210,10 +210,10 @@ class Product:
 
 def _find_product(data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]) -> Product | None:
     data, kernel = move_flip_to_kernel(data, kernel)
-    data = swap_window_indices(data, ops.axes_of(kernel))
+    data = swap_window_indices(data, kernel.axes)
     base, windows = split_windows(data)
     inner, outer = [w.inner for w in windows], [w.outer for w in windows]
-    own, other = ops.axes_of(data), ops.axes_of(kernel)
+    own, other = data.axes, kernel.axes
     shared = [i for i in own if i in other and i not in inner]
     groups, channels = ([i for i in shared if (i in axes) is kept] for kept in (True, False))
     batch = [i for i in own if i not in other and i not in outer]
@@ -301,7 +301,7 @@ def _write_reference(
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
     """Return the operations equivalent to the call, with `parts` flattened to one axis."""
-    shared = {*ops.axes_of(product.data), *ops.axes_of(product.kernel)}
+    shared = {*product.data.axes, *product.kernel.axes}
     whole: ops.Op = ops.Einsum(
         (product.data, product.kernel), tuple(i for i in axes if i in shared)
     )
@@ -338,7 +338,7 @@ def _assign_roles(product: Product) -> Roles:
     strides, dilations = [w.stride for w in windows], [w.dilation for w in windows]
     given, turned = strip(product.kernel), dict[ir.Index, ir.Index]()
     while isinstance(given, ops.Flip):
-        turned[given.index] = ops.axes_of(given.arg)[given.place]
+        turned[given.index] = given.arg.axes[given.place]
         given = strip(given.arg)
     left = [
         Polynomial.of(w.dilation) * (Polynomial.of(w.inner.extent) - ONE) - Polynomial.of(zeros)
@@ -390,14 +390,14 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             and Polynomial.of(scale) * to_stride(total.over) == ONE
         ):
             found = match_pool(ops.Reduction("mean", total.arg, total.over), definitions)
-            return found and ops.arrange(found, ops.axes_of(op))
+            return found and ops.arrange(found, op.axes)
         case ops.Reduction("max" | "mean" | "sum" as kind, arg, over):
             arg = swap_window_indices(arg, over)
             base, windows = split_windows(arg)
         case _:
             return None
     inner, outer = {w.inner for w in windows}, [w.outer for w in windows]
-    others = [i for i in ops.axes_of(base) if i not in {w.place for w in windows}]
+    others = [i for i in base.axes if i not in {w.place for w in windows}]
     if not windows or len(windows) > MOST or inner != set(over) or len(others) > 2:
         return None
     if kind != "max" and any(w.dilation is not ir.ONE for w in windows):
@@ -437,4 +437,4 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
     whole = ops.Arrange(whole, axes) if unit_axes else whole
     result: ops.Op = ops.Cell(call, tuple(args), whole, axes, filled=filled)
-    return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, ops.axes_of(op))
+    return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, op.axes)

@@ -79,9 +79,7 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
         if back is not None:
             counted = ir.Index(f"{back.name}-", back.extent)
             op = op if isinstance(op, ops.VIEWS) else context.add_step(op)
-            op = ops.Flip(
-                ops.rename_indices(op, {back: counted}), ops.axes_of(op).index(back), back
-            )
+            op = ops.Flip(ops.rename_indices(op, {back: counted}), op.axes.index(back), back)
     context.stored[target.tensor.name] = tuple(places)
     return context.add_step(op, target.tensor.name)
 
@@ -212,7 +210,7 @@ def lower_power(
         case ir.Pow(inner, ir.Number(power)), ir.Number(value) if value == -1 and power in ROOTS:
             return lower_power(inner, ir.Number(-power), context, order)
     arg = lower(base, context, order)
-    axes = ops.axes_of(arg)
+    axes = arg.axes
     match arg, exponent:
         case ops.Apply("neg", (positive,)), ir.Number(value) if value % 2 == 0:
             arg = positive
@@ -243,8 +241,8 @@ def _write_power(arg: ops.Op, power: int) -> ops.Op:
     for part in (2, 3):
         if power % part == 0:
             inner, exponent = _write_power(arg, power // part), ops.Num(ir.Number(Fraction(part)))
-            return ops.Apply("pow", (inner, exponent), ops.axes_of(arg))
-    return ops.Apply("*", (_write_power(arg, power - 1), arg), ops.axes_of(arg))
+            return ops.Apply("pow", (inner, exponent), arg.axes)
+    return ops.Apply("*", (_write_power(arg, power - 1), arg), arg.axes)
 
 
 def lower_call(
@@ -269,7 +267,7 @@ def lower_call(
         whole = read_definition(row.definition, bind(row, given, make), make)
         places = tuple(map(CellArgument, range(len(given))))
         when = (p for p, a in zip(places, arguments, strict=True) if not is_python_number(a))
-        axes = ops.axes_of(given[0])
+        axes = given[0].axes
         made = TorchCall(call.path, places)
         return ops.Cell(made, tuple(given), ops.arrange(whole, axes), axes, tuple(when)[1:])
     parts = [lower(a, context, order) for a in arguments]
@@ -293,8 +291,8 @@ def lower_call(
     if function == "logaddexp" and not any(map(context.is_above, arguments)):
         one, other = map(context.add_step, args)  # torch's gradient is nan where both are -oo
         least = ops.Num(ir.MINUS_INFINITY)
-        is_least = ops.Apply("==", (one, least), ops.axes_of(one))
-        none = ops.Choose(is_least, ops.Num(ir.ZERO), one, ops.axes_of(one))
+        is_least = ops.Apply("==", (one, least), one.axes)
+        none = ops.Choose(is_least, ops.Num(ir.ZERO), one, one.axes)
         return ops.Choose(is_least, other, ops.Apply(function, (none, other), axes), axes)
     return ops.Apply(function, args, axes)
 
@@ -322,7 +320,7 @@ def _make_ops(order: tuple[ir.Index, ...]) -> Maker:
             case ("*", (ops.Num(number), arg)) if number is ir.ONE:
                 return arg
             case ("*", (ops.Num(number), arg)) if number is ir.MINUS_ONE:
-                return ops.Apply("neg", (arg,), ops.axes_of(arg))
+                return ops.Apply("neg", (arg,), arg.axes)
             case "*", (arg, ops.Num(ir.Pow(under, exponent))) if exponent is ir.MINUS_ONE:
                 return apply("/", arg, ops.Num(under))
             case "+", (arg, ops.Apply("neg", (other,))):
@@ -381,7 +379,7 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     arg, _ = _fill_excluded(reduce, context, inner)
     arg = expand_to_indices(arg, reduce.bound, inner)
     if ROWS[reduce.kind].is_matrix:
-        arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
+        arg = ops.arrange(arg, ops.sort_axes(arg.axes, inner))
     return ops.Reduction(reduce.kind, arg, reduce.bound)
 
 
@@ -401,13 +399,13 @@ def _write_argmin(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ..
     factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
     arg = context.lower(ir.product_of(factors), order)
     arg = expand_to_indices(arg, reduce.bound, order)
-    kept = [i for i in ops.sort_axes(ops.axes_of(arg), order) if i not in reduce.bound]
+    kept = [i for i in ops.sort_axes(arg.axes, order) if i not in reduce.bound]
     axes = (*kept, *reduce.bound)
     arg = ops.arrange(arg, axes)
     turned = ops.Apply("neg", (arg,), axes)
     whole = ops.Reduction("argmax", turned, reduce.bound)
     call = Subscript(TorchCall(".min", (CellArgument(0), -1)), (1,))  # faster than argmin
-    return ops.Cell(call, (arg,), whole, ops.axes_of(whole))
+    return ops.Cell(call, (arg,), whole, whole.axes)
 
 
 def _fill_excluded(
@@ -433,7 +431,7 @@ def _fill_excluded(
 
 
 def _set_padding(op: ops.Op, value: ir.Expr) -> ops.Op:
-    op = ops.with_args(op, tuple(_set_padding(arg, value) for arg in ops.args_of(op)))
+    op = ops.with_args(op, tuple(_set_padding(arg, value) for arg in op.args))
     return replace(op, value=value) if isinstance(op, ops.Pad) else op
 
 
@@ -476,7 +474,7 @@ def lower_along(along: ir.Along, context: Context, order: tuple[ir.Index, ...]) 
     inner = (*(i for i in order if i not in along.indices), *along.indices)
     arg, mask = _fill_excluded(along, context, inner)
     arg = expand_to_indices(arg, along.indices, inner)
-    arg = ops.arrange(arg, ops.sort_axes(ops.axes_of(arg), inner))
+    arg = ops.arrange(arg, ops.sort_axes(arg.axes, inner))
     result: ops.Op = ops.Along(along.kind, arg, index, along.columns)
     if ROWS[along.kind].normalizes and context.system.empty_row == "zeros":
         result = zero_empty_rows(along, arg, result, mask, context)
@@ -488,10 +486,10 @@ def zero_empty_rows(
 ) -> ops.Op:
     """Fill rows without entries with zeros, by the mask or by logits of -oo."""
     if mask is not None:
-        return fill(result, mask, ops.Num(ir.ZERO), False, ops.axes_of(result))
+        return fill(result, mask, ops.Num(ir.ZERO), False, result.axes)
     if not find_free(along.body):
         return result
     logits = context.add_step(arg)
-    gone = ops.Apply("==", (logits, ops.Num(ir.MINUS_INFINITY)), ops.axes_of(logits))
+    gone = ops.Apply("==", (logits, ops.Num(ir.MINUS_INFINITY)), logits.axes)
     soft = ops.Along(along.kind, logits, along.index)
-    return fill(soft, gone, ops.Num(ir.ZERO), True, ops.axes_of(soft))
+    return fill(soft, gone, ops.Num(ir.ZERO), True, soft.axes)

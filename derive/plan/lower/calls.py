@@ -18,7 +18,7 @@ from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS, find_call
-from derive.ir.walk import exchange, find_children, is_number, map_children, walk
+from derive.ir.walk import exchange, is_number, map_children, walk
 from derive.prove import prove
 
 _SIZE = ir.Size("@n")
@@ -80,7 +80,7 @@ def fold_shifted(expr: ir.Expr, system: ir.System) -> ir.Expr:
 def _has_one_reader(part: ir.Expr, system: ir.System) -> bool:
     """Whether an expression has exactly one reader."""
     values = (equation.value for equation in system.equations)
-    readers = {here for value in values for here in walk(value) if part in find_children(here)}
+    readers = {here for value in values for here in walk(value) if part in here.children}
     return len(readers) == 1
 
 
@@ -129,7 +129,7 @@ def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ..
                 found = exchange(found, ir.Mul((ir.MINUS_ONE, _ARGUMENT)), ir.change_sign(argument))
                 found = exchange(found, _ARGUMENT, argument)
                 rest = (part for part in parts if part not in own)
-                return (*rest, *(find_children(found) if isinstance(found, kind) else (found,)))
+                return (*rest, *(found.children if isinstance(found, kind) else (found,)))
     return parts
 
 
@@ -159,7 +159,7 @@ def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
             yield expr
             yield from _find_atoms(argument)
         case ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
-            for part in find_children(expr):
+            for part in expr.children:
                 yield from _find_atoms(part)
 
 
@@ -169,7 +169,7 @@ def _is_made_of(expr: ir.Expr, others: tuple[ir.Expr, ...] = ()) -> bool:
         case ir.Number():
             return True
         case ir.Add() | ir.Mul() | ir.Pow() | ir.Where() | ir.Compare() | ir.Call():
-            return all(_is_made_of(part, others) for part in find_children(expr))
+            return all(_is_made_of(part, others) for part in expr.children)
     return expr is _ARGUMENT or expr in others
 
 
@@ -211,7 +211,7 @@ def _count_operations(expr: ir.Expr) -> int:
     own = isinstance(
         expr, (ir.Add, ir.Mul, ir.Pow, ir.Call, ir.Where, ir.Compare)
     ) and not is_number(expr)
-    return own + sum(map(_count_operations, find_children(expr))) if expr is not _ARGUMENT else 0
+    return own + sum(map(_count_operations, expr.children)) if expr is not _ARGUMENT else 0
 
 
 def _fit_affine(

@@ -37,7 +37,7 @@ def lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index,
     if not isinstance(op, (ops.Triangle, ops.Apply, ops.Cell)):
         return op
     source = context.add_step(op)
-    context.known[condition] = (source, ops.axes_of(op))
+    context.known[condition] = (source, op.axes)
     return source
 
 
@@ -53,7 +53,7 @@ def _lower_condition(condition: ir.Expr, context: Context, order: tuple[ir.Index
             return reduce(lambda one, other: ops.combine(word, (one, other), order), found)
         case ir.Not(part):
             arg = _lower_condition(part, context, order)
-            return ops.Apply("not", (arg,), ops.axes_of(arg))
+            return ops.Apply("not", (arg,), arg.axes)
         case ir.Truth():
             held = ops.NumTensor(ir.ONE if condition is ir.TRUE else ir.ZERO)
             return ops.Apply("==", (held, ops.Num(ir.ONE)), ())
@@ -98,7 +98,7 @@ def _widen_sides(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
         part
         if isinstance(part, ops.Num)
         or (part in exact and not ops.is_integral(part))
-        or (part not in exact and ops.axes_of(exact[0]))
+        or (part not in exact and exact[0].axes)
         else ops.Cast(part, "wide")
         for part in parts
     ]
@@ -165,7 +165,7 @@ def widen_casts(op: ops.Op, kind: str = "single") -> ops.Op:
     """Cast integers to float32 at least, not to the formula's dtype: float16 ends at 65504."""
     if isinstance(op, ops.Cast) and ops.is_integral(op.arg):
         return ops.Cast(op.arg, kind)
-    return ops.with_args(op, tuple(widen_casts(arg, kind) for arg in ops.args_of(op)))
+    return ops.with_args(op, tuple(widen_casts(arg, kind) for arg in op.args))
 
 
 def lower_index(index: ir.Index, context: Context) -> ops.Op:
@@ -246,7 +246,7 @@ EXACT = 1 << 10  # multiples of 1 / EXACT below EXACT are exact
 
 def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
     """Return a choice of two numbers as arithmetic on the mask if exact: branches mispredict."""
-    axes, numbers = ops.axes_of(mask), [Polynomial.of(each.value).constant for each in (one, other)]
+    axes, numbers = mask.axes, [Polynomial.of(each.value).constant for each in (one, other)]
     match numbers:
         case (Fraction() as then, Fraction() as left) if not left or all(
             EXACT % number.denominator == 0 and abs(number) < EXACT for number in (then, left)
@@ -331,7 +331,7 @@ def _lower_piecewise(
             parts.append((low, own, context.lower(folded, inner)))
         if numbers:
             (low, own, op), (value,) = parts[0], numbers
-            return ops.Pad(op, ops.axes_of(op).index(own), index, low.to_expr(), value)
+            return ops.Pad(op, op.axes.index(own), index, low.to_expr(), value)
         return concatenate_parts(index, parts, order)
     return None
 
@@ -450,7 +450,7 @@ def concatenate_parts(
     others = ops.find_union([op for _, _, op in parts], order)
     axes = ops.sort_axes([i for i in (*others, index) if i not in own], order)
     at = axes.index(index)
-    is_stack = all(i.extent == ir.ONE and i not in ops.axes_of(op) for _, i, op in parts)
+    is_stack = all(i.extent == ir.ONE and i not in op.axes for _, i, op in parts)
     args: list[ops.Op] = []
     whole: ops.Op | None = None
     edge = parts[-1][0]
@@ -478,7 +478,7 @@ def concatenate_parts(
 
 def expand(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
     """Return the operation over all of the axes, permuted or repeated along those it lacks."""
-    return ops.arrange(op, axes) if {*ops.axes_of(op)} == {*axes} else ops.Expand(op, axes)
+    return ops.arrange(op, axes) if {*op.axes} == {*axes} else ops.Expand(op, axes)
 
 
 def expand_to_indices(
@@ -487,8 +487,8 @@ def expand_to_indices(
     """Expand the operation along the indices that it lacks."""
     if isinstance(op, ops.Num):
         op = ops.NumTensor(op.value)
-    lacking = [i for i in indices if i not in ops.axes_of(op)]
-    return ops.Expand(op, ops.sort_axes((*ops.axes_of(op), *lacking), order)) if lacking else op
+    lacking = [i for i in indices if i not in op.axes]
+    return ops.Expand(op, ops.sort_axes((*op.axes, *lacking), order)) if lacking else op
 
 
 def fill(
@@ -497,8 +497,8 @@ def fill(
     """Write a number where the mask is `where`; a choice if the mask has additional indices."""
     if isinstance(op, ops.Num):
         op = ops.NumTensor(op.value)
-    if set(ops.axes_of(mask)) <= set(ops.axes_of(op)):
-        mask = ops.arrange(mask, ops.axes_of(op))
+    if set(mask.axes) <= set(op.axes):
+        mask = ops.arrange(mask, op.axes)
         if isinstance(op, ops.Fill) and op.mask is mask and op.where is where:
             op = op.arg  # the outer fill overwrites the inner one
         match op:

@@ -36,33 +36,31 @@ def contract(
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
     """Contract the operands in pairs, and sum over the bound indices."""
-    idle = [i.extent for i in bound if all(i not in ops.axes_of(op) for op in operands)]
+    idle = [i.extent for i in bound if all(i not in op.axes for op in operands)]
     number = ir.Mul((number, *idle)) if idle else number
     if not operands:
         return lower_number(number)
-    axes = ops.sort_axes((i for op in operands for i in ops.axes_of(op) if i not in bound), order)
+    axes = ops.sort_axes((i for op in operands for i in op.axes if i not in bound), order)
     negative = number is ir.MINUS_ONE
     late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
         operands = [sum_private_indices(op, k, operands, axes) for k, op in enumerate(operands)]
     inverses = [op for op in operands if _is_inverse(op, context)]
-    rows = {ops.axes_of(op)[-2] for op in inverses}  # solving from the left needs no transpose
-    parts = sorted(
-        operands, key=lambda op: op not in inverses and {*ops.axes_of(op)} & rows != set()
-    )
+    rows = {op.axes[-2] for op in inverses}  # solving from the left needs no transpose
+    parts = sorted(operands, key=lambda op: op not in inverses and {*op.axes} & rows != set())
     inner = (*(i for i in order if i not in bound), *bound)
-    extents = {i: context.extent(i) for op in parts for i in ops.axes_of(op)}
-    path = find_path([ops.axes_of(op) for op in parts], axes, extents, context.minimize)
+    extents = {i: context.extent(i) for op in parts for i in op.axes}
+    path = find_path([op.axes for op in parts], axes, extents, context.minimize)
     path = _prefer_row_sums(path, parts, axes, context) if len(parts) == 3 and bound else path
     if len(parts) > 2 and bound:
         context.orders.append(Order(tuple(parts), axes, context.minimize, path))
     for pair in path:
         met = [parts[k] for k in pair]
         parts = [op for k, op in enumerate(parts) if k not in pair]
-        needed = {*axes, *(i for op in parts for i in ops.axes_of(op))}
-        kept = ops.sort_axes((i for op in met for i in ops.axes_of(op) if i in needed), inner)
-        if parts and set(kept) == {i for op in met for i in ops.axes_of(op)}:
-            kept = order_operand(inner, kept, {i for op in parts for i in ops.axes_of(op)}, bound)
+        needed = {*axes, *(i for op in parts for i in op.axes)}
+        kept = ops.sort_axes((i for op in met for i in op.axes if i in needed), inner)
+        if parts and set(kept) == {i for op in met for i in op.axes}:
+            kept = order_operand(inner, kept, {i for op in parts for i in op.axes}, bound)
         result = multiply_and_sum(met, order_thin_product(met, kept, context), context)
         result = result if parts else ops.arrange(result, kept)
         parts.append(
@@ -88,7 +86,7 @@ def negate(op: ops.Op) -> ops.Op:
             return ops.Apply("-", (other, one), axes)
         case ops.Apply("*" | "/" as function, (arg, ops.Num(ir.Number(value))), axes):
             return ops.Apply(function, (arg, ops.Num(ir.Number(-value))), axes)
-    return ops.Apply("neg", (op,), ops.axes_of(op))
+    return ops.Apply("neg", (op,), op.axes)
 
 
 _NUMBERS: dict[str, ir.Expr] = {
@@ -153,7 +151,7 @@ def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) 
 
     def reduce_over(op: ops.Op, over: set[ir.Index]) -> ops.Op:
         last = tuple(i for i in inner if i in over)
-        rows = (*(i for i in inner if i in ops.axes_of(op) and i not in over), *last)
+        rows = (*(i for i in inner if i in op.axes and i not in over), *last)
         return ops.Reduction(reduce.kind, ops.arrange(op, rows), last) if over else op
 
     made = []
@@ -163,7 +161,7 @@ def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) 
     for pair in path:
         result: ops.Op = ops.combine(function, [made[k] for k in pair], inner)
         made = [op for k, op in enumerate(made) if k not in pair]
-        over = {*ops.axes_of(result)} - {*kept, *(i for op in made for i in ops.axes_of(op))}
+        over = {*result.axes} - {*kept, *(i for op in made for i in op.axes)}
         result = reduce_over(result, over)
         made.append(context.add_step(result) if made and over else result)
     return ops.arrange(made[0], kept)
@@ -182,8 +180,8 @@ def sum_private_indices(
     op: ops.Op, position: int, operands: Sequence[ops.Op], axes: tuple[ir.Index, ...]
 ) -> ops.Op:
     """Sum an operand over the indices that no other operand and no result has."""
-    others = {i for k, o in enumerate(operands) if k != position for i in ops.axes_of(o)}
-    alone = tuple(i for i in ops.axes_of(op) if i not in others and i not in axes)
+    others = {i for k, o in enumerate(operands) if k != position for i in o.axes}
+    alone = tuple(i for i in op.axes if i not in others and i not in axes)
     return sum_over(op, alone)
 
 
@@ -199,26 +197,26 @@ def multiply_and_sum(
 ) -> ops.Op:
     """Multiply one or two operands and sum over the indices that are not kept."""
     if len(parts) == 1:
-        over = tuple(i for i in ops.axes_of(parts[0]) if i not in kept)
+        over = tuple(i for i in parts[0].axes if i not in kept)
         return sum_over(parts[0], over)
     one, other = parts
-    if set(ops.axes_of(one)) | set(ops.axes_of(other)) == set(kept):
+    if set(one.axes) | set(other.axes) == set(kept):
         return ops.Apply("*", ops.align(parts, kept), kept)
-    if not kept and min(map(len, map(ops.axes_of, parts))) == 1:
+    if not kept and min(len(part.axes) for part in parts) == 1:
         return ops.Einsum((one, other), kept)
-    if set(ops.axes_of(one)) == set(ops.axes_of(other)):
+    if set(one.axes) == set(other.axes):
         # A sum of elementwise products beats a batched matmul with 1 x 1 results.
-        rows = ops.combine("*", parts, ops.axes_of(one))
+        rows = ops.combine("*", parts, one.axes)
         over = tuple(i for i in rows.axes if i not in kept)
         return ops.arrange(ops.Reduction("sum", rows, over), kept)
     for vector, matrix in ((one, other), (other, one)):
-        own, its = ({*ops.axes_of(vector)}, ops.axes_of(matrix))
+        own, its = ({*vector.axes}, matrix.axes)
         if own < {*its} and its[-1] not in kept:  # a matrix-vector product along contiguous rows
             made = tuple(i for i in its if i in kept) if own == {its[-1]} else kept
             return ops.arrange(ops.Einsum((matrix, vector), made), kept)
     # If the last index of the larger operand is kept, a matmul with it second needs no copy.
-    is_kept = bool(ops.axes_of(one)) and ops.axes_of(one)[-1] in kept
-    is_larger = context.count(ops.axes_of(other)) < context.count(ops.axes_of(one))
+    is_kept = bool(one.axes) and one.axes[-1] in kept
+    is_larger = context.count(other.axes) < context.count(one.axes)
     return ops.Einsum((other, one) if is_kept and is_larger else (one, other), kept)
 
 
@@ -229,7 +227,7 @@ def _prefer_row_sums(
 
     Otherwise a product of 512 to 4096 rows with 16 to 256 columns takes 1.1 to 1.7 times as long.
     """
-    operands = [ops.axes_of(op.arg if isinstance(op, ops.Arrange) else op) for op in parts]
+    operands = [(op.arg if isinstance(op, ops.Arrange) else op).axes for op in parts]
     extents = {i: context.extent(i) for own in operands for i in own}
 
     def count_turned(order: Path) -> tuple[int, int]:
@@ -253,14 +251,14 @@ def order_thin_product(
     """
     if len(parts) != 2:
         return kept
-    one, other = (set(ops.axes_of(op)) for op in parts)
+    one, other = (set(op.axes) for op in parts)
     first, second = (
         tuple(i for i in kept if i in mine - its) for mine, its in ((one, other), (other, one))
     )
     thin, wide = sorted((first, second), key=context.count)
     if not first or not second or not one & other - {*kept} or context.count(thin) >= THIN:
         return kept
-    spanned = context.count(i for op in parts for i in ops.axes_of(op))
+    spanned = context.count(i for op in parts for i in op.axes)
     if spanned < WORTH or kept[-1] not in thin:
         return kept
     return (*(i for i in kept if i in one & other), *thin, *wide)

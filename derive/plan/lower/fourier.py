@@ -267,7 +267,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
         kind = "rfft"
     inner = (*(i for i in order if i not in total.bound), *total.bound)
     op = expand_to_indices(context.lower(body, inner), (wave.index,), (wave.index,))
-    op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not wave.index), wave.index))
+    op = ops.arrange(op, (*(i for i in op.axes if i is not wave.index), wave.index))
     op, axis = transform(op, wave.index, wave.frequency, wave.length, kind)
     source = context.add_step(op)
     place: ir.Expr = wave.frequency
@@ -302,7 +302,7 @@ def transform(
     """Return (the transform along one index, the index of its result), `to` if extents agree."""
     extent = length.to_expr()
     whole = ir.Add((ir.Call("floordiv", (extent, TWICE)), ir.ONE)) if kind == "rfft" else extent
-    names = {i.name for i in ops.axes_of(op)} - {index.name}
+    names = {i.name for i in op.axes} - {index.name}
     is_all = is_same_extent(whole, to.extent)
     axis = to if is_all else rename_apart(ir.Index("f", whole), {*names, to.name})
     return ops.Fourier(op, index, axis, extent, kind, kind == "ifft"), axis
@@ -520,7 +520,7 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
         op = context.lower(expr, (*(i for i in order if i not in places), *found.bound, *places))
         for index in places:
             op = expand_to_indices(op, (index,), (index,))
-        op = ops.arrange(op, (*(i for i in ops.axes_of(op) if i not in places), *places))
+        op = ops.arrange(op, (*(i for i in op.axes if i not in places), *places))
         for pair, index, frequency in reversed(
             list(zip(found.pairs, places, frequencies, strict=True))
         ):
@@ -532,8 +532,8 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
     flipped = found.pairs[0].flipped
     if flipped:
         place = ("one", "table").index(flipped)
-        spectra[place] = ops.Apply("conj", (spectra[place],), ops.axes_of(spectra[place]))
-    union = dict.fromkeys(i for op in spectra for i in ops.axes_of(op))
+        spectra[place] = ops.Apply("conj", (spectra[place],), spectra[place].axes)
+    union = dict.fromkeys(i for op in spectra for i in op.axes)
     batch = [i for i in union if i not in frequencies and i not in found.bound]
     axes = (*ops.sort_axes(batch, order), *frequencies)
     product: ops.Op = ops.Einsum(tuple(spectra), axes)
@@ -546,11 +546,11 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
         is_whole = is_same_extent(length, pair.kept.extent) and not pair.start.terms
         axis = pair.kept if is_whole else axis
         product = ops.Fourier(product, frequency, axis, length, kind)
-        place = ops.axes_of(product).index(axis)
+        place = product.axes.index(axis)
         if not is_whole:
             product = ops.Slice(product, place, pair.kept, pair.start.to_expr())
     result: ops.Op = ops.Cast(product)
-    axes = ops.sort_axes(ops.axes_of(result), order)
+    axes = ops.sort_axes(result.axes, order)
     if found.outside:
         source = context.add_step(ops.arrange(result, axes))
         whole = ir.product_of([*found.outside, ir.name_axes(source.name, source.axes)])
@@ -562,5 +562,5 @@ def _pad_front(op: ops.Op, index: ir.Index, padding: Polynomial) -> tuple[ops.Op
     """Return (the operation with zeros in front of an index, the longer index)."""
     extent = (Polynomial.of(index.extent) + padding).to_expr()
     longer = ir.Index(index.name, extent)
-    place = ops.axes_of(op).index(index)
+    place = op.axes.index(index)
     return ops.Pad(op, place, longer, padding.to_expr()), longer

@@ -127,7 +127,7 @@ def name_operation(op: ops.Op, context: Context) -> ir.Access:
 
 def read_source(source: ops.Source, context: Context) -> ir.Access:
     """Return a read of a step at its own axes."""
-    axes, kind = ops.axes_of(source), "int" if source.kind == "int" else "real"
+    axes, kind = source.axes, "int" if source.kind == "int" else "real"
     context.stored[source.name] = tuple((index,) for index in axes)
     return ir.name_axes(source.name, axes, kind)
 
@@ -174,7 +174,7 @@ def _divide(op: ops.Op, form: Guarded) -> ops.Op:
     """Divide the sum of a mean by the number of positions; without positions the mean is nan."""
     for index in form.bound if form.is_mean else ():
         op = ops.Cast(op) if ops.is_integral(op) else op  # torch would divide in its default dtype
-        args, axes = (op, ops.Num(index.extent)), ops.axes_of(op)
+        args, axes = (op, ops.Num(index.extent)), op.axes
         call = TorchCall("/", (CellArgument(0), CellArgument(1)))
         op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
     return op

@@ -119,7 +119,7 @@ def _lower_each(
     parts: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]
 ) -> list[ops.Op]:
     found = [lower_integers(part, context, order) for part in parts]
-    return [context.add_step(op) if ops.axes_of(op) else op for op in found]
+    return [context.add_step(op) if op.axes else op for op in found]
 
 
 def _lower_row(
@@ -128,8 +128,8 @@ def _lower_row(
     """Lower the operand of a reduction over the last axes; brackets remain boolean."""
     arg = lower_integers(_merge_conditions(body), context, inner)
     arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
-    missing = [i for i in indices if i not in ops.axes_of(arg)]
-    axes = ops.sort_axes((*ops.axes_of(arg), *missing), inner)
+    missing = [i for i in indices if i not in arg.axes]
+    axes = ops.sort_axes((*arg.axes, *missing), inner)
     return ops.Expand(_to_integers(arg), axes) if missing else ops.arrange(arg, axes)
 
 

@@ -14,7 +14,7 @@ from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_all_indices, find_children, find_size_names, walk
+from derive.ir.walk import find_all_indices, find_size_names, walk
 from derive.plan import ops
 from derive.plan.cost import find_inner
 from derive.plan.lower.context import Context
@@ -57,8 +57,8 @@ def scale_operand(
     operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
 ) -> ir.Expr | None:
     """Scale the smallest operand; return the number if the result is smaller than all operands."""
-    smallest = min(range(len(operands)), key=lambda k: context.count(ops.axes_of(operands[k])))
-    if context.count(axes) < context.count(ops.axes_of(operands[smallest])):
+    smallest = min(range(len(operands)), key=lambda k: context.count(operands[k].axes))
+    if context.count(axes) < context.count(operands[smallest].axes):
         return number
     op = operands[smallest]
     operands[smallest] = scale(op, number)
@@ -69,8 +69,8 @@ def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     """Return the operation times a number, as a quotient if the number is an inverse."""
     match number:
         case ir.Pow(base, ir.Number(power)) if power == -1 and not isinstance(base, ir.Pow):
-            return ops.Apply("/", (op, lower_number(base)), ops.axes_of(op))
-    return ops.Apply("*", (op, lower_number(number)), ops.axes_of(op))
+            return ops.Apply("/", (op, lower_number(base)), op.axes)
+    return ops.Apply("*", (op, lower_number(number)), op.axes)
 
 
 def divide_number(
@@ -81,27 +81,27 @@ def divide_number(
     The division then runs on fewer elements. Quotients of sizes are not moved: they may be 1 / 0.
     """
     tensors = [op for op in divisors if not isinstance(op, ops.Num)]
-    small = [op for op in tensors if context.count(ops.axes_of(op)) < size]
-    least = min((context.count(ops.axes_of(op)) for op in operands), default=0)
+    small = [op for op in tensors if context.count(op.axes) < size]
+    least = min((context.count(op.axes) for op in operands), default=0)
     is_plain = number not in (ir.ONE, ir.MINUS_ONE) and not any(
         isinstance(part, ir.Pow) for part in walk(number)
     )
     if not small or not is_plain or least < size:
         return number, None
     divisors.remove(small[0])
-    axes = ops.axes_of(small[0])
+    axes = small[0].axes
     return ir.ONE, ops.Apply("/", (lower_number(number), small[0]), axes)
 
 
 def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     """Return a quotient; for a smaller divisor, a product with its inverse: cheaper gradients."""
-    own = ops.axes_of(divisor)
-    if own and context.count(own) < context.count(ops.axes_of(op)):
+    own = divisor.axes
+    if own and context.count(own) < context.count(op.axes):
         match divisor:
             case ops.Apply("sqrt", args, axes):
                 inverse = ops.Apply("rsqrt", args, axes)
             case _:
-                inverse = ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor))
+                inverse = ops.Apply("/", (ops.Num(ir.ONE), divisor), divisor.axes)
         return ops.combine("*", (op, inverse), order)
     return ops.combine("/", (op, divisor), order)
 
@@ -148,7 +148,7 @@ def is_steady(expr: ir.Expr) -> bool:
 
 
 def _is_safe(expr: ir.Expr) -> bool:
-    if not all(map(_is_safe, find_children(expr))):
+    if not all(map(_is_safe, expr.children)):
         return False
     match expr:
         case ir.Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
@@ -245,9 +245,7 @@ def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
             pass  # the division is by a tensor
         case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _is_tensor(under):
             yield under
-    values = [
-        part.value for part in (op, *ops.args_of(op)) if isinstance(part, (ops.Num, ops.NumTensor))
-    ]
+    values = [part.value for part in (op, *op.args) if isinstance(part, (ops.Num, ops.NumTensor))]
     values += [op.value.value] if isinstance(op, ops.Fill) else []
     for part in (part for value in values for part in walk(value)):
         match part:

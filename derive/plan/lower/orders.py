@@ -197,19 +197,19 @@ def lower_keys(side: Side, context: Context) -> tuple[ops.Op, ops.Op]:
     """Lower the keys and the bounds of a side, negated if it is descending."""
     made = []
     for op, last in zip(lower_sides(side.key, side.bound, context, ()), side.ends, strict=True):
-        row = ops.arrange(op, (*(i for i in ops.axes_of(op) if i is not last), last))
-        made.append(ops.Apply("neg", (row,), ops.axes_of(row)) if side.is_descending else row)
+        row = ops.arrange(op, (*(i for i in op.axes if i is not last), last))
+        made.append(ops.Apply("neg", (row,), row.axes) if side.is_descending else row)
     return made[0], made[1]
 
 
 def sort_keys(side: Side, context: Context) -> Sorted:
     """Return the sorted keys of a side; equal orders are computed once."""
     index, (key, bound) = side.index, lower_keys(side, context)
-    names = {i.name for part in (key, bound) for i in ops.axes_of(part)}
+    names = {i.name for part in (key, bound) for i in part.axes}
     place = rename_apart(index, names | context.names)
     other = rename_apart(index, names | context.names | {place.name})
     order_key = side.name_order()
-    axes = ops.axes_of(key)
+    axes = key.axes
 
     def write_order() -> ops.Op:
         before = ops.rename_indices(key, {index: other})
@@ -233,7 +233,7 @@ def _count_below(side: Side, context: Context) -> ops.Op:
     def write_order() -> ops.Op:
         found, (index, own) = sort_keys(side, context), side.ends
         key, bound = found.key, found.bound
-        batch = dict.fromkeys(i for each in (key, bound) for i in ops.axes_of(each))
+        batch = dict.fromkeys(i for each in (key, bound) for i in each.axes)
         axes = tuple(i for i in batch if i not in (index, own))
         mask = write_guard("<" + "=" * side.is_equal, key, bound, "", side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
@@ -255,7 +255,7 @@ def write_guard(
     relation: str, key: ops.Op, bound: ops.Op, tied: str, ends: tuple[ir.Index, ir.Index]
 ) -> ops.Op:
     """Return the mask of a relation between keys and bounds, with ties broken by position."""
-    wide = tuple(dict.fromkeys((*ops.axes_of(bound), *ops.axes_of(key))))
+    wide = tuple(dict.fromkeys((*bound.axes, *key.axes)))
     if not tied:
         return ops.combine(relation, (key, bound), wide)
     less, same = (ops.combine(sign, (key, bound), wide) for sign in (relation[0], "=="))
@@ -271,7 +271,7 @@ def cost_index(number: int) -> ir.Index:
 
 def count_mask(mask: ops.Op, index: ir.Index) -> ops.Op:
     """Return the number of True entries along an index."""
-    ones = ops.Choose(mask, ops.Num(ir.ONE), ops.Num(ir.ZERO), ops.axes_of(mask))
+    ones = ops.Choose(mask, ops.Num(ir.ONE), ops.Num(ir.ZERO), mask.axes)
     return ops.Reduction("sum", ones, (index,))
 
 
@@ -289,7 +289,7 @@ def _lower_value(
         for f in factors
     ]
     found = lower_masked(kind, (ir.product_of(safe), masks), (side.index,), wanted)
-    if found is None or side.index not in ops.axes_of(found):
+    if found is None or side.index not in found.axes:
         return None
     return found if not factors or is_real(found) else None
 
@@ -315,7 +315,7 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
     whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
     call = TorchCall(BELOW, tuple(map(CellArgument, range(3))), (("kind", kind), *options))
-    own_axes = ops.axes_of(args[0])
+    own_axes = args[0].axes
     volume = (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))
     return ops.Cell(call, args, whole, made, volume=volume, scratch=(own_axes,) * 3)
 
@@ -327,22 +327,20 @@ def _arrange_operands(
 
     A single order for all rows applies along any dim, several along the last one.
     """
-    axes, (index, own) = ops.axes_of(value), side.ends
-    if is_row and len(ops.axes_of(order)) == 1 == len(ops.axes_of(count)):
+    axes, (index, own) = value.axes, side.ends
+    if is_row and len(order.axes) == 1 == len(count.axes):
         at = axes.index(index)
         options: tuple[tuple[str, Operand], ...] = (("dim", at),) if at < len(axes) - 1 else ()
         return (value, order, count), options, tuple(own if i is index else i for i in axes)
-    batch = dict.fromkeys(i for op in (count, value) for i in ops.axes_of(op))
+    batch = dict.fromkeys(i for op in (count, value) for i in op.axes)
     lead = tuple(i for i in batch if i not in (index, own))
-    place = ops.axes_of(order)[-1]
+    place = order.axes[-1]
     ends = ((value, index), (order, place), (count, own))
-    args = tuple(
-        ops.arrange(op, (*(i for i in lead if i in ops.axes_of(op)), last)) for op, last in ends
-    )
+    args = tuple(ops.arrange(op, (*(i for i in lead if i in op.axes), last)) for op, last in ends)
     return args, (), (*lead, own)
 
 
 def _take_in_order(x: ops.Op, order: ops.Op, index: ir.Index, place: ir.Index) -> ops.Op:
     """Return the values in an order, as operations that define a call's meaning."""
-    rows = {i: ops.Iota(i) for i in ops.axes_of(x) if i in ops.axes_of(order)}
-    return take_positions(x, {index: order, **rows}, (*ops.axes_of(x), place))
+    rows = {i: ops.Iota(i) for i in x.axes if i in order.axes}
+    return take_positions(x, {index: order, **rows}, (*x.axes, place))

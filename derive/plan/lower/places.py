@@ -28,7 +28,7 @@ from derive.analysis.facts import find_facts, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent
-from derive.ir.walk import exchange, find_accesses, find_children, find_free
+from derive.ir.walk import exchange, find_accesses, find_free
 from derive.plan import ops
 from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_index
@@ -73,10 +73,10 @@ def read_tensor(
     left: dict[ir.Index, ir.Expr] = {}
     forms: dict[ir.Index, Form] = {}
     for k, place in reversed(list(enumerate(places))):
-        axis = next((axis for axis in ops.axes_of(op) if axis.name == f"#{k}"), None)
+        axis = next((axis for axis in op.axes if axis.name == f"#{k}"), None)
         if axis is None:
             continue
-        at = ops.axes_of(op).index(axis)
+        at = op.axes.index(axis)
         if not find_free(place) and not find_accesses(place):
             op = ops.Select(op, at, place)
         elif (form := find_form(place, axis.extent)) is None:
@@ -87,11 +87,11 @@ def read_tensor(
         cut: dict[ir.Index, Form] = {}
         for axis, form in forms.items():
             if form.is_windowed is is_windowed:
-                at = ops.axes_of(op).index(axis)
+                at = op.axes.index(axis)
                 op, form_there = _cut_axis(op, at, form, is_made=stored is not None)
-                cut[ops.axes_of(op)[at]] = form_there
+                cut[op.axes[at]] = form_there
         for axis, form in cut.items():
-            op = _read_form(op, ops.axes_of(op).index(axis), form)
+            op = _read_form(op, op.axes.index(axis), form)
     return _take_diagonals(op), tuple(left.items())
 
 
@@ -121,7 +121,7 @@ def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:
 
 def _take_diagonals(op: ops.Op) -> ops.Op:
     while True:
-        axes = ops.axes_of(op)
+        axes = op.axes
         twice = next((k for k, a in enumerate(axes) if a in axes[:k]), None)
         if twice is None:
             return op
@@ -131,16 +131,16 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
 def _is_skewed(op: ops.Op, form: Form) -> bool:
     """Whether a form is k - i or k + i in a tensor that has an axis i as well."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
-    known = [index for index, _ in form.steps if index in ops.axes_of(op)]
+    known = [index for index, _ in form.steps if index in op.axes]
     return plain and len(known) == 1
 
 
 def _flip_skewed(op: ops.Op, at: int, form: Form) -> tuple[ops.Op, Form]:
     """Flip the axis of a skewed form i - k; return (the tensor, the form in the new axis)."""
-    if not _is_skewed(op, form) or all(index in ops.axes_of(op) for index in form.down):
+    if not _is_skewed(op, form) or all(index in op.axes for index in form.down):
         return op, form
-    axis = ops.axes_of(op)[at]
-    down = tuple(i for i, _ in form.steps if i in ops.axes_of(op) and i not in form.down)
+    axis = op.axes[at]
+    down = tuple(i for i, _ in form.steps if i in op.axes and i not in form.down)
     low = Polynomial.of(axis.extent) - form.low - form.length
     op = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent))
     return op, replace(form, down=down, low=low)
@@ -153,7 +153,7 @@ def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tupl
     anyway or is intermediate (`is_made`).
     """
     op, form = _flip_skewed(op, at, form)
-    axis = ops.axes_of(op)[at]
+    axis = op.axes[at]
     is_inside = _is_in_bounds(axis, form)
     if _is_skewed(op, form):
         form = replace(form, length=form.length + ONE) if form.down else form
@@ -165,7 +165,7 @@ def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tupl
 
 
 def _pad_axis(op: ops.Op, at: int, form: Form) -> ops.Op:
-    axis = ops.axes_of(op)[at]
+    axis = op.axes[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
         return op
@@ -213,7 +213,7 @@ def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     if _is_skewed(op, form):
         return _skew(op, at, form)
     if len(down) == len(form.steps):
-        axis = ops.axes_of(op)[at]
+        axis = op.axes[at]
         op, down = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent)), ()
     made = {i: ir.Index(f"{i.name}-", i.extent) if i in down else i for i, _ in form.steps}
     steps = [(made[i], step) for i, step in form.steps]
@@ -226,7 +226,7 @@ def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     else:
         op = _unfold(op, at, steps)
     for index in down:
-        op = ops.Flip(op, ops.axes_of(op).index(made[index]), index)
+        op = ops.Flip(op, op.axes.index(made[index]), index)
     return op
 
 
@@ -235,10 +235,10 @@ def _skew(op: ops.Op, at: int, form: Form) -> ops.Op:
 
     For x[i,k + i] rows become longer by one position, and zeros are appended.
     """
-    axis = ops.axes_of(op)[at]
-    (down,) = (index for index, _ in form.steps if index in ops.axes_of(op))
+    axis = op.axes[at]
+    (down,) = (index for index, _ in form.steps if index in op.axes)
     (along,) = (index for index, _ in form.steps if index is not down)
-    axes = [each for each in ops.axes_of(op) if each is not axis]
+    axes = [each for each in op.axes if each is not axis]
     at = axes.index(down)
     op = ops.arrange(op, (*axes[: at + 1], axis, *axes[at + 1 :]))
     more = Polynomial.of(-1 if form.down else 1)
@@ -278,20 +278,18 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
         size = size + by * (Polynomial.of(each.extent) - ONE)
     (last, by), *more = inner
     is_whole = not more and by == ONE
-    window = last if is_whole else ir.Index(f"{ops.axes_of(op)[at].name}.", size.to_expr())
-    if size == step and Polynomial.of(ops.axes_of(op)[at].extent) == step * Polynomial.of(
-        index.extent
-    ):
+    window = last if is_whole else ir.Index(f"{op.axes[at].name}.", size.to_expr())
+    if size == step and Polynomial.of(op.axes[at].extent) == step * Polynomial.of(index.extent):
         op, at = ops.Unflatten(op, at, (index, window)), at + 1
     else:
         op = ops.Unfold(op, at, index, window, step.to_expr())
-        at = len(ops.axes_of(op)) - 1
+        at = len(op.axes) - 1
     return op if is_whole else _unfold(op, at, inner)
 
 
 def _rename_axis(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
     """Rename the index of an axis."""
-    return ops.rename_indices(op, {ops.axes_of(op)[at]: index})
+    return ops.rename_indices(op, {op.axes[at]: index})
 
 
 def take_places(
@@ -299,7 +297,7 @@ def take_places(
 ) -> ops.Op:
     """Gather the places that no view reads."""
     by: dict[ir.Index, ops.Op] = {}
-    if len({*ops.axes_of(op)}) == len(ops.axes_of(op)):
+    if len({*op.axes}) == len(op.axes):
         at_once = _take_by_data(op, left, context)
         if at_once is not None:
             return at_once
@@ -315,7 +313,7 @@ def take_places(
             taken = {*context.names, *(index.name for index in find_free(place))}
             run = ir.Index(free_name("shift", taken), (high - low + ONE).to_expr())
             along = exchange(place, form, Affine({run: ONE}, low).to_expr())
-            at = ops.axes_of(op).index(axis)
+            at = op.axes.index(axis)
             op = take_positions(
                 op, {axis: _lower_position(along, axis.extent, context, (run,))}, order
             )
@@ -325,8 +323,8 @@ def take_places(
             op = _read_form(_pad_axis(op, at, found), at, found)
     if not by:
         return _take_diagonals(op)
-    indices = {i for each in by.values() for i in ops.axes_of(each)}
-    by |= {axis: lower_index(axis, context) for axis in ops.axes_of(op) if axis in indices}
+    indices = {i for each in by.values() for i in each.axes}
+    by |= {axis: lower_index(axis, context) for axis in op.axes if axis in indices}
     return take_positions(op, by, order)
 
 
@@ -334,7 +332,7 @@ def take_positions(
     op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...]
 ) -> ops.Op:
     """Gather positions of some axes, which tensors of integers give."""
-    axes = ops.axes_of(op)
+    axes = op.axes
     places = tuple(k for k, axis in enumerate(axes) if axis in by)
     union = ops.find_union([by[axes[k]] for k in places], order)
     integers = tuple(ops.arrange(by[axes[k]], union) for k in places)
@@ -348,7 +346,7 @@ def _join_neighbours(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr]
 ) -> tuple[ops.Op, Mapping[ir.Index, ir.Expr]]:
     """Merge adjacent data-dependent places into one, unless the tensor has no other axes."""
-    axes = ops.axes_of(op)
+    axes = op.axes
     for at, (one, other) in enumerate(pairwise(axes) if len(left) < len(axes) else ()):
         if one in left and other in left and all(find_accesses(left[i]) for i in (one, other)):
             joined = ops.merge_indices((one, other))
@@ -376,7 +374,7 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
     The positions may depend on other axes. Whole rows are gathered by index_select, else by gather.
     """
     source, joined = _join_neighbours(op, left)
-    ((axis, place), *more), axes = joined.items(), ops.axes_of(source)
+    ((axis, place), *more), axes = joined.items(), source.axes
     at, free = axes.index(axis), find_free(place)
     lead, new = tuple(i for i in axes if i in free), tuple(i for i in free if i not in axes)
     is_wide = len(left) > 1 if not lead else axis is not axes[-1]
@@ -391,17 +389,17 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
     whole = ops.arrange(take_positions(op, given, order), full)
     number = _join_places(*((*lead, place), (*lead, axis)) if is_rows else ((place,), (axis,)))
     by = ops.strip_casts(context.lower(number, order))
-    by = ops.arrange(by, ops.sort_axes(ops.axes_of(by), full))
+    by = ops.arrange(by, ops.sort_axes(by.axes, full))
     if is_rows:
         source = ops.flatten(source, start, at) if lead else source
-        by = ops.Expand(by, run) if ops.axes_of(by) != run else by
+        by = ops.Expand(by, run) if by.axes != run else by
     index = run[0]
     if len(run) > 1:
-        index, first = ops.merge_indices(run), ops.axes_of(by).index(run[0])
+        index, first = ops.merge_indices(run), by.axes.index(run[0])
         by = ops.Flatten(by, first, first + len(run) - 1, index)
         whole = ops.flatten(whole, start, start + len(run) - 1)
     made = (*axes[:start], index, *axes[at + 1 :])
-    by = ops.Expand(by, made) if not is_rows and ops.axes_of(by) != made else by
+    by = ops.Expand(by, made) if not is_rows and by.axes != made else by
     name = ".index_select" if is_rows else ".gather"
     call = TorchCall(name, (CellArgument(0), start, CellArgument(1)))
     cell = ops.Cell(call, (source, by), whole, made)
@@ -411,7 +409,7 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
 def _find_core(place: ir.Expr) -> ir.Expr | None:
     """Return the affine form over several indices that a position is a function of, or None."""
     while True:
-        parts = [part for part in find_children(place) if find_free(part) or find_accesses(part)]
+        parts = [part for part in place.children if find_free(part) or find_accesses(part)]
         if len(parts) != 1:
             break
         place = parts[0]
@@ -433,7 +431,7 @@ def _lower_position(
     if find_guard(place, extent) is ir.TRUE:
         return op
     last = to_affine(ir.Add((extent, ir.MINUS_ONE))).to_expr()
-    return ops.Apply("clip", (op, ops.Num(ir.ZERO), ops.Num(last)), ops.axes_of(op))
+    return ops.Apply("clip", (op, ops.Num(ir.ZERO), ops.Num(last)), op.axes)
 
 
 def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) -> ops.Op | None:
@@ -450,7 +448,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
     length = Polynomial.of(axis.extent)
     if found is None or found.low.terms or found.length != length or found.is_windowed:
         return None
-    at, indices = ops.axes_of(op).index(axis), [index for index, _ in found.steps]
+    at, indices = op.axes.index(axis), [index for index, _ in found.steps]
     run = indices[0]
     if len(indices) > 1:
         taken = {*context.names, *(index.name for index in indices)}
@@ -461,7 +459,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
     )
     shift = (-form.constant).to_expr()
     call = TorchCall(".roll", (CellArgument(0), CellArgument(1), at))
-    rolled = ops.Cell(call, (op, ops.Num(shift)), whole, ops.axes_of(whole))
+    rolled = ops.Cell(call, (op, ops.Num(shift)), whole, whole.axes)
     return rolled if len(indices) == 1 else _read_form(rolled, at, found)
 
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_children, find_free, is_number, is_whole, walk
+from derive.ir.walk import find_free, is_number, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
@@ -37,7 +37,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
     lowered = [(negative, context.lower(term, order)) for negative, term in signed]
     lowered, numbers = add_small(lowered, numbers, context, order)
     if all(negative for negative, _ in lowered) and not numbers:  # negate the smallest term
-        lowered = sorted(lowered, key=lambda pair: context.count(ops.axes_of(pair[1])))
+        lowered = sorted(lowered, key=lambda pair: context.count(pair[1].axes))
     parts = ops.align([op for _, op in lowered], order)
     result: ops.Op | None = None
     for (negative, _), op in zip(lowered, parts, strict=True):
@@ -45,7 +45,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
             result = ops.combine("-" if negative else "+", (result, op), order)
         elif negative and numbers:  # number - op saves a pass over -op + number
             whole = lower_number(ir.Add(tuple(numbers)))
-            result, numbers = ops.Apply("-", (whole, op), ops.axes_of(op)), []
+            result, numbers = ops.Apply("-", (whole, op), op.axes), []
         else:
             result = negate(op) if negative else op
     if result is None:
@@ -64,7 +64,7 @@ def _join_integers(terms: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
 def _add_numbers(op: ops.Op, numbers: Sequence[ir.Expr]) -> ops.Op:
     for number in numbers:
         negative, size = split_sign(number)
-        op = ops.Apply("-" if negative else "+", (op, lower_number(size)), ops.axes_of(op))
+        op = ops.Apply("-" if negative else "+", (op, lower_number(size)), op.axes)
     return op
 
 
@@ -79,12 +79,12 @@ def add_small(
     x[n,d] + b[d] + c[d] + 1 becomes x[n,d] + (b[d] + c[d] + 1), one pass over the large tensor.
     """
     found = list(terms)
-    whole = {i for _, op in found for i in ops.axes_of(op)}
-    small = [pair for pair in found if {*ops.axes_of(pair[1])} < whole]
-    small.sort(key=lambda pair: context.count(ops.axes_of(pair[1])))
+    whole = {i for _, op in found for i in op.axes}
+    small = [pair for pair in found if {*pair[1].axes} < whole]
+    small.sort(key=lambda pair: context.count(pair[1].axes))
     for place, (negative, op) in enumerate(small):
         after = small[place + 1 :]
-        fits = next((p for p in after if {*ops.axes_of(op)} <= {*ops.axes_of(p[1])}), None)
+        fits = next((p for p in after if {*op.axes} <= {*p[1].axes}), None)
         if fits is not None:
             sign = "+" if fits[0] == negative else "-"
             both = (fits[0], ops.combine(sign, (fits[1], op), order))
@@ -95,7 +95,7 @@ def add_small(
         return found, numbers
     negative, op = least
     if negative:
-        op = ops.Apply("-", (lower_number(ir.Add(tuple(numbers))), op), ops.axes_of(op))
+        op = ops.Apply("-", (lower_number(ir.Add(tuple(numbers))), op), op.axes)
         numbers = []
     op = _add_numbers(op, numbers)
     found = [(False, op) if pair is least else pair for pair in found]
@@ -180,7 +180,7 @@ def _protect_operands(product: Product, context: Context, *, is_summed: bool) ->
 def _flip_axis(op: ops.Op, index: ir.Index) -> ops.Op:
     """Return an operation with the axis of an index reversed."""
     counted = ir.Index(f"{index.name}-", index.extent)
-    at = ops.axes_of(op).index(index)
+    at = op.axes.index(index)
     return ops.Flip(ops.rename_indices(op, {index: counted}), at, index)
 
 
@@ -213,16 +213,14 @@ def lower_product(
     product.condition = ir.all_of(*kept)
     for divisor in product.under:
         if divisor not in late:
-            under, spans = lower_operand(divisor, context, inner), map(ops.axes_of, operands)
-            if has_smaller_product(
-                [*spans], ops.axes_of(under), {*inner} - {*bound}, context.count
-            ):
-                operands.append(ops.Apply("/", (ops.Num(ir.ONE), under), ops.axes_of(under)))
+            under, spans = lower_operand(divisor, context, inner), (each.axes for each in operands)
+            if has_smaller_product([*spans], under.axes, {*inner} - {*bound}, context.count):
+                operands.append(ops.Apply("/", (ops.Num(ir.ONE), under), under.axes))
             else:
                 divide_operand(operands, under, context)
     if bound:
         operands += mask_operands(operands, product.condition, context, inner)
-    made = {i for op in operands for i in ops.axes_of(op)} - set(bound)
+    made = {i for op in operands for i in op.axes} - set(bound)
     left = [context.lower(f, order) for f in late]
     if len(operands) > 1:
         left = [op for op in left if not divide_early(operands, op, context.count(made), context)]
@@ -307,7 +305,7 @@ def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.E
     if len(sums) != 1 or sums[0].kind != "sum" or not context.is_finite(expr):
         return condition, expr
     (total,) = sums
-    inside, size = find_children(total.body), context.count(find_free(expr))
+    inside, size = total.body.children, context.count(find_free(expr))
     pushed, left = list[ir.Expr](), list[ir.Expr]()
     for part in ir.split_and(condition):
         free = {*find_free(part)}
@@ -356,17 +354,17 @@ def divide_operand(operands: list[ops.Op], divisor: ops.Op, context: Context) ->
     """Divide the smallest operand with the divisor's indices, else append the inverse."""
     k = find_carrier(operands, divisor, context)
     if k is None:
-        operands.append(ops.Apply("/", (ops.Num(ir.ONE), divisor), ops.axes_of(divisor)))
+        operands.append(ops.Apply("/", (ops.Num(ir.ONE), divisor), divisor.axes))
         return
-    operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
+    operands[k] = divide(operands[k], divisor, context, operands[k].axes)
 
 
 def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Context) -> bool:
     """Divide an operand with fewer than `size` elements; return whether there is one."""
     k = find_carrier(operands, divisor, context)
-    if k is None or context.count(ops.axes_of(operands[k])) >= size:
+    if k is None or context.count(operands[k].axes) >= size:
         return False
-    operands[k] = divide(operands[k], divisor, context, ops.axes_of(operands[k]))
+    operands[k] = divide(operands[k], divisor, context, operands[k].axes)
     return True
 
 
@@ -380,27 +378,27 @@ def move_flips(
     back: list[ir.Index] = []
     for index in dict.fromkeys(op.index for op in operands if isinstance(op, ops.Flip)):
         large = [op for op in operands if isinstance(op, ops.Flip) and op.index is index]
-        small = [op for op in operands if index in ops.axes_of(op) and op not in large]
-        moved = sum(context.count(ops.axes_of(op)) for op in small)
+        small = [op for op in operands if index in op.axes and op not in large]
+        moved = sum(context.count(op.axes) for op in small)
         moved += context.count(made) if index not in bound else 0
-        if moved > MOVED * sum(context.count(ops.axes_of(op)) for op in large):
+        if moved > MOVED * sum(context.count(op.axes) for op in large):
             continue
         for k, op in enumerate(operands):
             if op in large:
                 assert isinstance(op, ops.Flip)
-                operands[k] = ops.rename_indices(op.arg, {ops.axes_of(op.arg)[op.place]: index})
+                operands[k] = ops.rename_indices(op.arg, {op.arg.axes[op.place]: index})
             elif op in small:
                 counted = ir.Index(f"{index.name}-", index.extent)
                 arg = ops.rename_indices(op, {index: counted})
-                operands[k] = ops.Flip(arg, ops.axes_of(arg).index(counted), index)
+                operands[k] = ops.Flip(arg, arg.axes.index(counted), index)
         back += [index] if index not in bound else []
     return operands, back
 
 
 def find_carrier(operands: Sequence[ops.Op], part: ops.Op, context: Context) -> int | None:
     """Return the position of the smallest operand with all indices of `part`, or None."""
-    able = [k for k, o in enumerate(operands) if set(ops.axes_of(part)) <= set(ops.axes_of(o))]
-    return min(able, key=lambda k: context.count(ops.axes_of(operands[k])), default=None)
+    able = [k for k, o in enumerate(operands) if set(part.axes) <= set(o.axes)]
+    return min(able, key=lambda k: context.count(operands[k].axes), default=None)
 
 
 def mask_operands(
@@ -429,5 +427,5 @@ def mask_operands(
 
 def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
     """Return the position of the operand with the most indices, all of the mask's, or None."""
-    able = [k for k, o in enumerate(operands) if set(ops.axes_of(o)) < set(ops.axes_of(mask))]
-    return max(able, key=lambda k: len(ops.axes_of(operands[k])), default=None)
+    able = [k for k, o in enumerate(operands) if set(o.axes) < set(mask.axes)]
+    return max(able, key=lambda k: len(operands[k].axes), default=None)

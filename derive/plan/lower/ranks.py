@@ -93,7 +93,7 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
     key, bound = lower_keys(replace(side, is_descending=False), context)
     sign = (">" if side.is_descending else "<") + "=" * side.is_equal
     guard = write_guard(sign, key, bound, "", side.ends)
-    number, axes = lower_number(limit.to_expr()), ops.axes_of(bound)
+    number, axes = lower_number(limit.to_expr()), bound.axes
     whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
     call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), sign))
     made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
@@ -139,8 +139,8 @@ def _take_ranked(form: Guarded, left: ir.Expr, place: ir.Expr, wanted: Wanted) -
 def _add_ties(values: ir.Expr, keys: ir.Expr, row: ir.Index, wanted: Wanted) -> ops.Op:
     """Return values in the order of their keys, with those of equal keys added at the first."""
     x, key = (wanted.context.lower(part, (*wanted.order, row)) for part in (values, keys))
-    key = ops.arrange(key, (*(i for i in ops.axes_of(key) if i is not row), row))
-    own, batch = ops.axes_of(x), ops.axes_of(key)[:-1]
+    key = ops.arrange(key, (*(i for i in key.axes if i is not row), row))
+    own, batch = x.axes, key.axes[:-1]
     options: tuple[tuple[str, Operand], ...] = ()
     if batch:
         own = (*(i for i in own if i not in {*batch, row}), *batch, row)

@@ -198,7 +198,7 @@ def _write_call(
     """Return the call for values by segment, or for the number of entries without values."""
     kind = form.kind
     numbers, counted = [_lower_numbers(label, wanted.context) for label in labels], wanted.counted
-    own_indices = tuple(dict.fromkeys(i for op in numbers for i in ops.axes_of(op)))
+    own_indices = tuple(dict.fromkeys(i for op in numbers for i in op.axes))
     is_plain = len(labels) == 1 == len(own_indices) and labels[0].is_inside
     if value is None and kind == "sum" and is_plain:
         return _count_entries(labels[0], numbers[0])
@@ -207,11 +207,11 @@ def _write_call(
         value = ops.Cast(value, "int") if counted else value
     elif ops.is_integral(value) is not counted:
         return None
-    if not {*own_indices} <= {*ops.axes_of(value)}:
+    if not {*own_indices} <= {*value.axes}:
         value = ops.Expand(
-            value, ops.sort_axes((*ops.axes_of(value), *own_indices), (*own_indices, *wanted.order))
+            value, ops.sort_axes((*value.axes, *own_indices), (*own_indices, *wanted.order))
         )
-    if any(label.segment in ops.axes_of(value) for label in labels):
+    if any(label.segment in value.axes for label in labels):
         return None
     if not is_plain:
         return _add_places(labels, numbers, value, form.bound) if kind == "sum" else None
@@ -225,7 +225,7 @@ def _lower_numbers(label: Label, context: Context) -> ops.Op:
 
 
 def _write_mask(label: Label, numbers: ops.Op) -> ops.Op:
-    wide = (label.segment, *ops.axes_of(numbers))
+    wide = (label.segment, *numbers.axes)
     return ops.combine("==", (numbers, ops.Iota(label.segment)), wide)
 
 
@@ -234,18 +234,18 @@ def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
     ones = TorchCall("torch.ones_like", (CellArgument(0),))
     empty = TorchCall(".new_zeros", (CellArgument(0), CellArgument(1)))
     call = TorchCall(".index_add", (empty, 0, CellArgument(0), ones))
-    args, over = (numbers, ops.Num(label.segment.extent)), ops.axes_of(numbers)
+    args, over = (numbers, ops.Num(label.segment.extent)), numbers.axes
     whole = ops.Reduction("sum", _write_mask(label, numbers), over)
     return ops.Cell(call, args, whole, (label.segment,), volume=over, scratch=(over,))
 
 
 def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) -> ops.Op:
     """Return the call for numbers over a single index."""
-    (index,), axes = ops.axes_of(numbers), ops.axes_of(value)
+    (index,), axes = numbers.axes, value.axes
     options: tuple[Operand, ...] = ()
     if kind != "sum":
         value = ops.arrange(value, (index, *(i for i in axes if i is not index)))
-        axes = ops.axes_of(value)
+        axes = value.axes
         options = (TORCH[kind],) if kind in TORCH else ()
     elif axes[0] is not index:
         options = (axes.index(index),)
@@ -272,8 +272,8 @@ def _add_places(
     An index of the numbers that the result keeps becomes a further number, its own position.
     """
     pairs = [*zip(labels, numbers, strict=True)]
-    own_indices = tuple(dict.fromkeys(i for _, op in pairs for i in ops.axes_of(op)))
-    rest = tuple(i for i in ops.axes_of(value) if i not in own_indices)
+    own_indices = tuple(dict.fromkeys(i for _, op in pairs for i in op.axes))
+    rest = tuple(i for i in value.axes if i not in own_indices)
     batch = tuple(i for i in own_indices if i not in bound)
     is_row = len(labels) == 1 and not rest and len(own_indices) == len(batch) + 1
     if is_row:  # torch requires the batch first
@@ -298,7 +298,7 @@ def _add_places(
     else:
         inside = (("is_inside", True),) if is_inside else ()
         call = TorchCall(PLACES, (CellArgument(0), at, shape), inside)
-    return ops.Cell(call, args, whole, axes, volume=ops.axes_of(value))
+    return ops.Cell(call, args, whole, axes, volume=value.axes)
 
 
 def _average_segments(
@@ -325,10 +325,10 @@ def _average_segments(
     numbers = _lower_numbers(label, context)
     if logits is None or x is None or not (is_real(x) and is_real(logits)):
         return None
-    if index not in ops.axes_of(logits) or not {*ops.axes_of(logits)} <= {*ops.axes_of(x)}:
+    if index not in logits.axes or not {*logits.axes} <= {*x.axes}:
         return None
-    first = (index, *(i for i in ops.axes_of(logits) if i is not index))
-    inner = (*first, *(i for i in ops.axes_of(x) if i not in first))
+    first = (index, *(i for i in logits.axes if i is not index))
+    inner = (*first, *(i for i in x.axes if i not in first))
     made = (label.segment, *inner[1:])
     logits, x = ops.arrange(logits, first), ops.arrange(x, inner)
     mask = _write_mask(label, numbers)
@@ -350,14 +350,14 @@ def _take_at_numbers(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> 
     if wanted.counted or label.reader is not None or len(guards) > 1 or not factors:
         return None
     table = wanted.context.lower(ir.product_of(factors), (index, *wanted.order))
-    own_indices, own = find_free(label.numbers), ops.axes_of(table)
+    own_indices, own = find_free(label.numbers), table.axes
     if {*own_indices} & {*own} or index not in own or not is_real(table):
         return None
     kept = tuple(i for i in own if i is not index)
     table, numbers = ops.arrange(table, (index, *kept)), _lower_numbers(label, wanted.context)
-    own_indices = ops.axes_of(numbers)
+    own_indices = numbers.axes
     made = (*own_indices, *kept)
     whole = take_where(numbers, index, table, index, (*own_indices, index, *kept))
     call = TorchCall(PICK, (CellArgument(0), CellArgument(1)))
-    cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(ops.axes_of(table),))
+    cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(table.axes,))
     return finish_operation(form, cell, None, (index,), wanted)

@@ -26,7 +26,6 @@ from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
 from derive.ir.walk import (
     Names,
     find_accesses,
-    find_children,
     find_free,
     is_reading,
     rewrite_bottom_up,
@@ -231,7 +230,7 @@ class _Chunker:
                     if len(reads) == 1 and self.is_plain(reads[0][0], bound):
                         found[expr] = None
                         return sum(count_reads(each) for each in factors) - 1
-            return sum(map(count_reads, find_children(expr)))
+            return sum(map(count_reads, expr.children))
 
         others = [e for e in system.equations if e is not self.recurrence.equations[0]]
         together = {e for group in find_groups(system) for e in group if len(group) > 1}

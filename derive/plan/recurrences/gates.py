@@ -108,7 +108,7 @@ class Gated:
         count, gates = len(self.states), len(self.kind.gates)
         aligned = [ops.arrange(op, p.axes) for op, p in zip(args[count:], self.needed, strict=True)]
         x, *weights = aligned
-        others = [i for i in ops.axes_of(x) if i not in batch]
+        others = [i for i in x.axes if i not in batch]
         starts = [ops.merge(_align(op, rows), [rows, (self.feature,)]) for op in args[:count]]
         x = ops.merge(_align(x, rows), [rows, *((i,) for i in others)])
         given = (x, *starts, *weights)
@@ -117,7 +117,7 @@ class Gated:
         stacked = (places[a:b] for a, b in pairwise(ends))
         cats = (TorchCall("torch.cat", (each,)) for each in stacked)
         call = TorchCall(self.kind.call, (*places[: ends[0]], *cats, *places[ends[-1] :]))
-        inner = (ops.axes_of(x)[0], index, self.feature)
+        inner = (x.axes[0], index, self.feature)
         whole = ops.Gated(given, inner, self.value)
         made: ops.Op = ops.Cell(call, given, whole, inner, scratch=(inner,) * gates)
         if not batch:
@@ -129,8 +129,8 @@ class Gated:
 
 def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
     """The operation with the batch axes first; without a batch, an axis of size 1."""
-    axes = (*rows, *(i for i in ops.axes_of(op) if i not in rows))
-    return ops.arrange(op, axes) if {*rows} <= {*ops.axes_of(op)} else ops.Expand(op, axes)
+    axes = (*rows, *(i for i in op.axes if i not in rows))
+    return ops.arrange(op, axes) if {*rows} <= {*op.axes} else ops.Expand(op, axes)
 
 
 def find_gated(

@@ -68,9 +68,9 @@ class View:
     def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:
         """The view as an operation on its operand; the last chunk is padded."""
         axes, axis = find_indices_of(self.target), self.axis
-        if len(axes) < len(ops.axes_of(source)):
+        if len(axes) < len(source.axes):
             whole = ops.Flatten(
-                source, axis, axis + 1, ops.merge_indices(ops.axes_of(source)[axis : axis + 2])
+                source, axis, axis + 1, ops.merge_indices(source.axes[axis : axis + 2])
             )
             return ops.Slice(whole, axis, axes[axis])
         parts = axes[axis : axis + 2]

@@ -503,9 +503,7 @@ def restore_loops(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
         op = results.get(access.tensor.name)
         if op is None:
             return ops.Source(access.tensor.name, find_indices_of(access), access.tensor.kind)
-        return ops.rename_indices(
-            op, dict(zip(ops.axes_of(op), find_indices_of(access), strict=True))
-        )
+        return ops.rename_indices(op, dict(zip(op.axes, find_indices_of(access), strict=True)))
 
     whole = []
     for k, loop in enumerate(loops):

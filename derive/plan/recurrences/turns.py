@@ -15,7 +15,6 @@ from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (
-    find_children,
     find_free,
     is_reading,
     rewrite_bottom_up,
@@ -185,7 +184,7 @@ def find_conditions(values: Sequence[ir.Expr], index: ir.Index) -> Iterator[ir.E
 def _walk_values(expr: ir.Expr) -> Iterator[ir.Expr]:
     """The parts of an expression, without the positions of accesses."""
     yield expr
-    for part in () if isinstance(expr, ir.Access) else find_children(expr):
+    for part in () if isinstance(expr, ir.Access) else expr.children:
         yield from _walk_values(part)
 
 

@@ -27,7 +27,6 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import (
     find_accesses,
-    find_children,
     find_free,
     map_children,
     rename_apart,
@@ -463,7 +462,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
 @lru_cache(maxsize=1 << 14)
 def _count_written(expr: ir.Expr) -> int:
     """The number of nodes of an expression, with shared nodes repeated."""
-    return 1 + sum(map(_count_written, find_children(expr)))
+    return 1 + sum(map(_count_written, expr.children))
 
 
 def _find_own(
