@@ -21,7 +21,7 @@ from derive.ir.walk import find_all_indices, find_sizes, walk
 from derive.options import NONE, Options
 from derive.plan import search
 from derive.plan.backward import Passes, name_compared, plan_passes
-from derive.plan.machine import DEFAULT, WIDTH, parse_memory
+from derive.plan.machine import WIDTH, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,7 +191,7 @@ def build_file(
         built = Built(system.name, formula, system, plan, "", options)
         if options.backward:
             passes = _plan_passes(formula, system, typical, request)
-            remarks = passes.compare(plan, DEFAULT)
+            remarks = passes.compare(plan)
             if not remarks:
                 source = to_function(passes, system, system.name, header)
                 plan = replace(passes.forward, system=system)

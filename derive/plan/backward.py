@@ -23,7 +23,7 @@ from derive.plan import ops
 from derive.plan.build import make_plan
 from derive.plan.common import to_product
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
-from derive.plan.machine import DEFAULT, WIDTH, Machine
+from derive.plan.machine import WIDTH
 from derive.plan.plan import Plan, find_root, fix_chunks
 from derive.plan.recurrences.chunks import close_running
 from derive.plan.recurrences.scans import extract_loops
@@ -56,7 +56,7 @@ class Passes:
         taken = set(self.forward.names) | {tile.block for tile in self.forward.tiles}
         return {t.block: free_name(f"backward_{t.block}", taken) for t in self.backward.tiles}
 
-    def compare(self, plan: Plan, machine: Machine) -> tuple[str, ...]:
+    def compare(self, plan: Plan) -> tuple[str, ...]:
         """The reason that autograd is far better on a plan of the results; () where it is not.
 
         The time may be longer by the factor by which the memory is smaller.
@@ -66,8 +66,8 @@ class Passes:
         beside = plan.at_sizes(add_all(kept))
         elements = max(self.forward.peak, self.backward.peak + beside)
         whole = replace(self.backward, uses=())
-        seconds = self.forward.find_time(machine) + whole.find_time(machine)
-        other, alive = find_trained(plan, machine)
+        seconds = self.forward.find_time() + whole.find_time()
+        other, alive = find_trained(plan)
         if not other:
             return ()  # views cost nothing
         times, share = seconds / other, elements / max(1, alive)
@@ -107,7 +107,7 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the r
         pair = split_passes(system, gradients, names)
         opened = (extract_loops(close_running(turn_upward(each)))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
-        return sum(plan.find_time(DEFAULT) for plan in plans)
+        return sum(plan.find_time() for plan in plans)
 
     least = time_saving(kept)
     sure = {*compared, *(tensor.name for tensor in system.results)}
@@ -296,10 +296,10 @@ def _find_kept(
     return tuple(name for name in small if name in defined and name not in positions)
 
 
-def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
+def find_trained(plan: Plan) -> tuple[float, int]:
     """The seconds of a plan with autograd's backward, and the elements alive at once."""
     sizes = plan.complete(plan.sizes)
-    memory, seconds = Storage(sizes), replace(plan, uses=()).find_time(machine)
+    memory, seconds = Storage(sizes), replace(plan, uses=()).find_time()
     named = {step.op: step.name for step in plan.steps}
     tensors = [e for e in plan.system.inputs if isinstance(e, ir.Tensor)]
     kept: dict[ops.Op | str, int] = {tensor.name: 0 for tensor in tensors}  # views of them: 0
@@ -311,7 +311,7 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
         for op in ops.walk_ops(step.op):
             if not has_gradient(op):
                 continue
-            seconds += turns * time_gradients(op, memory, machine)
+            seconds += turns * time_gradients(op, memory)
             count = memory.count(find_true_axes(op)) * turns
             largest = max(largest, 0 if isinstance(op, ops.Source) else count)
             for saved in find_saved(op):
@@ -325,7 +325,7 @@ def find_trained(plan: Plan, machine: Machine) -> tuple[float, int]:
             kept[step.name] = 0  # a view
     cut = [op for tile in plan.tiles for _, op in tile.sliced if has_gradient(op)]
     for op in cut:  # the gradients of the blocks are joined
-        seconds += 2 * time_op(ops.Apply("neg", (op,), op.axes), memory, machine)
+        seconds += 2 * time_op(ops.Apply("neg", (op,), op.axes), memory)
         largest = max(largest, memory.count(op.axes))
     given = sum(_count_tensor(tensor, sizes) for tensor in tensors if tensor.kind == "real")
     return seconds, max(plan.peak, sum(kept.values()) + given + largest)
@@ -363,7 +363,7 @@ def find_saved(op: ops.Op) -> tuple[ops.Op, ...]:
 CALLED = 2.5  # time of the backward of a call of torch over its forward: 2 to 2.5
 
 
-def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
+def time_gradients(op: ops.Op, memory: Storage) -> float:
     """The time of autograd's backward of one operation."""
 
     def make_contiguous(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
@@ -372,7 +372,7 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
     def time_products(axes: tuple[ir.Index, ...], times: float = 1) -> float:
         """The time of elementwise products."""
         pair = (make_contiguous(axes), make_contiguous(axes, "other"))
-        return times * time_op(ops.Apply("*", pair, axes), memory, machine)
+        return times * time_op(ops.Apply("*", pair, axes), memory)
 
     axes, args, seconds = find_true_axes(op), op.args, 0.0
     active = [arg for arg in args if has_gradient(arg)]
@@ -381,7 +381,7 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
             for arg, beside in ((one, other), (other, one)):
                 if has_gradient(arg):
                     product = ops.Einsum((make_contiguous(op.axes), beside), arg.axes)
-                    seconds += time_op(product, memory, machine)
+                    seconds += time_op(product, memory)
         case ops.Apply(function):
             each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)
             for arg in active:
@@ -389,16 +389,16 @@ def time_gradients(op: ops.Op, memory: Storage, machine: Machine) -> float:
                 over = tuple(i for i in axes if i not in find_true_axes(arg))
                 if over:
                     summed = ops.Reduction("sum", make_contiguous(axes), over)
-                    seconds += time_op(summed, memory, machine)
+                    seconds += time_op(summed, memory)
         case ops.Reduction(kind, arg):
             seconds += time_products(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
         case ops.Along():
             seconds += time_products(axes, 2)
         case ops.Cell() | ops.Recur():
-            seconds += CALLED * time_op(op, memory, machine)
+            seconds += CALLED * time_op(op, memory)
             if isinstance(op, ops.Cell) and op.scratch:  # torch decomposes it and saves its steps
                 inner = find_inner(op.whole, op.args)
-                seconds += sum(time_gradients(each, memory, machine) for each in inner)
+                seconds += sum(time_gradients(each, memory) for each in inner)
         case ops.Fill() | ops.Choose():
             seconds += time_products(axes, len(active))
         case ops.Select(arg) | ops.Slice(arg) | ops.Take(arg) | ops.Expand(arg):

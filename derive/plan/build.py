@@ -29,7 +29,6 @@ from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
 from derive.plan.lower.product import FINITE
 from derive.plan.lower.ranks import lower_rank
-from derive.plan.machine import DEFAULT
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
@@ -400,7 +399,7 @@ def _order_matrices(
         turned = sum(
             (i in axes) and own_axes.index(i) != axes.index(i) for own_axes in own for i in own_axes
         )
-        return sum(time_op(part, memory, DEFAULT) for part in parts), turned
+        return sum(time_op(part, memory) for part in parts), turned
 
     axes = min((product.axes, product.axes[::-1]), key=weigh_order)
     return ops.arrange(ops.Einsum(product.args, axes), product.axes)

@@ -14,7 +14,7 @@ operation are added.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import pairwise
 from math import ceil, prod
@@ -26,7 +26,7 @@ from derive.ir.polynomial import Polynomial, add_all, evaluate_extent
 from derive.plan import machine as rates
 from derive.plan import ops
 from derive.plan.calls import TorchCall
-from derive.plan.machine import WIDTH, Machine, time_moved, time_pages, time_transform
+from derive.plan.machine import WIDTH, time_moved, time_pages, time_transform
 from derive.plan.steps import Step, Tile
 
 RECUR_FLOPS = 5  # the decay of a chunk (1), its end (2) and its values (2)
@@ -361,27 +361,27 @@ SLOW = {"pow", *(name for name, row in FUNCTIONS.items() if row.is_slow)}
 SLOW |= {word for word, row in ROWS.items() if row.is_slow}
 
 
-def find_seconds(steps: Iterable[Step], memory: Storage, machine: Machine) -> float:
+def find_seconds(steps: Iterable[Step], memory: Storage) -> float:
     """The time of all steps in sequence; the strides of their results go into `memory`."""
     total = 0.0
     for step in steps:
-        total += sum(time_op(op, memory, machine) for op in ops.walk_ops(step.op))
+        total += sum(time_op(op, memory) for op in ops.walk_ops(step.op))
         memory.strides[step.name] = find_strides(step.op, memory)
     return total
 
 
-def time_op(op: ops.Op, memory: Storage, machine: Machine) -> float:
+def time_op(op: ops.Op, memory: Storage) -> float:
     """The time of one operation without its operands."""
-    copies = _time_copies(op, memory, machine)
+    copies = _time_copies(op, memory)
     if isinstance(op, (*ops.VIEWS, ops.Num)) and not copies:
         return 0.0
     made = memory.count(find_true_axes(op))
     moved = _count_bytes(op, memory) + sum(_count_bytes(arg, memory) for arg in op.args)
     if isinstance(op, ops.Along):
         moved += 2 * WIDTH * made
-    work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory, machine)
-    pages = time_pages(_count_bytes(op, memory), machine)
-    return machine.launch + max(work, time_moved(moved, machine)) + pages + copies
+    work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory)
+    pages = time_pages(_count_bytes(op, memory))
+    return rates.LAUNCH + max(work, time_moved(moved)) + pages + copies
 
 
 def _count_bytes(op: ops.Op, memory: Storage) -> int:
@@ -390,7 +390,7 @@ def _count_bytes(op: ops.Op, memory: Storage) -> int:
     return memory.count(find_true_axes(op)) * each
 
 
-def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
+def _time_copies(op: ops.Op, memory: Storage) -> float:
     """The time of the copies that torch makes for an operation."""
     match op:
         case ops.Einsum((one, other), axes):
@@ -404,24 +404,24 @@ def _time_copies(op: ops.Op, memory: Storage, machine: Machine) -> float:
             found, strided = [(arg, list(arg.axes))], []
         case _:
             return 0.0
-    each = rates.STRIDED / machine.exponentials
+    each = rates.STRIDED / rates.EXPONENTIALS
     seconds = sum(memory.count(arg.axes) for arg in strided) * each
     for arg, order in found:
         count = memory.count(arg.axes)
         strides = map_strides(arg, memory)
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         apart = 0.0 if last in ([], [1]) else count * each
-        moved = time_moved(2 * WIDTH * count, machine)
-        seconds += max(moved, apart) + time_pages(WIDTH * count, machine)
+        moved = time_moved(2 * WIDTH * count)
+        seconds += max(moved, apart) + time_pages(WIDTH * count)
     return seconds
 
 
-def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
+def _find_work(op: ops.Op, memory: Storage) -> float:
     """The time of the arithmetic alone."""
-    each = 1 / machine.exponentials
+    each = 1 / rates.EXPONENTIALS
     match op:
         case ops.Einsum((one, other), axes):
-            return _time_product(one, other, axes, memory, machine)
+            return _time_product(one, other, axes, memory)
         case ops.Apply("pow", (_, ops.Num(ir.Number(power)))) if power.denominator == 1:
             return 0.0
         case ops.Apply(kind) | ops.Along(kind) if kind in SLOW:
@@ -445,16 +445,16 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
         case ops.Triangle():
             return memory.count(op.axes) * each
         case ops.Gated():
-            return float(find_flops(op).at(memory.sizes)) / machine.flops
+            return float(find_flops(op).at(memory.sizes)) / rates.FLOPS
         case ops.Recur(axes=axes):
-            return rates.CHUNKED * machine.launch + rates.RECURRED * memory.count(axes) * each
+            return rates.CHUNKED * rates.LAUNCH + rates.RECURRED * memory.count(axes) * each
         case ops.Fourier():
             count, length = memory.count(find_true_axes(op)), memory.extent(ir.Index("", op.length))
             count = count // max(1, memory.extent(op.to)) * length
             strides = map_strides(op.arg, memory)
             spread = rates.STRIDED * count * each if strides[op.index] > 1 else 0.0
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
-            return spread + time_transform(count, length, op.kind, machine, is_padded=is_padded)
+            return spread + time_transform(count, length, op.kind, is_padded=is_padded)
         case ops.Take(arg, places):
             taken = memory.count(op.by[0].axes) if find_spread(op, memory) else 0
             run = max(1, memory.count(arg.axes[places[-1] + 1 :]))
@@ -463,12 +463,12 @@ def _find_work(op: ops.Op, memory: Storage, machine: Machine) -> float:
             return rates.GATHERED * memory.count(axes) * each
         case ops.Cell(volume=volume) if volume:
             strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
-            return memory.count(volume) * (strided + rates.EACH / machine.cached)
+            return memory.count(volume) * (strided + rates.EACH / rates.CACHED)
         case ops.Cell(single=single) if single:
             times = rates.SINGLE * (memory.count(single) + rates.BEGUN)
             return times * memory.count(op.axes) * each
         case ops.Cell(_, args, whole):
-            return sum(_time_inner(inner, memory, machine) for inner in find_inner(whole, args))
+            return sum(_time_inner(inner, memory) for inner in find_inner(whole, args))
     return 0.0
 
 
@@ -494,18 +494,16 @@ def _find_run(op: ops.Op, memory: Storage) -> int:
     return run
 
 
-def _time_inner(op: ops.Op, memory: Storage, machine: Machine) -> float:
+def _time_inner(op: ops.Op, memory: Storage) -> float:
     """The time of an operation inside a call of torch, whose results stay in cache."""
     if isinstance(op, (*ops.VIEWS, ops.Num)):
         return 0.0
     spanned = op.arg.axes if isinstance(op, ops.Reduction) else find_true_axes(op)
-    work = _find_work(op, memory, machine)
-    return max(work, memory.count(spanned) / (machine.cached / rates.EACH))
+    work = _find_work(op, memory)
+    return max(work, memory.count(spanned) / (rates.CACHED / rates.EACH))
 
 
-def _time_product(
-    one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage, machine: Machine
-) -> float:
+def _time_product(one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage) -> float:
     """The time of a contraction; thin matrices do not reach the full rate."""
     first, second = one.axes, other.axes
     spanned = dict.fromkeys((*first, *second))
@@ -513,9 +511,9 @@ def _time_product(
     rows = memory.count(i for i in first if i not in second)
     columns = memory.count(i for i in second if i not in first)
     thin = min(rows, columns)
-    rate = machine.flops * min(1.0, (thin + 1) / rates.NARROW)
+    rate = rates.FLOPS * min(1.0, (thin + 1) / rates.NARROW)
     each = 8 if ops.is_complex(one) or ops.is_complex(other) else 2
-    return each * memory.count(spanned) / rate + batch * machine.product
+    return each * memory.count(spanned) / rate + batch * rates.PRODUCT
 
 
 def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
@@ -528,50 +526,43 @@ def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
 
 
 def find_time(
-    steps: Sequence[Step],
-    tile: Tile | None,
-    memory: Storage,
-    machine: Machine,
-    places: tuple[int, int] | None = None,
+    steps: Sequence[Step], tile: Tile | None, memory: Storage, places: tuple[int, int] | None = None
 ) -> float:
     """The seconds of a range of steps, with the loop among them."""
     first, end = places or (0, len(steps))
     if tile is None:
-        return find_seconds(steps[first:end], memory, machine)
-    seconds = find_seconds(steps[first : tile.first], memory, machine)
+        return find_seconds(steps[first:end], memory)
+    seconds = find_seconds(steps[first : tile.first], memory)
     memory.record_strides(tile.sliced)
     inside = steps[tile.first : tile.last + 1]
-    turn = machine.launch * (1 + len(tile.sliced))
+    turn = rates.LAUNCH * (1 + len(tile.sliced))
     length = memory.sizes[tile.block]
     turns = ceil(memory.extent(tile.index) / length)
-    # A loop over the positions inside windows reads the same entries again, from cache.
-    is_again = turns > 1 and any(tile.is_shifting(op) for _, op in tile.sliced)
-    here = replace(machine, cached=rates.AGAIN * machine.cached) if is_again else machine
-    turn += find_time(steps, tile.inner, memory, here, (tile.first, tile.last + 1))
+    turn += find_time(steps, tile.inner, memory, (tile.first, tile.last + 1))
     seconds += turn * turns
     for step in inside:
         memory.strides.pop(step.name, None)
     # Tensors read or written by blocks come from beyond the cache; joining copies the blocks.
     for _, op in tile.sliced:
         near = map_strides(op, memory)
-        read = memory.count((op.args[0] if tile.is_shifting(op) else op).axes)
+        read = memory.count(op.axes)
         run = length * near.get(tile.index, read)
-        seconds += _time_far(read, run, machine)
-        seconds += sum(time_op(part, memory, machine) for part in ops.walk_ops(op))
+        seconds += _time_far(read, run)
+        seconds += sum(time_op(part, memory) for part in ops.walk_ops(op))
     joined = [name for name, _, _ in tile.joined]
     for step in inside:
         if step.name in joined:
             count = count_whole(step, tile.nest)
             whole = int(count.at(memory.sizes))
-            pages = (1 if tile.start else 2) * time_pages(WIDTH * whole, machine)
+            pages = (1 if tile.start else 2) * time_pages(WIDTH * whole)
             cut = [i.extent for i in step.axes].index(ir.Size(tile.block))
             run = length * memory.count(step.axes[cut + 1 :])
-            seconds += _time_far(whole, run, machine) + pages
-            seconds += time_moved(2 * WIDTH * whole, machine)
-    return seconds + find_seconds(steps[tile.last + 1 : end], memory, machine)
+            seconds += _time_far(whole, run) + pages
+            seconds += time_moved(2 * WIDTH * whole)
+    return seconds + find_seconds(steps[tile.last + 1 : end], memory)
 
 
-def _time_far(count: int, run: int, machine: Machine) -> float:
+def _time_far(count: int, run: int) -> float:
     """The extra time of elements beyond the cache, of which `run` are contiguous."""
-    far = 1 / machine.memory - 1 / machine.cached if WIDTH * count > machine.cache else 0.0
-    return count * (WIDTH * far + rates.ROW / max(1, run) / machine.exponentials)
+    far = 1 / rates.MEMORY - 1 / rates.CACHED if WIDTH * count > rates.CACHE else 0.0
+    return count * (WIDTH * far + rates.ROW / max(1, run) / rates.EXPONENTIALS)

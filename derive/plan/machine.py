@@ -6,7 +6,6 @@ of the smallest operation. The output for a formula is the same on every machine
 """
 
 import re
-from dataclasses import dataclass
 from math import log2
 
 from derive.errors import refuse
@@ -15,7 +14,6 @@ WIDTH = 4  # bytes of a float32
 KEPT = 1 << 25  # bytes from which malloc returns a tensor; half of its trim threshold
 
 EACH = 2  # bytes from cache that take as long as one operation of a call on an element
-AGAIN = 2  # rate of rereading recently read entries, over that of the cache
 NARROW = 16  # rows or columns below which a matrix product does not reach the full rate
 # The unit of the following costs is one value of exp: a strided read (STRIDED), a choice by an
 # elementwise mask (MASKED) or by a mask of rows (PICKED), a comparison or a cast of a truth value
@@ -33,52 +31,42 @@ TAKEN, PLACED, GATHERED = 70, 2, 0.6
 RECURRED, CHUNKED = 4, 40
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Rates per second, latencies in seconds, and amounts in bytes."""
-
-    flops: float = 9e10  # operations of a large matrix product; a multiply-add counts two
-    memory: float = 2e10  # bytes read or written beyond the caches
-    cached: float = 3e10  # bytes read or written within the cache, by chains over blocks
-    cache: int = 1 << 24  # bytes of cache for one core
-    launch: float = 3e-6  # least seconds of one operation
-    product: float = 3e-7  # least seconds of one matrix in a batched product
-    exponentials: float = 8e8  # values of exp, log, tanh and their like
-    pages: float = 2e9  # bytes of fresh pages, for tensors from `KEPT` on
-    transforms: float = 1e10  # real numbers * log2(length) by Fourier transforms
-
-
-DEFAULT = Machine()
-
-
+# Rates per second, latencies in seconds, and amounts in bytes.
+FLOPS = 9e10  # operations of a large matrix product; a multiply-add counts two
+MEMORY = 2e10  # bytes read or written beyond the caches
+CACHED = 3e10  # bytes read or written within the cache, by chains over blocks
+CACHE = 1 << 24  # bytes of cache for one core
+LAUNCH = 3e-6  # least seconds of one operation
+PRODUCT = 3e-7  # least seconds of one matrix in a batched product
+EXPONENTIALS = 8e8  # values of exp, log, tanh and their like
+PAGES = 2e9  # bytes of fresh pages, for tensors from `KEPT` on
+TRANSFORMS = 1e10  # real numbers * log2(length) by Fourier transforms
 # A prime factor p >= 11 of the length slows a transform down by 1 + p / FACTOR, with p at most
 # LARGEST: 2 times with 17, 4 with 61, 8 with 127 and with 509.
 FACTOR, LARGEST = 20, 150
 
 
-def time_moved(moved: int, machine: Machine) -> float:
+def time_moved(moved: int) -> float:
     """The time to read and write so many bytes, from cache if all of them fit."""
-    return moved / (machine.cached if moved <= machine.cache else machine.memory)
+    return moved / (CACHED if moved <= CACHE else MEMORY)
 
 
-def time_pages(made: int, machine: Machine) -> float:
+def time_pages(made: int) -> float:
     """The time of the page faults of a new tensor of so many bytes."""
-    return made / machine.pages if made >= KEPT else 0.0
+    return made / PAGES if made >= KEPT else 0.0
 
 
-def time_returned(alive: int, machine: Machine) -> float:
+def time_returned(alive: int) -> float:
     """The time of page faults for memory that malloc returns to the system after each run.
 
     Malloc trims free memory above twice the largest tensor below `KEPT` so far, which in a running
     process is between half of `KEPT` and `KEPT`. Measured by page faults of 1 to 6 tensors of 2 to
     40 MiB: none below the threshold, one for each page above it.
     """
-    return min(alive, max(0, 2 * (alive - KEPT))) / machine.pages
+    return min(alive, max(0, 2 * (alive - KEPT))) / PAGES
 
 
-def time_transform(
-    count: int, length: int, kind: str, machine: Machine, *, is_padded: bool
-) -> float:
+def time_transform(count: int, length: int, kind: str, *, is_padded: bool) -> float:
     """The time of Fourier transforms of `count` numbers in total; real ones take half the steps.
 
     The launch takes as long as that of three operations; padding is a copy.
@@ -89,8 +77,8 @@ def time_transform(
             left //= prime
     slower = 1 + min(left, LARGEST) / FACTOR if left > 1 else 1
     steps = (1 if "r" in kind else 2) * max(1, log2(max(1, length))) * slower
-    padding = machine.launch + time_moved(2 * WIDTH * count, machine) if is_padded else 0.0
-    return 2 * machine.launch + count * steps / machine.transforms + padding
+    padding = LAUNCH + time_moved(2 * WIDTH * count) if is_padded else 0.0
+    return 2 * LAUNCH + count * steps / TRANSFORMS + padding
 
 
 UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}

@@ -20,7 +20,7 @@ from derive.plan.cost import (
     find_time,
     find_true_axes,
 )
-from derive.plan.machine import WIDTH, Machine, time_returned
+from derive.plan.machine import LAUNCH, WIDTH, time_returned
 from derive.plan.path import Order
 from derive.plan.peak import find_peak
 from derive.plan.steps import Scan, Step, Tile
@@ -186,19 +186,19 @@ class Plan:
         """The peak of elements alive as a number, at the sizes of the plan."""
         return self.at_sizes(self.peak_elements)
 
-    def find_time(self, machine: Machine) -> float:
+    def find_time(self) -> float:
         """The estimated seconds at the sizes of the plan, by the machine's constants.
 
         For several uses, the geometric mean of their times.
         """
         if self.uses:
-            return geometric_mean(machine.launch + part.find_time(machine) for part in self.parts)
+            return geometric_mean(LAUNCH + part.find_time() for part in self.parts)
         memory = Storage(self.complete(self.sizes))
-        seconds = find_time(self.steps, self.tile, memory, machine)
+        seconds = find_time(self.steps, self.tile, memory)
         for scan in self.scans:
-            turn = find_seconds(self.steps[scan.first : scan.last + 1], memory, machine)
-            seconds += (memory.extent(scan.index) - 1) * (turn + machine.launch)
-        return seconds + time_returned(WIDTH * self.peak, machine)
+            turn = find_seconds(self.steps[scan.first : scan.last + 1], memory)
+            seconds += (memory.extent(scan.index) - 1) * (turn + LAUNCH)
+        return seconds + time_returned(WIDTH * self.peak)
 
     @property
     def recurs(self) -> bool:

@@ -24,7 +24,6 @@ from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
 from derive.plan.build import Form, lower_system
 from derive.plan.lower.calls import fold_sums
-from derive.plan.machine import DEFAULT
 from derive.plan.networks.factoring import factor_system
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, Plan, Regime
@@ -100,14 +99,14 @@ def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Re
     """The formula without recurrences, by rewriting and by the extraction of loops."""
     keywords, cells = request.keywords, request.cells and not request.is_matmul
     closed = close_running(turn_upward(fold_sums(formula)))
-    chunks = chunk_values(closed, sizes, DEFAULT, keywords=keywords)
+    chunks = chunk_values(closed, sizes, keywords=keywords)
     complete = {**sizes, **chunks.lengths}
     system, loops = extract_loops(
         chunks.system,
         chunks.views,
         chunks.lengths,
         keywords=keywords,
-        turns=Turns(complete, DEFAULT, cells, frozenset(chunks.inner)),
+        turns=Turns(complete, cells, frozenset(chunks.inner)),
     )
     return LoopFree(formula, system, loops, chunks, sizes)
 
@@ -127,7 +126,7 @@ def find_plan(
         return plan
     with suppress(DeriveError):
         found = _search(other, sizes, request)
-        if found.find_time(DEFAULT) < PAYS * plan.find_time(DEFAULT):
+        if found.find_time() < PAYS * plan.find_time():
             return replace(found, system=system, notes=(*found.notes, ": ".join(RECUR)))
     return plan
 
@@ -151,7 +150,7 @@ def _search(
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
             plan = replace(plan, steps=move_sums_early(plan.steps), frees=0)
-        plan = tile(plan, DEFAULT, request.elements) if is_real else plan
+        plan = tile(plan, request.elements) if is_real else plan
     if request.elements is not None:
         check_memory(plan, request.elements)
     if plan.frees is None:
@@ -201,7 +200,7 @@ class _Search:
             plan = replace(plan, uses=self.request.uses, in_place=self.request.in_place)
             if is_usual:
                 self.planned[form.prepared] = plan
-        return Candidate(form, plan, plan.find_time(DEFAULT))
+        return Candidate(form, plan, plan.find_time())
 
     def try_rules(self, start: Candidate) -> Candidate:
         """The best form that optional rules lead to, by best-first search.

@@ -17,7 +17,7 @@ from derive.formulas import find_formula
 from derive.frontend.from_sympy import to_system
 from derive.ir.walk import find_accesses, find_sizes
 from derive.judge.samples import choose_sizes, draw_inputs
-from derive.plan.machine import DEFAULT, WIDTH
+from derive.plan.machine import LAUNCH, WIDTH
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
@@ -279,11 +279,9 @@ def test_the_time_of_a_backward_grows_with_what_each_gradient_takes():
     """A plan with several uses, one for each gradient requested alone, costs between its parts."""
     plan = build(parse(ATTENTION), sizes=dict(N=512, M=512, D=32), backward=True).passes.backward
     plan = replace(plan, uses=tuple((each.name,) for each in plan.system.results))
-    times = [part.find_time(DEFAULT) for part in plan.parts]
-    assert min(times) < plan.find_time(DEFAULT) < max(times) + DEFAULT.launch
-    assert plan.find_time(DEFAULT) < replace(plan, sizes=dict(N=999, M=999, D=99)).find_time(
-        DEFAULT
-    )
+    times = [part.find_time() for part in plan.parts]
+    assert min(times) < plan.find_time() < max(times) + LAUNCH
+    assert plan.find_time() < replace(plan, sizes=dict(N=999, M=999, D=99)).find_time()
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region, tile
 from derive.plan.build import make_plan
-from derive.plan.machine import DEFAULT
 
 # name: (the formula, the summed indices that have a loop, each with the number of its peaks)
 FOLDS = {
@@ -248,7 +247,7 @@ def test_every_loop_is_tried_by_the_gate():
 def test_a_plan_that_fits_has_no_running_values():
     system = to_system(parse(ADDITIVE))
     plan = make_plan(system, dict(B=2, N=8, M=8, D=8, E=8))
-    assert tile(plan, DEFAULT, 1 << 20) is plan
+    assert tile(plan, 1 << 20) is plan
 
 
 def find_allocated(call):

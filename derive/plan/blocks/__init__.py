@@ -38,13 +38,12 @@ from derive.plan.cost import (
     find_strides,
     find_true_axes,
 )
-from derive.plan.machine import WIDTH, Machine, round_up, to_bytes
+from derive.plan.machine import WIDTH, round_up, to_bytes
 from derive.plan.plan import Plan
 from derive.plan.steps import Tile, free_name
 
 # Block sizes to try, in elements of the largest tensor of a block.
 TARGETS = (1 << 19, 1 << 20)  # 2 and 4 MiB of float32
-SHIFTED = 1 << 17  # additionally for a loop over offsets in windows, whose single offsets are views
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a memory budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # for an outer loop; the inner one cuts further
 WIDER = (*TARGETS, 1 << 21, 1 << 22)  # for backward passes, which pay per block for partial sums
@@ -56,40 +55,40 @@ GAIN = 0.8  # times the time without a loop: the most that a loop may take
 KINDS = (False, True)  # kinds of loops: over a kept index, over a summed index
 
 
-def tile(plan: Plan, machine: Machine, most: int | None = None) -> Plan:
+def tile(plan: Plan, most: int | None = None) -> Plan:
     """Return the plan with a loop over blocks of one index if that is faster.
 
     `most` limits the elements alive at once: then the fastest plan of the simplest kind within the
     limit is returned, or the plan with the fewest elements if none is.
     """
     if most is not None and plan.peak > most:
-        return _fit_budget(plan, machine, most)
+        return _fit_budget(plan, most)
     if plan.in_place and most is None:
-        return _choose_leaner(plan, machine)
+        return _choose_leaner(plan)
     best = plan
     for is_summed in KINDS:
         found = list(_find_tiled(plan, is_summed, TARGETS if most is None else LEAN, most))
         found = [each for each in found if most is None or each.peak <= most]
-        best = _choose_faster(best, found, machine)
+        best = _choose_faster(best, found)
     return best
 
 
-def _choose_faster(plan: Plan, found: Sequence[Plan], machine: Machine) -> Plan:
+def _choose_faster(plan: Plan, found: Sequence[Plan]) -> Plan:
     """Return the first of the fastest plans found if it is clearly faster, else the given plan."""
-    whole = plan.find_time(machine)
-    seconds = [each.find_time(machine) for each in found]
+    whole = plan.find_time()
+    seconds = [each.find_time() for each in found]
     least = min(seconds, default=whole)
     if least >= GAIN * whole:
         return plan
     return next(p for p, time in zip(found, seconds, strict=True) if time <= SAME * least)
 
 
-def _choose_leaner(plan: Plan, machine: Machine) -> Plan:
+def _choose_leaner(plan: Plan) -> Plan:
     """Add the loop that best reduces time and memory, then another one inside it."""
 
     def score(each: Plan) -> float:
         peaks = [max(1, part.peak) for part in each.parts]
-        return float(each.find_time(machine) * geometric_mean(peaks) ** MEMORY)
+        return float(each.find_time() * geometric_mean(peaks) ** MEMORY)
 
     while len(plan.tiles) < DEEPEST:
         kinds = (_find_tiled(plan, is_summed, WIDER, None) for is_summed in KINDS)
@@ -101,7 +100,7 @@ def _choose_leaner(plan: Plan, machine: Machine) -> Plan:
     return plan
 
 
-def _fit_budget(plan: Plan, machine: Machine, most: int) -> Plan:
+def _fit_budget(plan: Plan, most: int) -> Plan:
     """Return a plan within a budget, with one loop, or with nested loops if these are faster."""
     least, leanest = plan.peak, plan
     best: Plan | None = None
@@ -110,9 +109,9 @@ def _fit_budget(plan: Plan, machine: Machine, most: int) -> Plan:
         found = [(each.peak, each) for each in kind]
         fitting = [each for count, each in found if count <= most]
         if best is not None:
-            return _choose_faster(best, fitting, machine)
+            return _choose_faster(best, fitting)
         if fitting:
-            best = min(fitting, key=lambda each: each.find_time(machine))
+            best = min(fitting, key=lambda each: each.find_time())
             if best.tile is not None and not best.tile.running:
                 return best
         least, leanest = min([(least, leanest), *found], key=lambda pair: pair[0])
@@ -133,9 +132,7 @@ def _find_tiled(
         made = None if body is None else make_tiled(plan, body, targets[0])
         if made is not None:
             outer = [tile.target for tile in plan.tiles]
-            is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
-            more = (SHIFTED,) if is_shifting and most is None else ()
-            yield from (_retarget(made, *outer, target) for target in (*more, *targets))
+            yield from (_retarget(made, *outer, target) for target in targets)
 
 
 def _retarget(plan: Plan, *targets: int) -> Plan:

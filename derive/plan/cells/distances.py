@@ -43,7 +43,7 @@ from derive.plan.cells.pointwise import (
     write_equality_mask,
 )
 from derive.plan.cost import time_op
-from derive.plan.machine import DEFAULT
+from derive.plan.machine import LAUNCH
 from derive.plan.meaning import find_values, to_expr
 
 NAME, NORM = "torch.cdist", "torch.linalg.vector_norm"
@@ -112,12 +112,12 @@ def _match_distance(
         cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
         own: ops.Op | None = None  # the diagonal, where the values of cdist do not do
         fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
-        direct, by_products = (time_op(c, definitions.memory, DEFAULT) for c in (cell, fast))
-        by_products += CALLS * DEFAULT.launch
+        direct, by_products = (time_op(c, definitions.memory) for c in (cell, fast))
+        by_products += CALLS * LAUNCH
         is_fast = tolerates_rounding and by_products < direct
         short = _write_squares(points, square, index) if is_euclidean else None
         least = by_products if is_fast else direct
-        if short is not None and time_op(short, definitions.memory, DEFAULT) < least:
+        if short is not None and time_op(short, definitions.memory) < least:
             if read is not op:  # the gradient of a guarded root is that of its square
                 return None
             cell = short if total is op else ops.Apply("sqrt", (short,), spanned)

@@ -33,7 +33,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.cost import Storage
-from derive.plan.machine import RECURRED, Machine
+from derive.plan.machine import EXPONENTIALS, RECURRED
 from derive.plan.recurrences.loops import find_indices_of
 from derive.plan.recurrences.readers import time_turn
 from derive.plan.recurrences.turns import (
@@ -131,9 +131,7 @@ class Chunks:
     inner: set[ir.Tensor] = field(default_factory=set)  # D and P
 
 
-def chunk_values(
-    system: ir.System, sizes: Mapping[str, int], machine: Machine, *, keywords: bool = True
-) -> Chunks:
+def chunk_values(system: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:
     """The system with sums over linear recurrences in chunks, where that takes less memory.
 
     The length of a chunk is a keyword argument, or a constant without `keywords`.
@@ -141,7 +139,7 @@ def chunk_values(
     made = Chunks(system)
     for recurrence in find_recurrences(system):
         if len(recurrence.equations) == 1:
-            _Chunker(made, recurrence, sizes, machine, keywords=keywords).chunk_sums()
+            _Chunker(made, recurrence, sizes, keywords=keywords).chunk_sums()
     return made
 
 
@@ -149,15 +147,9 @@ class _Chunker:
     """One recurrence S of a system, over t; a position is c in chunk n."""
 
     def __init__(
-        self,
-        made: Chunks,
-        recurrence: Recurrence,
-        sizes: Mapping[str, int],
-        machine: Machine,
-        *,
-        keywords: bool,
+        self, made: Chunks, recurrence: Recurrence, sizes: Mapping[str, int], *, keywords: bool
     ) -> None:
-        system, self.machine = made.system, machine
+        system = made.system
         self.made, self.recurrence, self.sizes, self.keywords = made, recurrence, sizes, keywords
         self.target = recurrence.equations[0].target
         self.index = recurrence.index
@@ -273,8 +265,8 @@ class _Chunker:
         if {*both} == {*batch}:
             return length
         # no matrix product: values for each pair of positions
-        pairs = 2 * RECURRED * (length or 1) * count_values(both) / self.machine.exponentials
-        return length if pairs <= time_turn(count_values(self.state), self.machine) else None
+        pairs = 2 * RECURRED * (length or 1) * count_values(both) / EXPONENTIALS
+        return length if pairs <= time_turn(count_values(self.state)) else None
 
     def cut_product(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
         """A product without S, at a position of a chunk; its factors are cut in chunks."""

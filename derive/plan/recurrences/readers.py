@@ -24,16 +24,16 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.machine import CHUNKED, RECURRED, WIDTH, Machine
+from derive.plan.machine import CACHED, CHUNKED, EXPONENTIALS, LAUNCH, MEMORY, RECURRED, WIDTH
 from derive.plan.recurrences.turns import find_slope, strip_starts
 
 CALLS = 12  # launches of one turn, with its gradients
 PASSES = 3  # reads and writes of a state in one turn
 
 
-def time_turn(states: int, machine: Machine) -> float:
+def time_turn(states: int) -> float:
     """The seconds of one turn of a loop over a state of so many values."""
-    return CALLS * machine.launch + PASSES * states * WIDTH / machine.cached
+    return CALLS * LAUNCH + PASSES * states * WIDTH / CACHED
 
 
 def is_linear(recurrence: Recurrence) -> bool:
@@ -46,10 +46,9 @@ def is_linear(recurrence: Recurrence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The choice between loops and chunks, at sizes on a machine."""
+    """The choice between loops and chunks, at sizes."""
 
     sizes: Mapping[str, int]
-    machine: Machine
     cells: bool  # whether a recurrence may be one call of torch
     inner: frozenset[ir.Tensor]  # products of decays in chunks: always chunked
 
@@ -65,14 +64,13 @@ class Turns:
             return False
         count = max(1, self.count_values([recurrence.index.extent]))
         states = self.count_values(recurrence.equations[0].target.tensor.shape) // count
-        machine = self.machine
-        chunked = CHUNKED * machine.launch + RECURRED * states * count / machine.exponentials
-        return chunked > count * time_turn(states, machine)
+        chunked = CHUNKED * LAUNCH + RECURRED * states * count / EXPONENTIALS
+        return chunked > count * time_turn(states)
 
     def is_wide(self, indices: Iterable[ir.Index]) -> bool:
         """Whether writing and reading values over these indices takes longer than a launch."""
         moved = 2 * WIDTH * self.count_values(index.extent for index in indices)
-        return moved / self.machine.memory > self.machine.launch
+        return moved / MEMORY > LAUNCH
 
 
 def fold_readers(
