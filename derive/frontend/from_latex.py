@@ -13,31 +13,29 @@ r"""Translation of LaTeX equations, with the shapes of their tensors, into a for
 Prose outside `$..$`, `\[..\]` or an environment is skipped. A shape is a line like those above, one
 of the notation (`int t[B] < V`, `scalar eps = 1e-5`), or `W \in \mathbb{R}^{D \times E}`; the shape
 of `W_i`, with i an index of a left side, is that of each matrix. A tensor with all indices written
-needs no shape: index i then has the extent I. Omitted indices are found by their extents. If
-several interpretations remain, they are all listed and the user has to choose. Ambiguous notation
-of papers is refused too: `1/2 x`, `\log p / q`, `|A|` of a matrix.
+needs no shape: index i then has the extent I. All indices count from 0, or all from 1, as the sums
+start; else a line says which. Omitted indices are found by their extents. If several
+interpretations remain, they are all listed and the user has to choose. Ambiguous notation of papers
+is refused too: `1/2 x`, `\log p / q`, `|A|` of a matrix.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, product
-from operator import itemgetter
 from typing import Unpack
 
 from derive.errors import DeriveError, refuse
-from derive.frontend.from_sympy import to_system
 from derive.frontend.from_text import parse
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import (
     Choice,
     Names,
     Read,
+    ask_base,
     close_links,
     complete_shapes,
-    find_counted,
-    find_ends,
-    find_states,
+    find_bases,
 )
 from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, to_word
 from derive.frontend.latex.reading import Reading
@@ -60,22 +58,7 @@ def from_latex(
     for missing shapes, and for equations with more than one interpretation. `title`, `source`,
     `typical` and `empty_row` are those of `Formula`.
     """
-    formula = parse(to_notation(text, declarations), name, **about)
-    try:
-        to_system(formula)
-    except DeriveError as error:
-        mistake = error.diagnostic
-        if mistake.help.startswith("guard it"):
-            advice = f"shorten the range of the index, or {mistake.help}: zeros are read outside"
-            raise DeriveError(replace(mistake, help=advice)) from None
-        states = re.findall(r"on a line before: (\w+)\[-1", mistake.help)
-        if not states:
-            return formula  # a later build raises the error
-        name = states[0]
-        says = f"nothing says what {name} is before its first step"
-        advice = f"write {name}_0 = 0, or its shape without the steps: {name}_0: [N]"
-        raise refuse("latex-form", says, help=advice) from error
-    return formula
+    return parse(to_notation(text, declarations), name, **about)
 
 
 def to_notation(text: str, declarations: str = "") -> str:
@@ -104,15 +87,22 @@ def to_notation(text: str, declarations: str = "") -> str:
             "formula-empty", "the text has no equation", help="write y_i = \\sum_j A_{ij} x_j"
         )
     refuse_fonts(equations)
-    equations = rename_apart(inline_functions(equations))
-    equations = [*find_states(equations, shapes), *equations]
+    equations = inline_functions(equations)
     names = Names(complete_shapes(shapes, equations, ranges), equations)
     equations = sort_equations(equations, names)
-    first, question = find_counted(equations, ranges, names)
-    way = find_interpretation(equations, names, first)
-    if question is not None:
-        raise question
-    return way
+    ways, errors = list[str](), list[DeriveError]()
+    for base in find_bases(equations, ranges, names):
+        try:
+            ways.append(find_interpretation(equations, names, base))
+        except DeriveError as error:
+            errors.append(error)
+    if not ways:
+        raise errors[0]
+    if errors or ways[0] != ways[-1]:
+        rows = zip(*(way.split("\n") for way in ways), strict=False)
+        facts = [f"{pair[0]}, or {pair[-1]}" for pair in rows if len({*pair}) > 1]
+        raise ask_base("it is open whether indices count from 0 or from 1", *facts[:1])
+    return ways[0]
 
 
 def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
@@ -124,7 +114,9 @@ def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
     functions = dict[str, tuple[Call, Tree]]()
     for _, left, right in equations:
         if isinstance(left, Call):
-            refuse_unread(left, right)
+            if tex.find_function(left.function) or left.function in {*tex.NORMS, "inner"}:
+                says = f"the left side is {left.function} of something"
+                raise tex.refuse_at(says, left.token, "give the left side a name of its own")
             if not all(isinstance(each, Name) for each in left.arguments):
                 says = f"{left.function} is defined with an argument that is no name"
                 raise tex.refuse_at(says, left.token, "write names: f(x) = ..")
@@ -186,41 +178,6 @@ def refuse_fonts(equations: Sequence[Equation]) -> None:
             raise tex.refuse_at(says, name.token, "write one font, or two letters")
 
 
-def refuse_unread(left: Call, right: Tree) -> None:
-    r"""Refuse a builtin function on the left whose arguments the right side does not read.
-
-    `\mathrm{Var}(x) = .. x_i ..` defines Var; `\log p_t = \log p_{t-1} + x_t` defines p.
-    """
-    if tex.find_function(left.function) is None and left.function not in {*tex.NORMS, "inner"}:
-        return
-    names = [*find_names(right)]
-    read = {*names, *(Name(name.base, name.token) for name in names)}
-    if not {*left.arguments} <= read:
-        says = f"the left side is {left.function} of something that the right side does not read"
-        advice = f"put the inverse of {left.function} on the right, or give the left side a name"
-        raise tex.refuse_at(says, left.token, advice)
-
-
-def rename_apart(equations: Sequence[Equation]) -> list[Equation]:
-    """Rename an index that sums bind with different limits, so that each letter has one extent."""
-    taken = tex.to_words(equations)
-    ends: dict[str, str] = {}
-
-    def visit(tree: Tree) -> Tree:
-        if isinstance(tree, (tex.Big, Call)) and (end := to_word(tree.above)):
-            new: dict[Tree, Tree] = {}
-            for below in tree.below:
-                name = below.first if isinstance(below, tex.Relation) else below
-                if isinstance(name, Name) and ends.setdefault(name.base, end) != end:
-                    fresh = next(a for a in "ijklmnpqrstuvwabcdfgh" if a not in taken)
-                    taken.add(fresh)
-                    new[name] = Name(fresh, name.token)
-            tree = substitute_parameters(tree, new)
-        return tex.map_parts(tree, visit)
-
-    return [each._replace(right=visit(each.right)) for each in equations]
-
-
 def substitute_parameters(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
     """Substitute arguments for parameters; a parameter's power and indices go to its argument."""
     if isinstance(tree, Name):
@@ -239,20 +196,15 @@ def substitute_parameters(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
 
 def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
     """Sort the equations so that definitions precede reads, as far as possible."""
-    left: list[tuple[bool, Equation, str, set[str]]] = []
+    left: list[tuple[Equation, str, set[str]]] = []
     for each in equations:
         own = names.resolve(each.left, is_target=True) if isinstance(each.left, Name) else Read("")
-        # an entry of a tensor to which other equations give a shape comes last
-        is_entry = [*map(to_word, own.places)] == ["0"] and names.shapes.find_shape(
-            own.name
-        ) is None
-        left.append((is_entry, each, own.name, names.find_reads(each.right) - {own.name}))
-    left.sort(key=itemgetter(0))
+        left.append((each, own.name, names.find_reads(each.right) - {own.name}))
     found: list[Equation] = []
     while left:
-        waiting = {own for _, _, own, _ in left}
+        waiting = {own for _, own, _ in left}
         ready = (k for k, (*_, reads) in enumerate(left) if not reads & waiting)
-        found.append(left.pop(next(ready, 0))[1])
+        found.append(left.pop(next(ready, 0))[0])
     return found
 
 
@@ -283,16 +235,14 @@ def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
     return known
 
 
-def find_interpretation(equations: Sequence[Equation], names: Names, first: set[str]) -> str:
+def find_interpretation(equations: Sequence[Equation], names: Names, base: int) -> str:
     """Return the only interpretation in the notation; DeriveError if there are none or several."""
     # interpretations by the places of written indices, each with its number of added indices
     found: dict[tuple[object, ...], dict[str, int]] = {}
-    ends, mismatches = find_ends(equations, names.sizes), dict[str, int]()
-    asks: dict[str, tuple[int, MisfitError] | None] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the interpretation that got furthest
     for is_strict in (True, False):
         for choice in find_choices(equations, names, is_strict=is_strict):
-            reading, written = Reading(names, choice, first), []
+            reading, written = Reading(names, choice, base), []
             try:
                 for _, left, right in equations:
                     written.append(reading.write_equation(left, right))
@@ -310,19 +260,12 @@ def find_interpretation(equations: Sequence[Equation], names: Names, first: set[
                 way = "\n".join([*write_declarations(reading, written), *written, *returned])
                 ways = found.setdefault(tuple(choice.places.items()), {})
                 ways[way] = min(len(reading.batch), ways.get(way, len(reading.batch)))
-                pairs = ((reading.extents.get(index), end) for index, end in ends.items())
-                asks[way] = (len(written) - 1, reading.asks) if reading.asks else None
-                mismatches[way] = sum(extent not in {None, end} for extent, end in pairs)
         if found:
             break
     open_ways = [way for ways in found.values() for way in ways if ways[way] == min(ways.values())]
-    # prefer ranges that match the stated ends
-    if not min(map(mismatches.__getitem__, open_ways), default=1):
-        open_ways = [way for way in open_ways if not mismatches[way]]
-    if len({*open_ways}) == 1 and asks[open_ways[0]] is None:
+    if len({*open_ways}) == 1:
         return open_ways[0]
-    misfit = next((asks[way] for way in open_ways if asks[way]), misfit)
-    if open_ways and not any(map(asks.get, open_ways)):
+    if open_ways:
         rows = [way.splitlines() for way in dict.fromkeys(open_ways)]
         common = {*rows[0]}.intersection(*rows)
         readings = ["; ".join(r for r in each if " = " in r and r not in common) for each in rows]
@@ -421,7 +364,7 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
     extents = dict(reading.extents)
     plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
     for index in plain:  # indices at one place of a tensor have one extent
-        alike = sorted(close_links({index}, [{*pair} for pair in reading.alike], set()))
+        alike = sorted(close_links({index}, [{*pair} for pair in reading.alike]))
         known = next((extents[each] for each in alike if each in extents), None)
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}

@@ -120,8 +120,6 @@ def test_the_command_line_reads_latex(tmp_path, capsys):
 
 
 QUESTIONS = [
-    ("y = x_3; x: [N]", "x_3", "counts from 0 or from 1"),
-    (r"s = \sum_{j=2}^N x_j", "j=2", "counts from 0 or from 1"),
     ("y_i = x_i^2 + x^{(2)}_i", "x_i", "is a power"),
     ("y_i = x^{(2)}_i; x: [N]", "x^", "this has none"),
 ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
+from derive.errors import DeriveError, refuse
 from derive.frontend.latex import nodes as tree
-from derive.frontend.latex.values import MisfitError, write_linear
+from derive.frontend.latex.values import MisfitError
 
 TRANSPOSED = {"T", "top", "intercal"}
 
@@ -103,23 +103,6 @@ def write_extent(part: tree.Tree) -> str:
     return ""
 
 
-def find_states(equations: Sequence[tree.Equation], shapes: Shapes) -> list[tree.Equation]:
-    """Return `h[0] = h_0` for each declared initial state `h_0`.
-
-    That is for h where `h_t` is defined, `h_{t-1}` is read, and no equation defines `h_0`.
-    """
-    parts = tree.find_names(each.right for each in equations)
-    before = {part.base for part in parts if part.below and isinstance(part.below[0], tree.Sum)}
-    targets = [left for left in tree.find_targets(equations) if left.below]
-    given = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
-    found: dict[str, tree.Equation] = {}
-    for left in targets:
-        if left.base in before - given and f"{left.base}_0" in shapes.tensors:
-            zero = tree.Name(left.base, left.token, None, (tree.Number("0"),), "0")
-            found[left.base] = tree.Equation(left.token.line, replace(zero, label=""), zero)
-    return [*found.values()]
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """A resolved name: its places, its power, and whether it is transposed."""
@@ -170,10 +153,6 @@ class Names:
         self.marks = {word for _, word in known} - {word for _, word in marked - defined - known}
         for left in targets:
             self.defined.add(self.resolve(left, is_target=True).name)
-        # Constant places.
-        places = [p for part in names for p in self.resolve(part).places]
-        linear = [found for p in places if (found := self.find_linear(p, set())) is not None]
-        self.fixed = {write_linear(e) for e in linear if not {*e} - self.sizes - {""}}
         for part in names:
             stem, _, number = part.base.rpartition("_")
             if number.isdigit() and stem in shapes.tensors and not self.is_known(part.base):
@@ -253,35 +232,19 @@ class Names:
         read = self.resolve(part)
         return {read.name}.union(*map(self.find_reads, (*read.places, read.power)))
 
-    def find_valued(self, part: tree.Tree) -> set[str]:
-        """Return the indices whose values enter the part, not only their differences."""
-        if isinstance(part, tree.Relation):
-            sides = pairwise((part.first, *(side for _, side in part.rest)))
-            return set().union(
-                *(self.find_valued(tree.Sum((("+", a), ("-", b)))) for a, b in sides)
-            )
-        if isinstance(part, tree.Name) and part.below:
-            inside = [place for place in part.below if self.find_linear(place, set()) is None]
-            inside += [part.above] if part.above is not None else []
-            return set().union(*map(self.find_valued, inside))
-        linear = self.find_linear(part, set())
-        if linear is not None:
-            own = {name: factor for name, factor in linear.items() if name not in self.sizes | {""}}
-            return {*own} if sum(own.values()) else set()
-        inside = [*tree.find_parts(part)]
-        for each in part.below if isinstance(part, (tree.Big, tree.Call)) else ():
-            match each:  # an index, with or without its first value
-                case tree.Name() | tree.Relation(_, (("==", _), *_)):
-                    inside.remove(each)
-        return set().union(*map(self.find_valued, inside))
+    def find_linear(self, part: tree.Tree, base: int) -> dict[str, int] | None:
+        """Return integer coefficients of indices, sizes and 1 (under ""); None if not linear.
 
-    def find_linear(self, part: tree.Tree, first: Set[str]) -> dict[str, int] | None:
-        """Return integer coefficients of indices, sizes and 1 (under ""); None if not linear."""
+        Indices are those of the notation, which count from 0; `base` is added to each.
+        """
         match part:
             case tree.Number(text) if text.isdigit():
                 return {"": int(text)}
+            case tree.Name(_, _, None, ()) if part.base in self.numbers:
+                return {part.base: 1}
             case tree.Name(_, _, None, ()):
-                return {part.base: 1} | ({"": 1} if part.base in first else {})
+                is_index = not self.is_known(part.base)
+                return {part.base: 1} | ({"": 1} if base else {}) if is_index else None
             case tree.Name():
                 read = self.resolve(part)
                 is_plain = not read.places and read.power is None and not read.is_transposed
@@ -289,7 +252,7 @@ class Names:
             case tree.Sum(parts):
                 terms: dict[str, int] = {}
                 for sign, term in parts:
-                    found = self.find_linear(term, first)
+                    found = self.find_linear(term, base)
                     if found is None:
                         return None
                     for name, factor in found.items():
@@ -298,86 +261,43 @@ class Names:
             case tree.Product(
                 ((_, tree.Number(text)), ("" | "cdot" | "star", tree.Name() as name))
             ) if text.isdigit():
-                found = self.find_linear(name, first)
+                found = self.find_linear(name, base)
                 return None if found is None else {n: int(text) * k for n, k in found.items()}
         return None
 
 
-def find_counted(
-    equations: Sequence[tree.Equation], ranges: Iterable[str], names: Names
-) -> tuple[set[str], MisfitError | None]:
-    """Return the indices that count from 1, and the question that remains open.
+def find_bases(
+    equations: Sequence[tree.Equation], ranges: Mapping[str, tree.Tree], names: Names
+) -> tuple[int, ...]:
+    """Return the number from which indices count, or 0 and 1 if nothing says which.
 
-    An index counts from 1 if the least place that its sum reads is 1, and from 0 if that is 0 or
-    less. Indices that are compared, or are plain places of one axis of a tensor, count alike. The t
-    of `h_t` counts from 1 if `h_0` is given. An index is open if its least place is above 1, or if
-    it is used as a number; so are constant places unless one is 0.
+    It is the start of a sum or of a range, if that is 0 or 1; 1 if `h_0` is given beside `h_t`; 0
+    if another place is 0.
     """
-    least: dict[str, int] = {}
-    links, bound = list[set[str]](), list[tree.Tree]()
-    places: dict[tuple[str, int], set[str]] = {}
-    targets = [left for left in tree.find_targets(equations) if left.below]
-    starts = {left.base for left in targets if tree.to_word(left.below[0]) == "0"}
-    relations = (part for part in tree.walk_parts(equations) if isinstance(part, tree.Relation))
-    links += map(tree.to_words, relations)
-    for name in tree.find_names(equations):
-        for k, place in enumerate(name.below):
-            places.setdefault((name.base, k), set()).add(tree.to_word(place))
-    for part in tree.find_binders(equations):
-        bound += (e.first if isinstance(e, tree.Relation) else e for e in part.below)
-        for below in part.below:
-            for index, start in find_starts(below):
-                inside = part.body if isinstance(part, tree.Big) else part.arguments
-                first = start + min(find_shifts(inside, index, starts), default=0)
-                least[index] = min(least.get(index, start), start, first)
-            if isinstance(below, tree.Relation) or part.above is not None:
-                links.append(tree.to_words((below, part.above or below)))
-    kept = set(ranges)
-    kept |= {tree.to_word(left.below[0]) for left in targets if left.base in starts}
-    links += places.values()
-    indices = {word for link in [*links, {*least}] for word in link if word[:1].isalpha()}
-    indices -= names.numbers
-    stated = names.shapes.counted
-    if early := [index for index, place in least.items() if place < (stated or 0)]:
-        says = f"{early[0]} starts below {stated}, where indices count from {stated}"
-        advice = "let its sum start there, and shift its places"
-        raise MisfitError(says, find_token(equations, early[0]), advice)
-    if stated is not None:  # "1" is the mark of constant places
-        return {*indices, "1"} if stated else set(), None
-    links = [link & indices for link in links]
-    alike = [place & indices for place in places.values()]
-    zero = close_links({index for index, place in least.items() if place < 1}, alike, kept)
-    counted = {index for index, place in least.items() if place == 1} - zero
-    counted = close_links((counted | kept) & (indices | {*ranges}), links, zero)
-    zero = close_links(zero, links, counted)
-    known = counted | zero
-    valued = set[str]().union(*(names.find_valued(each.right) for each in equations)) & indices
-    valued &= {*map(tree.to_word, bound)}.union(*places.values())
-    fixed = [] if known or "0" in names.fixed else [f"the place {p}" for p in sorted(names.fixed)]
-    asked = [*sorted({*least} - known), *sorted(valued - known), *fixed]
-    if not asked:
-        return counted, None
-    says = f"it is open whether {asked[0]} counts from 0 or from 1"
+    if names.shapes.counted is not None:
+        return (names.shapes.counted,)
+    below = (each for part in tree.find_binders(equations) for each in part.below)
+    starts = {start for each in below for _, start in find_starts(each) if start < 2}
+    starts |= {1} if ranges else set()
+    firsts = [(e.base, tree.to_word(e.below[0])) for e in tree.find_targets(equations) if e.below]
+    counted = {base for base, word in firsts if word[:1].isalpha()}
+    starts |= {int(base in counted) for base, word in firsts if word == "0"}
+    if len(starts) > 1:
+        raise ask_base("some indices start at 0, and others at 1")
+    words = (tree.to_word(place) for name in tree.find_names(equations) for place in name.below)
+    return tuple(sorted(starts)) or ((0,) if any({*word} == {"0"} for word in words) else (0, 1))
+
+
+def ask_base(says: str, *facts: str) -> DeriveError:
+    """Return the question from which number indices count."""
     advice = "add a line: indices count from 0, or: indices count from 1"
-    question = MisfitError(says, find_token(equations, asked[0]), advice)
-    if asked[0] in least:
-        raise question
-    return counted, question
+    return refuse("latex-form", says, facts=facts, help=advice)
 
 
-def find_token(equations: Sequence[tree.Equation], place: str) -> tree.Token | None:
-    """Return the token of an index, or of the tensor that is read at a constant place."""
-    for name in tree.find_names(equations):
-        if name.base == place or place.removeprefix("the place ") in map(write_extent, name.below):
-            return name.token
-    return None
-
-
-def close_links(found: set[str], links: Sequence[set[str]], kept: Set[str]) -> set[str]:
-    """Return the closure of `found` under the links, without the words in `kept`."""
-    found = set(found)
-    while also := {word for link in links if link & found for word in link - found - kept}:
-        found |= also
+def close_links(found: set[str], links: Sequence[set[str]]) -> set[str]:
+    """Return the closure of `found` under the links."""
+    while also := {word for link in links if link & found for word in link - found}:
+        found = found | also
     return found
 
 
@@ -396,38 +316,6 @@ def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
                 continue
         if number.isdigit():
             yield tree.to_word(name), int(number) + (sign in {"<", ">"})
-
-
-def find_shifts(
-    body: tree.Tree | tuple[tree.Tree, ...], index: str, starts: Set[str]
-) -> Iterator[int]:
-    """Yield the numbers that are added to an index in the places of an unguarded body.
-
-    Tensors in `starts` are excluded: they have a given initial entry.
-    """
-    parts = [*tree.walk_parts(body)]
-    if any(isinstance(part, (tree.Bracket, tree.Cases)) for part in parts):
-        return
-    for part in parts:
-        for place in part.below if isinstance(part, tree.Name) and part.base not in starts else ():
-            match place:
-                case tree.Sum((("+", tree.Name() as name), (sign, tree.Number(number)))) if (
-                    number.isdigit()
-                ):
-                    if tree.to_word(name) == index:
-                        yield int(f"{sign}{number}")
-
-
-def find_ends(equations: Sequence[tree.Equation], sizes: Set[str]) -> dict[str, str]:
-    """Return the last values of indices: the limit of a sum, or the size with the same letter."""
-    found: dict[str, str] = {}
-    for binder in tree.find_binders(equations):
-        if end := tree.to_word(binder.above):
-            starts = (index for below in binder.below for index, _ in find_starts(below))
-            found |= dict.fromkeys(starts, end)
-    places = (tree.to_word(place) for name in tree.find_names(equations) for place in name.below)
-    lettered = {word: word.upper() for word in places if word.islower() and word.upper() in sizes}
-    return lettered | found
 
 
 @dataclass(frozen=True)

@@ -248,25 +248,3 @@ def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree
     upper = "" if has_places else name.upper
     word = "_".join(filter(None, (name.base, to_word(name.above), upper, label)))
     return word, () if is_part else name.below
-
-
-def find_limits(
-    below: tuple[Tree, ...], above: Tree | None
-) -> tuple[tuple[Tree, ...], Tree | None]:
-    r"""Return starts, conditions and limit of `\sum_{i, j = 1}^N` or `\sum_{1 \le i < j \le N}`."""
-    match below[-1]:
-        case Relation(Name(), (("==", least),)) if above is not None:
-            starts = [Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below]
-            return tuple(starts), above
-        case Relation(Number(least), rest) if above is None and len(below) == 1 < len(rest):
-            inside = [side for _, side in rest[:-1]]
-            signs = [sign for sign, _ in rest]
-            if not {*signs} <= {"<", "<="} or not all(isinstance(each, Name) for each in inside):
-                return below, above
-            first = Number(str(int(least) + (signs[0] == "<")))
-            last = rest[-1][1]
-            above = Sum((("+", last), ("-", Number("1")))) if signs[-1] == "<" else last
-            between = Relation(inside[0], rest[1:-1])
-            starts = [Relation(each, (("==", first),)) for each in inside]
-            return (*starts, *([between] if between.rest else [])), above
-    return below, above

@@ -8,17 +8,15 @@ Laws:
 - The written indices of a tensor have the same positions at every occurrence.
 - A function is elementwise. A row operation (softmax, mean) without an index runs over the last
   axis of the vector or matrix; without an axis it runs over the last written index.
-- The index of a sum whose least place is 1 counts from 1. In the notation that index is one less,
-  and so are indices compared with it or used as plain places of the same axis, and numbers as
-  places there.
+- All indices count from one number, 0 or 1, `base`. In the notation they count from 0, and places
+  are less by that number.
 - Powers, quotients and functions of a vector are elementwise; their products need an operator.
 """
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
-from operator import attrgetter
 
 from derive.frontend.latex import nodes as tex
 from derive.frontend.latex.names import TRANSPOSED, Choice, Names, Read
@@ -39,8 +37,8 @@ from derive.frontend.latex.values import (
     find_words,
     refuse_entry,
     refuse_further,
-    refuse_mixed,
     refuse_undefined,
+    to_polynomial,
     transpose,
     write_linear,
 )
@@ -50,9 +48,8 @@ from derive.ir.functions import FUNCTIONS, ROWS
 class Reading:
     """The translation of the equations for one choice; MisfitError if the choice does not fit."""
 
-    def __init__(self, names: Names, choice: Choice, first: Iterable[str] = ()) -> None:
-        self.names, self.choice = names, choice
-        self.first = set(first)  # indices that count from 1
+    def __init__(self, names: Names, choice: Choice, base: int) -> None:
+        self.names, self.choice, self.base = names, choice, base
         self.extents = dict(choice.extents)
         self.limits: dict[str, str] = {}  # extents that only the limits of sums give
         self.layouts: dict[str, Layout] = {}
@@ -64,7 +61,6 @@ class Reading:
         self.batch: dict[str, str] = {}  # indices of omitted extents
         self.axes = Axes()
         self.products = Products(self.axes, self.extents, self.batch, choice.is_strict)
-        self.asks: MisfitError | None = None  # a question for the user
         self.taken = {*names.sizes, *names.defined, *names.shapes.tensors, *names.shapes.scalars}
         self.taken |= {word for word in names.words if len(word) == 1}
         self.order = [*chain(*names.shapes.tensors.values(), *names.shapes.families.values())]
@@ -90,7 +86,14 @@ class Reading:
         self.own, self.reads_own = (read.name, places), False
         is_open = self.names.shapes.find_shape(read.name) is None
         self.products.open_left = read.name if is_open else None
-        value = self.read_right(read.name, places, right, scope)
+        try:
+            value = self.read_part(right, scope)
+        except MisfitError:
+            if self.reads_own:
+                raise refuse_undefined(read.name) from None
+            raise
+        if self.reads_own and value.axes:
+            raise refuse_undefined(read.name)
         alone = scope - {*find_words([value.text]), *self.names.shapes.indices}
         # a size may occur on the left alone, `C_{m P + p}`
         if "[" in value.text and any(map(str.islower, alone)):
@@ -125,32 +128,6 @@ class Reading:
             ahead = [k for k, place in enumerate(every) if self.extents.get(place) in before]
             every.insert(ahead[-1] + 1 if ahead else 0, index)
         return every, tuple(k for k, place in enumerate(every) if place not in inside)
-
-    def read_right(self, name: str, places: list[str], right: Tree, scope: frozenset[str]) -> Value:
-        """Return the right side; an undeclared tensor that reads itself has its summands' shape."""
-        try:
-            value = self.read_part(right, scope)
-        except MisfitError as error:
-            is_open = not error.diagnostic.marks and name not in self.layouts
-            is_declared = self.names.shapes.find_shape(name) is not None
-            if not is_open or is_declared or name not in self.names.find_reads(right):
-                raise
-        else:
-            if not (self.reads_own and value.axes):  # the recurrence was no number
-                return value
-        with suppress(MisfitError):
-            sums = (part.terms for part in tex.walk_parts(right) if isinstance(part, tex.Sum))
-            beside = (e for terms in sums for _, e in terms if name not in self.names.find_reads(e))
-            found = (self.read_part(term, scope) for term in beside)
-            whole = next((value for value in found if value.axes), Value(""))
-            axes = whole.axes
-            every, written = self.place_batch(places, whole.free)
-            extents = (*(self.extents.get(p, "") for p in every), *map(_EXTENT, axes))
-            self.layouts[name] = Layout(extents, written, len(axes))
-            value = self.read_part(right, scope)
-            if axes and [*map(_EXTENT, value.axes)] == [*map(_EXTENT, axes)]:
-                return value
-        raise refuse_undefined(name)
 
     def find_layout(self, name: str, written: int) -> Layout:
         """Return the layout of a tensor with this number of written indices."""
@@ -218,8 +195,10 @@ class Reading:
             case Name():
                 return self.read_name(tree, scope)
             case tex.Sum(terms):
-                words = scope & {to_word(term) for _, term in terms}
-                refuse_mixed("sum", words & self.first, words - self.first)
+                linear = self.names.find_linear(tree, self.base) or {}
+                free = tuple(word for word in linear if word in scope)
+                if free and not linear.get(""):  # `i - j` of indices that count alike
+                    return Value(write_linear(linear), TERM, free=free)
                 return self.products.add_all(
                     [(sign, self.read_part(term, scope)) for sign, term in terms]
                 )
@@ -253,14 +232,12 @@ class Reading:
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
         """Translate a number, an index, a size or a tensor, perhaps to a power or transposed."""
         read = self.names.resolve(name)
-        is_bare = not read.places
+        is_bare, is_number = not read.places, read.name in self.names.numbers
         is_free = not self.names.is_known(read.name) or read.name in self.names.indexed
-        if is_bare and read.name in scope:  # an index as a number
-            shifted = (f"{read.name} + 1", TERM) if read.name in self.first else (read.name, ATOM)
+        if is_bare and read.name in scope and not is_number:  # an index as a number
+            shifted = (f"{read.name} + 1", TERM) if self.base else (read.name, ATOM)
             value = Value(*shifted, (), (read.name,))
-        elif is_bare and (
-            read.name in self.names.numbers or (is_free and read.name in {"oo", "pi"})
-        ):
+        elif is_bare and (is_number or (is_free and read.name in {"oo", "pi"})):
             value = Value(read.name)
         elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
             places = [*map(self.write_place, read.places)]
@@ -346,7 +323,7 @@ class Reading:
             raise MisfitError(f"{word} is of a matrix", token)
         over = value.axes if row.is_matrix or not row.keeps else value.axes[-1:]
         if not row.is_matrix and len(over) > 1 and token is not None:
-            self.asks = ask_rows(token, f"its indices, as in {token.text}_{{ij}} x_{{ij}}")
+            raise ask_rows(token, f"its indices, as in {token.text}_{{ij}} x_{{ij}}")
         if row.is_matrix and over[0].extent != over[1].extent:
             raise MisfitError(f"{word} is of a matrix with as many rows as columns", token)
         inside = ", ".join(f"<{axis.mark}>" for axis in over)
@@ -367,7 +344,7 @@ class Reading:
             says = "of the norms of a matrix the Frobenius norm is read"
             raise tex.refuse_at(says, call.token, "write \\|A\\|_F, or the sum")
         if word == "norm" and is_matrix:
-            self.asks = ask_rows(call.token, "\\|A\\|_F for the matrix, \\|x_i\\| for row i")
+            raise ask_rows(call.token, "\\|A\\|_F for the matrix, \\|x_i\\| for row i")
         if first.axes and call.token.text in {"|", "\\lvert"}:
             says, sign = ("its determinant", "\\det A") if is_matrix else ("its norm", "\\|x\\|")
             says = f"it is open whether bars mean {says} or the absolute values of the elements"
@@ -426,6 +403,9 @@ class Reading:
             found = [*map(to_word, [each] if isinstance(each, Name) else tex.find_names(each))]
             known = {*scope, *self.names.numbers, "", "oo"}
             new = [word for word in found if word not in known]
+            if names := [*filter(tex.is_label, new)] if not isinstance(each, Name) else []:
+                says = f"{names[0]} is not declared"
+                raise MisfitError(says, token, f"add a line: size {names[0]}")
             is_condition = is_listed and bound and not isinstance(each, Name)
             bound |= dict.fromkeys(() if is_condition else new)
             if isinstance(each, Name) and new:
@@ -438,11 +418,14 @@ class Reading:
             relation = whole if isinstance(whole, Relation) else None
             match whole:
                 case Relation(Name() as name, (("==", start),)):
-                    if start == Number("1" if to_word(name) in self.first else "0"):
+                    if start == Number(str(self.base)):
                         continue
                     if above is None and not isinstance(start, Number):
                         says = "it is open whether this is a condition, or a start without an end"
                         raise MisfitError(says, name.token, "write the end, or \\sum_{i : i = j}")
+                    if isinstance(start, Number) and int(start.text) < self.base:
+                        advice = "let its sum start there, and shift its places"
+                        raise MisfitError(f"{name.base} starts below 1", name.token, advice)
                     if isinstance(start, tex.Sum) and start.terms[0][0] == "-":
                         advice = "let it start at 0: \\sum_{k=0}^{2K} w_k x_{t+k-K}"
                         raise MisfitError("a sum starts below zero", name.token, advice)
@@ -450,9 +433,9 @@ class Reading:
                 case Relation(first, rest):
                     sides = zip((first, *(end for _, end in rest)), rest, strict=False)
                     for index, end in ((to_word(one), end) for one, end in sides):
-                        if end[0] == "<=" and index in {*bound} - self.first:
+                        if end[0] == "<=" and index in bound:
                             limit = self.read_part(end[1], scope | {*bound}).text
-                            refuse_further(index, limit, self.extents.get(index), 1)
+                            refuse_further(index, limit, self.extents.get(index), 1 - self.base)
             conditions.append(self.read_condition(whole, scope | {*bound})[0])
         if above is not None:
             starts = (each for each in below if isinstance(each, Relation))
@@ -467,7 +450,7 @@ class Reading:
         """Return the condition of an upper limit; [] if the limit is the extent of the index."""
         if isinstance(above, Name) and above.base == "oo":
             raise MisfitError("a sum without an end is not read", above.token, "say where it ends")
-        shift = 0 if index in self.first else 1
+        shift = 1 - self.base
         limit = self.read_part(above, scope)
         if not limit.free:
             extent = add_number(limit.text, shift)
@@ -475,6 +458,9 @@ class Reading:
             if known == extent:
                 self.limits[index] = extent
                 return []
+            if (to_polynomial(extent) - to_polynomial(known)).constant is None:
+                says = f"{index} runs to {limit.text} here, and over an extent {known} elsewhere"
+                raise MisfitError(says, help="take another letter in one of them")
             refuse_further(index, limit.text, known, shift)
         relation = Relation(Name(index, _NOWHERE), (("<=", above),))
         return [self.read_condition(relation, scope | {index})[0]]
@@ -484,12 +470,12 @@ class Reading:
         match tree:
             case Relation(first, rest):
                 parts = [first, *(side for _, side in rest)]
-                sums = [self.names.find_linear(part, self.first) for part in parts]
+                sums = [self.names.find_linear(part, self.base) for part in parts]
                 values = [self.read_part(part, scope) for part in parts]
                 if any(value.axes for value in values):
                     raise MisfitError("vectors or matrices are compared")
                 texts = [value.within(TERM) for value in values]
-                if self.first and all(each is not None for each in sums):
+                if self.base and all(each is not None for each in sums):
                     least = min(each.get("", 0) for each in sums if each is not None)
                     texts = [write_linear(each, least) for each in sums if each is not None]
                 signs = [sign for sign, _ in rest]
@@ -528,21 +514,16 @@ class Reading:
 
     def write_place(self, tree: Tree) -> str:
         """Return the text of a place, counted from 0."""
-        linear = self.names.find_linear(tree, self.first)
-        if linear is not None:  # `t - k` counts as t does
-            ahead = {word for word, factor in linear.items() if factor > 0} - self.names.sizes
-            known = self.first & ({*linear} if not ahead - {""} else ahead)
-            refuse_mixed("place", known, ahead - {""} - known)
-            is_fixed = {*linear} <= {*self.names.sizes, ""}
-            return write_linear(linear, bool(known or (self.first and is_fixed)))
+        linear = self.names.find_linear(tree, self.base)
+        if linear is not None:
+            return write_linear(linear, self.base)
         value = self.read_part(tree, EVERY)
         # an entry of an integer tensor has its declared range
-        is_entry = isinstance(tree, Name) and tree.below
-        if self.first & {*value.free} and not is_entry:
+        if self.base and {*find_words([_ENTRY.sub("", value.text)])} & {*value.free}:
             says = "a place is no sum of indices that count from 1"
             raise MisfitError(says, help="let the sums start at 0")
         return value.text
 
 
-_EXTENT = attrgetter("extent")
+_ENTRY = re.compile(r"\w+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\])")  # with at most one entry in its places
 _NOWHERE = Token("word", "", 0, 0, "")

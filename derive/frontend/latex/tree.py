@@ -68,8 +68,6 @@ class Reader(Tokens):
         while not (found or self.ranges) or self.is_gap():
             while (found or self.ranges) and self.is_gap():
                 self.take_token()
-            if found and self._is_beside(found[-1].left):
-                break
             start, left = self.place, self.read_left()
             if found and self.peek() not in _DEFINES:
                 advice = "write \\tag{2} for a number, cases for a condition, [i > 0] as a factor"
@@ -91,15 +89,6 @@ class Reader(Tokens):
             advice = "write one equation a line" if token.text in RELATIONS else ""
             raise refuse_at(f"{token.text} is not read here", token, advice)
         return found
-
-    def _is_beside(self, left: Tree) -> bool:
-        r"""Whether the rest of the line lists indices of the left side, `\forall i, j`; skip it."""
-        words = {0: tex.to_words(left), 1: {","}}
-        is_list = all(t.text in words[k % 2] for k, t in enumerate(self.tokens[self.place :]))
-        if self.tokens[self.place - 1].text in {"\\quad", "\\qquad", ","} or not is_list:
-            return False
-        self.place = len(self.tokens)
-        return True
 
     def read_left(self) -> Tree:
         """Return the left side: a tensor, or a defined function with its arguments."""
@@ -427,7 +416,7 @@ class Reader(Tokens):
             says = "it is open whether this ends a range or is a power"
             raise refuse_at(says, token, f"write \\{word}_{{j=1}}^{{N}}, or (\\{word}_j (..))^2")
         if is_range:
-            (below, above), power = tex.find_limits(below, power), None
+            (below, above), power = (_spread_start(below, power), power), None
         if self.peek() in {"(", "[", "{", "\\{"}:
             closing = _CLOSING[self.take_token().text]
             arguments = self._read_list({","})
@@ -502,7 +491,7 @@ class Reader(Tokens):
             if not below:
                 says = "the sign has no index below it"
                 raise refuse_at(says, token, "write \\sum_{j}: summation is never implied")
-            below, above = tex.find_limits(below, above)
+            below = _spread_start(below, above)
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
                 body = tex.Sum((("+", body),))  # one term keeps the extent of the body clear
@@ -581,3 +570,12 @@ class Reader(Tokens):
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise refuse_at("a row of cases has no condition", token)
         return tex.Cases(tuple(rows))
+
+
+def _spread_start(below: tuple[Tree, ...], above: Tree | None) -> tuple[Tree, ...]:
+    r"""Give the start in `\sum_{i, j = 1}^N` to each index."""
+    match below[-1]:
+        case tex.Relation(Name(), (("==", least),)) if above is not None:
+            each = (tex.Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below)
+            return tuple(each)
+    return below

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.errors import DeriveError
@@ -178,10 +178,10 @@ def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozens
         raise MisfitError(says, name.token, f"write {name.base}_{{..}}, or \\cdot between them")
 
 
-def ask_rows(token: tree.Token, advice: str) -> MisfitError:
+def ask_rows(token: tree.Token, advice: str) -> DeriveError:
     """Return the question whether a function applies to a matrix or to each row."""
     says = "it is open whether this runs over the whole matrix or over each row"
-    return MisfitError(says, token, f"write {advice}")
+    return tree.refuse_at(says, token, f"write {advice}")
 
 
 def find_words(places: Iterable[str]) -> tuple[str, ...]:
@@ -197,14 +197,6 @@ def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> No
             says = f"{index} runs to a place {limit} of an extent {extent}"
             advice = "add a line: indices count from 1, or let the sum end before"
             raise MisfitError(says, help=advice)
-
-
-def refuse_mixed(what: str, first: Set[str], others: Set[str]) -> None:
-    """Refuse a sum or place in which only some of the indices count from 1."""
-    if first and others:
-        says = f"of the indices of a {what} {min(first)} counts from 1, and others do not"
-        advice = "let the sums start alike, or add a line: indices count from 1"
-        raise MisfitError(says, help=advice)
 
 
 class Every(frozenset[str]):
