@@ -38,16 +38,17 @@ def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
             return expr
 
 
-def walk(expr: ir.Expr) -> Iterator[ir.Expr]:
+@lru_cache(maxsize=1 << 14)
+def walk(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expression and all its subexpressions, outermost first, each shared node once."""
-    seen: set[ir.Expr] = set()
+    found: dict[ir.Expr, None] = {}
     stack = [expr]
     while stack:
         here = stack.pop()
-        if here not in seen:
-            seen.add(here)
-            yield here
+        if here not in found:
+            found[here] = None
             stack.extend(reversed(here.children))
+    return tuple(found)
 
 
 def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:

@@ -21,7 +21,14 @@ from derive.ir.functions import COUNTING
 from derive.ir.walk import exchange, find_free, walk
 from derive.rewrite import guards, rounding
 from derive.rewrite.opening import open_rows, open_wide_sums
-from derive.rewrite.rule import IndexNames, Rule, apply_rules, find_valid, rename_clashes
+from derive.rewrite.rule import (
+    IndexNames,
+    Rule,
+    apply_rules,
+    find_valid,
+    rename_clashes,
+    sort_rules,
+)
 from derive.rewrite.rules import (
     bands,
     chains,
@@ -205,13 +212,14 @@ def _find_sites(
     names = rounding.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
     signed_names = rounding.find_signed_names(replace(system, equations=tuple(marked)))
+    at = sort_rules(rules)
     uses: list[Site] = []
     for number, equation in enumerate(marked):
         sensitive = rounding.find_sensitive(equation, names)
         signed = rounding.find_signed(equation, signed_names)
         for site in _walk_values(equation.value):
-            for rule in rules:
-                new = rule(site)
+            for rule in at[type(site)]:
+                new = rule.act(site)
                 if new is None or new is site:
                     continue
                 is_free = not rule.loses

@@ -7,7 +7,8 @@
     )
     def merge_mask(expr: Expr) -> Expr | None: ...
 
-A rule returns None at a node where it does not fit. One parametrised test runs the examples and
+A rule returns None at a node where it does not fit. It is tried at the kinds of nodes that its
+parameter is annotated with, all for `ir.Expr`. One parametrised test runs the examples and
 compares the values of both sides on random tensors.
 
 A law that spans equations is a rule too, with `@system_rule` on a function of a system: it yields
@@ -30,7 +31,7 @@ its own scope.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
@@ -51,7 +52,8 @@ class Rule:
     """One law of the algebra and the function that applies it to a node."""
 
     name: str
-    act: Callable[[ir.Expr], ir.Expr | None]
+    act: Callable[[Any], ir.Expr | None]
+    kinds: tuple[type, ...]
     law: str
     before: str
     after: str
@@ -65,22 +67,32 @@ class Rule:
 
     def __call__(self, expr: ir.Expr) -> ir.Expr | None:
         """The node rewritten, or None where the rule does not fit."""
-        return self.act(expr)
+        return self.act(expr) if isinstance(expr, self.kinds) else None
 
 
-def rule(**fields: Any) -> Callable[[Callable[[ir.Expr], ir.Expr | None]], Rule]:
+def rule(**fields: Any) -> Callable[[Callable[[Any], ir.Expr | None]], Rule]:
     """A decorator: a function on one node as a Rule with these fields."""
-    return lambda act: Rule(act.__name__, act, **fields)
+
+    def make(act: Callable[[Any], ir.Expr | None]) -> Rule:
+        kind = get_type_hints(act)["expr"]
+        return Rule(act.__name__, act, get_args(kind) or (kind,), **fields)
+
+    return make
 
 
 def system_rule(**fields: Any) -> Callable[[Callable[[ir.System], Iterator[ir.System]]], Rule]:
     """A decorator: a function on a system as a Rule with these fields."""
-    return lambda across: Rule(across.__name__, lambda _: None, across=across, **fields)
+    return lambda across: Rule(across.__name__, lambda _: None, (), across=across, **fields)
 
 
 def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
     """The rules that hold in a formula with this mode for empty rows."""
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
+
+
+def sort_rules(rules: Sequence[Rule]) -> dict[type, tuple[Rule, ...]]:
+    """The rules that may fit at each kind of node, in order."""
+    return {kind: tuple(r for r in rules if kind in r.kinds) for kind in get_args(ir.Expr)}
 
 
 def apply_rules(expr: ir.Expr, rules: Sequence[Rule], used: set[Rule] | None = None) -> ir.Expr:
@@ -90,10 +102,11 @@ def apply_rules(expr: ir.Expr, rules: Sequence[Rule], used: set[Rule] | None = N
 
     Each rule that fitted is added to `used`.
     """
+    at = sort_rules(rules)
 
     def rewrite_node(here: ir.Expr) -> ir.Expr:
-        for each in rules:
-            new = each(here)
+        for each in at[type(here)]:
+            new = each.act(here)
             if new is not None and new is not here:
                 if used is not None:
                     used.add(each)

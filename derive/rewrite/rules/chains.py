@@ -85,7 +85,7 @@ def to_chain(expr: ir.Reduce) -> Chain:
     after="q, k[N, D]; v[N, E]; z[i,e] = sum[d](q[i,d] * cumsum[i](k[i,d] * v[i,e]))",
     refuses="q, k[N, D]; v[N, E]; z[i,e] = sum[j, j <= i](exp(sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
-def accumulate_chain(expr: ir.Expr) -> ir.Expr | None:
+def accumulate_chain(expr: ir.Reduce) -> ir.Expr | None:
     """Under a triangle, write the factors with its inner index alone as a running sum.
 
     An offset of the triangle shifts the running sum, which then begins with zeros.
@@ -190,7 +190,7 @@ def inline_equation(system: ir.System) -> Iterator[ir.System]:
     after="a[M, D]; b[N, D]; z[i,j] = 1 / sqrt(sum[d](a[i,d]**2)) / sqrt(sum[d](b[j,d]**2))",
     refuses="a[M]; b[N, D]; z[i,j] = 1 / sqrt(a[i] * sum[d](b[j,d]**2))",
 )
-def split_root(expr: ir.Expr) -> ir.Expr | None:
+def split_root(expr: ir.Pow) -> ir.Expr | None:
     """Split a root of a product that is wider than each of its factors.
 
     Roots and inverses of factors stay in range wherever the product's do; higher powers may not.

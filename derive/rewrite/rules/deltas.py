@@ -29,7 +29,7 @@ from derive.rewrite.rules.sums import find_factors
     after="int tok[L] < N; E[N, D]; w[N]; y[l,d] = E[tok[l],d] * w[tok[l]]",
     refuses="A[M, N]; y[i] = sum[j](A[i,j] * [i == j])",
 )
-def sift_delta(expr: ir.Expr) -> ir.Expr | None:
+def sift_delta(expr: ir.Reduce) -> ir.Expr | None:
     """Replace a summed index by the position that a delta equates it with.
 
     If an integer tensor may be outside of the index's extent, the sum is 0 there. If an index may
@@ -71,7 +71,7 @@ def _is_equal(condition: ir.Expr) -> bool:
     after="A[M, N]; x[N]; z[N]; y[i] = z[i] * x[i]",
     refuses="A[M, N]; x[N]; z[M]; y[i] = z[i] * sum[j](x[j] * [i == j])",
 )
-def sift_index(expr: ir.Expr) -> ir.Expr | None:
+def sift_index(expr: ir.Reduce) -> ir.Expr | None:
     """Replace a summed index by an index of the same extent that a delta equates it with."""
     return sift_delta(expr) if _is_index_tied(expr) else None
 
@@ -82,7 +82,7 @@ def sift_index(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; int t[M]; y[i] = where(0 <= t[i] < N, x[i,clip(t[i], 0, N - 1)], 0)",
     refuses="x[M, N]; int t[N]; y[i] = sum[c]([i == t[c]] * x[i,c])",
 )
-def sift_label(expr: ir.Expr) -> ir.Expr | None:
+def sift_label(expr: ir.Reduce) -> ir.Expr | None:
     """Replace a summed index by the entry of a tensor that a delta equates it with."""
     is_label = any(isinstance(place, ir.Access) for _, place, _ in _find_deltas(expr))
     return sift_delta(expr) if is_label else None
@@ -94,10 +94,8 @@ def sift_label(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], exp(x[i,t[i]]), x[i,j])",
     refuses="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], x[i,j], exp(x[i,j]))",
 )
-def take_at_label(expr: ir.Expr) -> ir.Expr | None:
+def take_at_label(expr: ir.Where) -> ir.Expr | None:
     """Compute a value that is used at one place of an index at that place alone."""
-    if not isinstance(expr, ir.Where):
-        return None
     calls = [part for part in walk(expr.then) if isinstance(part, (ir.Call, ir.Pow))]
     for _, index, place in _split_deltas(expr.condition, find_free(expr.then)):
         is_fewer = {*find_free(place)} <= {*find_free(expr.then)}
@@ -118,9 +116,9 @@ def take_at_label(expr: ir.Expr) -> ir.Expr | None:
     after="A[N, N]; x[N]; y[i] = sum[j](A[i,j] * x[j]) + sum[j]([i == j] * x[j])",
     refuses="A[N, N]; x[N]; y[i] = sum[j]((A[i,j] + 1) * x[j])",
 )
-def split_delta(expr: ir.Expr) -> ir.Expr | None:
+def split_delta(expr: ir.Reduce) -> ir.Expr | None:
     """Distribute a sum of a product over terms with a delta, whose sum is one entry."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is not ir.TRUE:
+    if expr.kind != "sum" or expr.condition is not ir.TRUE:
         return None
     factors = find_factors(expr.body)
     for k, factor in enumerate(factors):

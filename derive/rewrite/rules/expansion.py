@@ -378,7 +378,7 @@ def _is_square(body: ir.Expr) -> bool:
     after="u, v[M, D]; d[M]; x[M, N]; z[i,n] = d[i] * x[i,n] + sum[j, k](u[i,k] * v[j,k] * x[j,n])",
     refuses="a[M, D]; c[D]; z[i] = sum[k]((a[i,k] + 1) * c[k])",
 )
-def expand_sum(expr: ir.Expr) -> ir.Expr | None:
+def expand_sum(expr: ir.Reduce) -> ir.Expr | None:
     """Multiply out the body of a sum, contract each term by itself, and factor again."""
     return expand(expr, differences=False)
 
@@ -390,7 +390,7 @@ def expand_sum(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[N, D]; w[N, N]; z[i,d] = sum[j]((x[i,d] - 1) * w[i,j])",
     loses="digits where a is near b: it rounds as the larger of the two sums does",
 )
-def expand_difference(expr: ir.Expr) -> ir.Expr | None:
+def expand_difference(expr: ir.Reduce) -> ir.Expr | None:
     """Expand a sum with differences, where rounding below zero is harmless.
 
     A mean is subtracted in products of differences between two kinds of points; squares stay.
@@ -445,7 +445,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
             continue  # one of them cannot be inlined, or may be infinite
         if _count_written(value) > MOST_NODES:
             continue
-        factored = rewrite_bottom_up(value, lambda here: _factor(here, deep=False) or here)
+        factored = rewrite_bottom_up(value, _factor_here)
         whole = _expand(value, steps=2)
         forms = [expand_all(ir.Equation(reader.target, factored), names)]
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
@@ -514,7 +514,7 @@ def is_polynomial(expr: ir.Expr) -> bool:
     " + sum[e]((q[i,e] + w[e]) * r[j,e])",
     refuses="q[M, D]; u[N, D]; k[N, D]; s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](u[j,e] * k[j,e])",
 )
-def factor_sum(expr: ir.Expr) -> ir.Expr | None:
+def factor_sum(expr: ir.Add) -> ir.Expr | None:
     """Factor out what terms share: they become one product with the sum of the other factors.
 
     The sum is no wider than the widest of its terms, so that an expansion is not undone.
@@ -522,9 +522,12 @@ def factor_sum(expr: ir.Expr) -> ir.Expr | None:
     return _factor(expr, deep=True)
 
 
-def _factor(expr: ir.Expr, *, deep: bool) -> ir.Expr | None:
-    if not isinstance(expr, ir.Add):
-        return None
+def _factor_here(expr: ir.Expr) -> ir.Expr:
+    """A sum with its common factors taken out; any other expression as it is."""
+    return (isinstance(expr, ir.Add) and _factor(expr, deep=False)) or expr
+
+
+def _factor(expr: ir.Add, *, deep: bool) -> ir.Expr | None:
     names = {i.name for i in find_free(expr)}
     try:
         read = [Reader({*names}, set()).read_polynomial(term)[0] for term in expr.terms]

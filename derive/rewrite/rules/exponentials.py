@@ -24,10 +24,8 @@ from derive.rewrite.rules.logarithms import split_logits
     after="x[M, N]; y[i,j] = where(j <= i, x[i,j], -oo)",
     refuses="x[M, N]; y[i,j] = x[i,j] + where(j <= i, 1, -oo)",
 )
-def merge_mask(expr: ir.Expr) -> ir.Expr | None:
+def merge_mask(expr: ir.Add) -> ir.Expr | None:
     """Replace an added mask by a choice between the logit and -oo."""
-    if not isinstance(expr, ir.Add):
-        return None
     conditions = [condition for term in expr.terms if (condition := _read_mask(term)) is not None]
     rest = [term for term in expr.terms if _read_mask(term) is None]
     if not conditions or not rest:
@@ -42,7 +40,7 @@ def merge_mask(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; y[i,j] = where(j <= i, exp(x[i,j]), 0)",
     refuses="x[M, N]; y[i,j] = exp(where(j <= i, x[i,j], 0))",
 )
-def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
+def exponentiate_mask(expr: ir.Call) -> ir.Expr | None:
     """Move the mask of a logit out of its exponential, as a guard."""
     match expr:
         case ir.Call("exp", (ir.Where(condition, then, other),)) if other is ir.MINUS_INFINITY:
@@ -56,7 +54,7 @@ def exponentiate_mask(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; y[i,j] = softmax[j, j <= i](x[i,j])",
     refuses="x[M, N]; y[i,j] = softmax[j](where(j <= i, x[i,j], 0))",
 )
-def restrict_softmax(expr: ir.Expr) -> ir.Expr | None:
+def restrict_softmax(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     """Move a mask of -oo directly under a softmax or a logsumexp into its condition."""
     match expr:
         case ir.Along(
@@ -77,7 +75,7 @@ def restrict_softmax(expr: ir.Expr) -> ir.Expr | None:
     "where(m[j], sqrt(where(m[j], softmax[j, m[j]](x[i,j]), 1)), softmax[j, m[j]](x[i,j]))",
     refuses="x[M, N]; bool m[N]; y[i,j] = softmax[j, m[j]](x[i,j])**2",
 )
-def guard_root(expr: ir.Expr) -> ir.Expr | None:
+def guard_root(expr: ir.Pow) -> ir.Expr | None:
     """Guard a root of a softmax at masked entries, where its slope is infinite.
 
     A row without entries is nan, and so is its root.
@@ -97,9 +95,9 @@ def guard_root(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, z[M, N]; y[i,j] = exp(z[i,j]) / sum[k](exp(x[i,k]))",
     nan_rows=True,
 )
-def find_softmax(expr: ir.Expr) -> ir.Expr | None:
+def find_softmax(expr: ir.Mul) -> ir.Expr | None:
     """Recognise an exponential over the sum of the same exponentials as a softmax."""
-    if not isinstance(expr, ir.Mul) or (found := _find_quotient(expr.factors)) is None:
+    if (found := _find_quotient(expr.factors)) is None:
         return None
     soft, rest, guard = found
     return ir.product_of([*rest, soft]) if soft.condition is guard else None
@@ -111,7 +109,7 @@ def find_softmax(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; y[i,j] = where(j <= i, softmax[j, j <= i](x[i,j]), 0)",
     refuses="x[M, N]; y[i,j] = where(i <= j, exp(x[i,j]) / sum[k, k <= i](exp(x[i,k])), 0)",
 )
-def find_full_softmax(expr: ir.Expr) -> ir.Expr | None:
+def find_full_softmax(expr: ir.Where | ir.Mul) -> ir.Expr | None:
     """Recognise a softmax where an empty softmax is zeros and an empty quotient would be nan.
 
     The numerator is guarded by the condition of its row, or each row has a finite entry.
@@ -166,12 +164,12 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
     after="x[M, N]; y[i,j] = exp(x[i,j] - logsumexp[k, l](x[k,l]))",
     refuses="x, z[M, N]; y[i,j] = exp(z[i,j]) / sum[k, l](exp(x[k,l]))",
 )
-def find_share(expr: ir.Expr) -> ir.Expr | None:
+def find_share(expr: ir.Mul) -> ir.Expr | None:
     """Write an exponential over a sum of such as the exponential of a difference of logs.
 
     A sum under a data-dependent condition on its row stays: it may become a running sum.
     """
-    if not isinstance(expr, ir.Mul) or is_complex(expr):
+    if is_complex(expr):
         return None
     for k, n in permutations(range(len(expr.factors)), 2):
         match expr.factors[k], expr.factors[n]:
@@ -205,13 +203,11 @@ def find_share(expr: ir.Expr) -> ir.Expr | None:
     "y[i] = sum[j, m[i,j]](exp(x[i,j]) / v[j]) / sum[j, m[i,j]](exp(x[i,j]))",
     nan_rows=True,
 )
-def find_weighted_softmax(expr: ir.Expr) -> ir.Expr | None:
+def find_weighted_softmax(expr: ir.Mul) -> ir.Expr | None:
     """Recognise a sum weighted by exponentials over their sum; an empty row is 0/0.
 
     The other factors are finite where the condition is false, or keep the condition.
     """
-    if not isinstance(expr, ir.Mul):
-        return None
     for over, under in permutations(range(len(expr.factors)), 2):
         match expr.factors[over], expr.factors[under]:
             case ir.Reduce("sum") as whole, ir.Pow(ir.Reduce("sum") as total, power):
@@ -268,7 +264,7 @@ def _subtract_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; y[i,j] = exp(2 * log_softmax[j](x[i,j]))",
     nan_rows=True,
 )
-def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
+def exponentiate_row(expr: ir.Call) -> ir.Expr | None:
     """Write the exponential of a log_softmax as a softmax."""
     match expr:
         case ir.Call("exp", (ir.Along("log_softmax", index, condition, body),)):
@@ -283,7 +279,7 @@ def exponentiate_row(expr: ir.Expr) -> ir.Expr | None:
     refuses="x, z[M, N]; y[i,j] = softmax[j](x[i,j] - max[k](z[i,k]))",
     nan_rows=True,
 )
-def drop_largest(expr: ir.Expr) -> ir.Expr | None:
+def drop_largest(expr: ir.Along) -> ir.Expr | None:
     """Drop a subtracted maximum of a row under a softmax, which subtracts it anyway."""
     match expr:
         case ir.Along(kind, index, condition, ir.Add(terms)) if ROWS[kind].ignores_shift:
@@ -317,7 +313,7 @@ def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Exp
     after="x, s[M, N]; y[i] = exp(sum[j](x[i,j])) * prod[j](s[i,j]**(-1))",
     refuses="x[M, N]; y[i] = prod[j](1 + exp(x[i,j]))",
 )
-def join_exponents(expr: ir.Expr) -> ir.Expr | None:
+def join_exponents(expr: ir.Reduce) -> ir.Expr | None:
     """Write a product of exponentials as one exponential of a sum."""
     match expr:
         case ir.Reduce("prod", bound, condition, body):
@@ -347,7 +343,7 @@ def _read_mask(term: ir.Expr) -> ir.Expr | None:
     "p[i,j] = softmax[j](sum[d](q[i,d] * k[j,d]) / sqrt(H))",
     refuses="q[M, N]; c[M]; p[i,j] = softmax[j](q[i,j] + where(c[i] > 0, 0, -oo))",
 )
-def drop_shift(expr: ir.Expr) -> ir.Expr | None:
+def drop_shift(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     """Drop finite terms of the logits that are constant along the row."""
     return _drop_in_row(expr, _drop_terms)
 
@@ -362,7 +358,7 @@ def drop_shift(expr: ir.Expr) -> ir.Expr | None:
     loses="digits where x is near y: it rounds as the largest of all the distances does",
     keeps_sign=True,
 )
-def drop_square_shift(expr: ir.Expr) -> ir.Expr | None:
+def drop_square_shift(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     """Drop terms constant along the row from a squared difference."""
     match expr:
         case ir.Reduce("min" | "max" as kind, bound, condition, body):

@@ -25,7 +25,7 @@ from derive.rewrite.rules import sums
     after="x[M, N]; v[N] > 0; y[i] = logsumexp[j](x[i,j] + log(v[j]))",
     refuses="x[M, N]; v[N]; y[i] = log(sum[j](v[j] * exp(x[i,j])))",
 )
-def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
+def find_logsumexp(expr: ir.Call) -> ir.Expr | None:
     """Write the logarithm of a sum of products with exponentials as a logsumexp.
 
     A sum with a factor that has an index of no exponent is a matrix product, and stays.
@@ -51,7 +51,7 @@ def find_logsumexp(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; y[i,j] = 2 * x[i,j] - log(1 + sum[k](exp(x[i,k])))",
     refuses="x, y[N]; z[i] = log(exp(x[i]) + y[i])",
 )
-def split_log(expr: ir.Expr) -> ir.Expr | None:
+def split_log(expr: ir.Call) -> ir.Expr | None:
     """Write the logarithm of a product with an exponential as a sum, which does not overflow."""
     match expr:
         case ir.Call("log", (value,)) if not is_complex(expr):
@@ -98,7 +98,7 @@ def _find_logit(total: ir.Expr) -> ir.Expr | None:
     after="x, y[N]; s[N, M]; z[i] = logaddexp(x[i], logaddexp(-y[i], logsumexp[j](s[i,j])))",
     refuses="x, y[N]; z[i] = log(exp(x[i]) - exp(y[i]))",
 )
-def find_logaddexp(expr: ir.Expr) -> ir.Expr | None:
+def find_logaddexp(expr: ir.Call) -> ir.Expr | None:
     """Write the logarithm of added exponentials as a logaddexp, which does not overflow."""
     match expr:
         case ir.Call("log", (ir.Add(terms),)) if not is_complex(expr):
@@ -148,10 +148,8 @@ def take_logarithm(system: ir.System) -> Iterator[ir.System]:
     after="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j])",
     refuses="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j] - c[i]) + 2 * c[i]",
 )
-def return_shift(expr: ir.Expr) -> ir.Expr | None:
+def return_shift(expr: ir.Add) -> ir.Expr | None:
     """Drop a finite shift that is subtracted from every logit and added again."""
-    if not isinstance(expr, ir.Add):
-        return None
     for k, term in enumerate(expr.terms):
         match term:
             case ir.Reduce("logsumexp", bound, condition, ir.Add(logits)):
@@ -176,7 +174,7 @@ def return_shift(expr: ir.Expr) -> ir.Expr | None:
     after="x[M, N]; b[N]; y[i,j] = b[j] + log_softmax[j](x[i,j])",
     refuses="x, z[M, N]; y[i,j] = z[i,j] - logsumexp[k](x[i,k])",
 )
-def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
+def find_log_softmax(expr: ir.Call | ir.Add) -> ir.Expr | None:
     """Recognise a logit minus the logsumexp of its row, or a log of a softmax."""
     match expr:
         case ir.Call("log", (ir.Along("softmax", index, ir.TRUE, body),)):
@@ -196,7 +194,7 @@ def find_log_softmax(expr: ir.Expr) -> ir.Expr | None:
     refuses="x[M, N]; bool m[N]; y[i,j] = log(softmax[j, m[j]](x[i,j]) + 1)",
     nan_rows=True,
 )
-def find_masked_log_softmax(expr: ir.Expr) -> ir.Expr | None:
+def find_masked_log_softmax(expr: ir.Call) -> ir.Expr | None:
     """Write the log of a masked softmax as a log_softmax, unless an empty row is zeros."""
     match expr:
         case ir.Call("log", (ir.Along("softmax", index, condition, body),)):
@@ -245,7 +243,7 @@ def _inline_reads(
     after="x[N]; y[i] = log(sigmoid(-x[i]))",
     refuses="x[N]; y[i] = log(2 - sigmoid(x[i])) + (1 - sigmoid(x[i]))",
 )
-def turn_sigmoid(expr: ir.Expr) -> ir.Expr | None:
+def turn_sigmoid(expr: ir.Call) -> ir.Expr | None:
     """Write 1 - sigmoid(x) under a logarithm as sigmoid(-x), which keeps digits."""
     match expr:
         case ir.Call("log", (value,)):
@@ -311,7 +309,7 @@ def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None
     after="A[M, N, N]; y[b] = logdet[i, j](A[b,i,j])",
     refuses="A[M, N, N]; y[b] = log(1 + det[i, j](A[b,i,j]))",
 )
-def find_logdet(expr: ir.Expr) -> ir.Expr | None:
+def find_logdet(expr: ir.Call) -> ir.Expr | None:
     """Write the logarithm of a determinant, which may overflow, as a logdet."""
     match expr:
         case ir.Call("log", (ir.Reduce("det", bound, condition, body),)):

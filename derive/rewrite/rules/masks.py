@@ -266,9 +266,9 @@ def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.A
     loses="digits where the entry that is left out is larger than the sum of the others, and all "
     "of them where it is infinite",
 )
-def split_diagonal(expr: ir.Expr) -> ir.Expr | None:
+def split_diagonal(expr: ir.Reduce) -> ir.Expr | None:
     """Write a sum over all entries but one as the whole sum minus that entry, if this is safe."""
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+    if expr.kind != "sum":
         return None
     for rest, unequal, factors in _find_unequal(expr):
         body = ir.product_of(factors)
@@ -349,14 +349,14 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
     loses="digits where entries of equal indices are larger than the others, and all of them where "
     "one is infinite",
 )
-def open_tuples(expr: ir.Expr) -> ir.Expr | None:
+def open_tuples(expr: ir.Reduce) -> ir.Expr | None:
     """Write a symmetric sum over ordered indices by sums over all indices.
 
     A tuple of distinct indices occurs once in each order. Tuples with equal indices are corrected
     by Burnside's lemma over the permutations that fix them, with the permutation's sign if the
     order is strict.
     """
-    if not isinstance(expr, ir.Reduce) or expr.kind != "sum" or expr.condition is ir.TRUE:
+    if expr.kind != "sum" or expr.condition is ir.TRUE:
         return None
     found = _find_order(expr)
     if found is None:

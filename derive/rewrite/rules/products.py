@@ -16,10 +16,8 @@ from derive.rewrite.rule import rename_all, rule
     after="A[M, N]; y[i,j] = A[i,j] * A[i,j] * 2",
     refuses="A[M, N]; y[i,j] = A[i,j] * (A[i,j] + 2)",
 )
-def flatten_product(expr: ir.Expr) -> ir.Expr | None:
+def flatten_product(expr: ir.Mul) -> ir.Expr | None:
     """Flatten a product inside a product, and a quotient by a product."""
-    if not isinstance(expr, ir.Mul):
-        return None
     factors: list[ir.Expr] = []
     for factor in expr.factors:
         match factor:
@@ -43,10 +41,8 @@ def flatten_product(expr: ir.Expr) -> ir.Expr | None:
     after="A, B[N]; y[i] = A[i] + B[i] + A[i]",
     refuses="A, B[N]; y[i] = A[i] + exp(B[i] + A[i])",
 )
-def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
+def flatten_sum(expr: ir.Add) -> ir.Expr | None:
     """Flatten a sum inside a sum."""
-    if not isinstance(expr, ir.Add):
-        return None
     return ir.Add(tuple(part for term in expr.terms for part in ir.split_sum(term)))
 
 
@@ -56,9 +52,9 @@ def flatten_sum(expr: ir.Expr) -> ir.Expr | None:
     after="x, y[N]; z[i,j] = where(j <= i, x[i] / y[j], 0)",
     refuses="x, y[N]; z[i,j] = x[i] * y[j] + [j <= i] + exp([i <= j])",
 )
-def guard_product(expr: ir.Expr) -> ir.Expr | None:
+def guard_product(expr: ir.Mul) -> ir.Expr | None:
     """Move the brackets among the factors of a product into one guard around the others."""
-    if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
+    if len(expr.factors) == 1:
         return None
     conditions = [f.condition for f in expr.factors if is_bracket(f)]
     if not conditions:
@@ -73,7 +69,7 @@ def guard_product(expr: ir.Expr) -> ir.Expr | None:
     after="x[N]; s = sum[j, j >= 1 and x[j] > 0](x[j])",
     refuses="x[N]; s = sum[j](where(j <= 3, x[j], 1))",
 )
-def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
+def restrict_sum(expr: ir.Reduce) -> ir.Expr | None:
     """Move a guard directly under a sum into its condition."""
     match expr:
         case ir.Reduce("sum", bound, condition, ir.Where(guard, body, other)) if other is ir.ZERO:
@@ -87,12 +83,12 @@ def restrict_sum(expr: ir.Expr) -> ir.Expr | None:
     after="A[M, N]; x[N]; y[M]; z[i] = sum[j](y[i] * (A[i,j] * x[j]))",
     refuses="A[M, N]; x[N]; y[M]; z[i] = sum[j, x[j] > 0](A[i,j]) / y[i]   # 0/0 of nothing",
 )
-def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
+def pull_sum_out(expr: ir.Mul) -> ir.Expr | None:
     """Move a sum among the factors of a product to the outside.
 
     An empty sum is 0 whatever its factors are, so only finite factors go under a condition.
     """
-    if not isinstance(expr, ir.Mul) or len(expr.factors) == 1:
+    if len(expr.factors) == 1:
         return None
     for k, summed in enumerate(expr.factors):
         rest = expr.factors[:k] + expr.factors[k + 1 :]
@@ -112,7 +108,7 @@ def pull_sum_out(expr: ir.Expr) -> ir.Expr | None:
     after="A[M, N]; s = sum[i, j](A[i,j])",
     refuses="A[M, N]; s = sum[i](max[j](A[i,j]))",
 )
-def merge_sums(expr: ir.Expr) -> ir.Expr | None:
+def merge_sums(expr: ir.Reduce) -> ir.Expr | None:
     """Merge a sum directly inside a sum."""
     match expr:
         case ir.Reduce("sum", outer, condition, ir.Reduce("sum", _, _, _) as inner):
@@ -128,7 +124,7 @@ def merge_sums(expr: ir.Expr) -> ir.Expr | None:
     after="x[M]; y[N]; s[i] = N * (x[i] * 2) + x[i]**N + y[0]",
     refuses="x[M]; index i < M; s[i] = sum[j, j <= i](x[j])",
 )
-def count_unused(expr: ir.Expr) -> ir.Expr | None:
+def count_unused(expr: ir.Reduce) -> ir.Expr | None:
     """Replace an unused bound index by a factor or an exponent: its extent."""
     match expr:
         case ir.Reduce("sum" | "prod" as kind, bound, condition, body):
@@ -170,7 +166,7 @@ def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Ex
     "s[i,j] = sum[e](q[i,e] * k[j,e]) + sum[e](q[i,e] * a[i,j,e])",
     refuses="q, u[M, D]; k[N, D]; s[i,j] = sum[e]((q[i,e] + u[i,e]) * k[j,e])",
 )
-def distribute_product(expr: ir.Expr) -> ir.Expr | None:
+def distribute_product(expr: ir.Reduce) -> ir.Expr | None:
     """Distribute a product over a sum that is wider than some of its terms.
 
     The sum spans all indices of the product, so its tensor would be large, while each term is
@@ -210,7 +206,7 @@ def is_negative(term: ir.Expr) -> bool:
     after="a, b[M, N]; y[i,k] = sum[j](a[i,j] * b[k,j]) / N",
     refuses="a[M, N]; y[i] = mean[j](2 * a[i,j])",
 )
-def contract_mean(expr: ir.Expr) -> ir.Expr | None:
+def contract_mean(expr: ir.Reduce) -> ir.Expr | None:
     """Write a mean of a product that no factor spans as a contraction over the number of entries.
 
     A mean under a condition becomes the sum over the number of its entries.

@@ -47,7 +47,7 @@ def is_contraction(term: ir.Expr, bound: tuple[ir.Index, ...]) -> bool:
     after="A[M, N]; y[M]; z[i] = y[i] / 2 * sum[j](A[i,j])",
     refuses="A[M, N]; y[M]; z[i] = sum[j, j < i](A[i,j] * y[i - 1])",
 )
-def hoist_factor(expr: ir.Expr) -> ir.Expr | None:
+def hoist_factor(expr: ir.Reduce) -> ir.Expr | None:
     """Hoist factors that do not depend on the bound indices out of a sum or a mean.
 
     Under a condition, a factor is hoisted only if it is readable and finite everywhere.
@@ -122,7 +122,7 @@ def negate_term(term: ir.Expr) -> ir.Expr:
     after="a[M]; f[M, N]; y[i] = a[i] + logsumexp[j](f[i,j])",
     refuses="a[M]; f[M, N]; y[i] = logsumexp[j](f[i,j] + where(a[i] > 0, 0, -oo))",
 )
-def hoist_term(expr: ir.Expr) -> ir.Expr | None:
+def hoist_term(expr: ir.Reduce) -> ir.Expr | None:
     """Hoist terms free of the bound indices out of a reduction that commutes with shifts."""
     match expr:
         case ir.Reduce(kind, bound, condition, ir.Add(terms)) if kind in _SHIFTED:
@@ -143,7 +143,7 @@ RISING = "exp expm1 log log1p erf atan tanh sigmoid logsigmoid relu leaky_relu e
     after="a[M]; x[M, N]; y[i] = relu(max[j](x[i,j] + a[i]))",
     refuses="a[N]; x[M, N]; y[i] = max[j](leaky_relu(x[i,j], a[j]))",
 )
-def hoist_rising(expr: ir.Expr) -> ir.Expr | None:
+def hoist_rising(expr: ir.Reduce) -> ir.Expr | None:
     """Apply a function that never decreases to the maximum entry alone."""
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
@@ -187,7 +187,7 @@ _Terms: TypeAlias = tuple[tuple[Fraction, ir.Expr], ...]
     loses="digits where x is near y: it rounds as the largest of all the distances does",
     keeps_sign=True,
 )
-def expand_square(expr: ir.Expr) -> ir.Expr | None:
+def expand_square(expr: ir.Reduce) -> ir.Expr | None:
     """Multiply out, under a sum or a mean, a square that is wider than each of its terms.
 
     First all terms are shifted so that the means of all but one are 0. If the other factors are
