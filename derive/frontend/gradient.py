@@ -40,6 +40,7 @@ from derive.ir.text import to_lines
 from derive.ir.walk import (
     find_accesses,
     find_all_indices,
+    find_broadcast,
     find_free,
     find_indices,
     find_sizes,
@@ -271,8 +272,14 @@ class _Reverse:
         return self.apart(indices, (*parts, *indices), *parts)
 
     def known(self, expr: ir.Expr) -> ir.Expr:
-        """The current left side for its whole right side; the expression itself for others."""
-        return self.here.target if self.here and expr is self.here.value else expr
+        """The current left side for its whole right side; the expression itself for others.
+
+        A left side with an index that the right side lacks cannot stand for it.
+        """
+        here = self.here
+        if here is None or expr is not here.value or find_broadcast(here):
+            return expr
+        return here.target
 
     def carry_equation(self, equation: ir.Equation, value: ir.Expr) -> None:
         """Carry a left side's gradient down the right side.
