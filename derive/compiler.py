@@ -262,11 +262,11 @@ def _find_typical(system: ir.System, formula: Formula, sizes: Mapping[str, int])
         )
     defaults = {entry.name: entry.default for entry in system.sizes if entry.default}
     found = {size: wanted.get(size, defaults.get(size, TYPICAL)) for size in known}
-    for index in find_all_indices(system):
-        for size in _find_shortening(index.extent):
-            if size not in wanted and size not in defaults:
-                found[size] = SHORT
-    for index in find_all_indices(system):
+    indices = find_all_indices(system)
+    extents = [polynomial.Polynomial.of(index.extent) for index in indices]
+    taken = [size for extent in extents for size in extent.find_decreasing(found)]
+    found |= {size: SHORT for size in taken if size not in wanted and size not in defaults}
+    for index in indices:
         sizes_in = [part.name for part in walk(index.extent) if isinstance(part, ir.Size)]
         if polynomial.evaluate_extent(index.extent, found) < 0:
             at = ", ".join(f"{size}={found[size]}" for size in dict.fromkeys(sizes_in))
@@ -275,17 +275,4 @@ def _find_typical(system: ir.System, formula: Formula, sizes: Mapping[str, int])
                 f"index {index.name} < {to_text(index.extent)} ends below 0 at {at}",
                 help="give larger sizes, or smaller ones where they are taken away",
             )
-    return found
-
-
-def _find_shortening(extent: ir.Expr) -> set[str]:
-    """The sizes that are taken away from others, K in L - K + 1 or in (L - K)//2 + 1."""
-    found: set[str] = set()
-    for monomial, number in polynomial.Polynomial.of(extent).terms.items():
-        for atom, _ in monomial:
-            match atom:
-                case ir.Size(name) if number < 0:
-                    found.add(name)
-                case ir.Call("floordiv", (over, _)) if number > 0:
-                    found |= _find_shortening(over)
     return found

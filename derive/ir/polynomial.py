@@ -123,6 +123,12 @@ class Polynomial:
         """The number at given sizes; KeyError names a size without a value."""
         return self.evaluate(lambda atom: evaluate_atom(atom, sizes))
 
+    def find_decreasing(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """The sizes that lower the number where they are twice as large, K in L - K + 1."""
+        here = self.at(sizes)
+        names = dict.fromkeys(name for atom in self.atoms for name in find_size_names(atom))
+        return tuple(n for n in names if self.at({**sizes, n: 2 * sizes[n]}) < here)
+
     def to_expr(self) -> ir.Expr:
         """The expression with the terms in descending degree."""
         ordered = sorted(self.terms.items(), key=lambda term: _term_key(term[0]))

@@ -166,7 +166,7 @@ def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
     The largest is shrunk first. A size becomes 1 only if the extent would be empty otherwise.
     """
     for extent in demands.extents:
-        taken = [name for name in _find_taken(extent) if name not in demands.fixed]
+        taken = [name for name in extent.find_decreasing(sizes) if name not in demands.fixed]
         for lowest, wanted in ((2, least), (1, 1)):
             while _evaluate(extent, sizes) < wanted:
                 name = max(taken, key=lambda size: sizes[size], default=None)
@@ -174,37 +174,6 @@ def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
                     break
                 sizes[name] -= 1
     return sizes
-
-
-def _find_taken(extent: Polynomial) -> tuple[str, ...]:
-    """The sizes in which the extent decreases, if all sizes are positive."""
-    return tuple(
-        dict.fromkeys(
-            name
-            for monomial, number in extent.terms.items()
-            for atom, _ in monomial
-            for name, sign in _find_signs(atom, 1 if number > 0 else -1)
-            if sign < 0
-        )
-    )
-
-
-def _find_signs(expr: ir.Expr, sign: int) -> Iterator[tuple[str, int]]:
-    """Yield the sizes in an extent, each with the sign of its effect on it."""
-    match expr:
-        case ir.Size(name):
-            yield name, sign
-        case ir.Mul(factors):
-            numbers = (each.value for each in factors if isinstance(each, ir.Number))
-            inner = sign * (-1 if prod(numbers) < 0 else 1)
-            for factor in factors:
-                yield from _find_signs(factor, inner)
-        case ir.Call("floordiv", (over, under)):
-            yield from _find_signs(over, sign)
-            yield from _find_signs(under, -sign)
-        case _:
-            for child in expr.children:
-                yield from _find_signs(child, sign)
 
 
 def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:

@@ -1,4 +1,4 @@
-"""Definitions of attention, convolutions, pooling and other layers by simpler torch operations."""
+"""Definitions of convolutions, averages of windows and other layers by simpler operations."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -8,37 +8,9 @@ from typing import Any
 import torch
 
 from derive.judge.fields.algebra import NotModelledError
-from derive.libraries import enable_autograd, internals
+from derive.libraries import enable_autograd
 
 Definition = Callable[..., Any]  # a function of torch's arguments
-
-
-def _weigh(query: Any, key: Any, how: Sequence[Any], **named: Any) -> Any:
-    """The attention weights of the keys; 0 in rows where all keys are masked."""
-    dropout, is_causal = how or (0.0, False)
-    attn_mask, scale = named.get("attn_mask"), named.get("scale")
-    if dropout:
-        raise NotModelledError("dropout")
-    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        scores = scores.masked_fill(~attn_mask, -float("inf"))
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    return internals.safe_softmax(scores, -1)
-
-
-def _repeat_heads(tensor: Any, query: Any) -> Any:
-    """Keys or values with each head repeated for its group of query heads."""
-    count = query.shape[-3] // tensor.shape[-3]
-    return tensor.repeat_interleave(count, -3) if count > 1 else tensor
-
-
-def _attend(query: Any, key: Any, value: Any, *how: Any, **named: Any) -> tuple[Any, Any]:
-    """Attention; `how` is (dropout, is_causal). The weights replace torch's saved logsumexp."""
-    weights = _weigh(query, _repeat_heads(key, query), how, **named)
-    return weights @ _repeat_heads(value, query), weights
 
 
 def _convolve(value: Any, weight: Any, bias: Any, *how: Any) -> Any:
@@ -65,12 +37,10 @@ def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
     ]
 
 
-def _find_windows(
-    data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int], fill: float = 0.0
-) -> Any:
+def _find_windows(data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Any:
     """The windows of padded data as trailing axes; `how` is their reach, strides, dilation."""
     border = [width for pair in reversed(borders) for width in pair]
-    windows = torch.nn.functional.pad(data, border, value=fill)
+    windows = torch.nn.functional.pad(data, border)
     for dim, (far, step, gap) in enumerate(zip(*how, strict=True)):
         windows = windows.unfold(dim + 2, far + 1, step)[..., ::gap]
     return windows
@@ -111,34 +81,6 @@ def _average(value: Any, window: Any, *how: Any) -> Any:
     for size, each in zip(window, step, strict=True):  # unfold moves the axis to the end
         value = value.unfold(-count, size, each)
     return value.mean(tuple(range(-count, 0)))
-
-
-def _find_largest(value: Any, window: Any, *how: Any) -> tuple[Any, Any]:
-    """The largest element of each window, and its flat position in the channel."""
-    given: list[Any] = [*how, *((), 0, 1, False)[len(how) :]]
-    stride, border, gap, rounds_up = given
-    if rounds_up:
-        raise NotModelledError("pooling with a window beyond the border")
-    count = len(window)
-    step, width, gap = (
-        list(each) if isinstance(each, (list, tuple)) else [each] * count
-        for each in (stride or window, border, gap)
-    )
-    far = [(n - 1) * each for n, each in zip(window, gap, strict=True)]
-    shape, borders = value.shape[-count:], [(each, each) for each in width]
-    flat = value.reshape(-1, 1, *shape)
-    windows = _find_windows(flat, borders, far, step, gap, fill=-float("inf")).flatten(-count)
-    spots = torch.arange(prod(shape)).view(1, 1, *shape)
-    spots = _find_windows(spots, borders, far, step, gap).flatten(-count).expand(windows.shape)
-    found, places = windows.max(-1)
-    made = (*value.shape[:-count], *found.shape[2:])
-    return found.view(made), spots.gather(-1, places.unsqueeze(-1)).view(made)
-
-
-def _find_largest_backward(grad: Any, value: Any, *how: Any) -> Any:
-    """The gradient of max pooling by its input."""
-    *made, _ = how
-    return _find_gradients(grad, lambda each: _find_largest(each, *made)[0], value)[0]
 
 
 def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -210,11 +152,6 @@ def _find_gradients(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, 
         return torch.autograd.grad(forward(*given), given, grad)
 
 
-def _attend_backward(grad: Any, *given: Any, **named: Any) -> tuple[Any, ...]:
-    """The gradients of attention by query, key and value, without torch's saved logsumexp."""
-    return _find_gradients(grad, lambda *each: _attend(*each, *given[5:], **named)[0], *given[:3])
-
-
 def _convolve_backward(grad: Any, value: Any, weight: Any, sizes: Any, *how: Any) -> Any:
     """The gradients of a convolution by data, kernel and bias; None for those not wanted."""
     *made, wanted = how
@@ -260,14 +197,8 @@ DEFINITIONS: dict[str, Definition] = {
     "_embedding_bag_forward_only": _fill_bags,
     "_embedding_bag_backward": _fill_bags_backward,
     "_embedding_bag_per_sample_weights_backward": _weigh_bags_backward,
-    "_scaled_dot_product_flash_attention_for_cpu": _attend,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
     "convolution": _convolve,
     "convolution_backward": _convolve_backward,
-    "max_pool2d_with_indices": _find_largest,
-    "max_pool3d_with_indices": _find_largest,
-    "max_pool2d_with_indices_backward": _find_largest_backward,
-    "max_pool3d_with_indices_backward": _find_largest_backward,
     "avg_pool2d": _average,
     "avg_pool3d": _average,
     "avg_pool2d_backward": _differentiate_first(_average),

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from derive.judge.fields import algebra, elements
 from derive.judge.fields.tower import Tower
@@ -96,7 +97,7 @@ def exact(tower: Tower) -> Iterator[algebra.Usage]:
     run = Exact(tower)
     _RUNNING.append(run)
     try:
-        with run.mode:
+        with sdpa_kernel(SDPBackend.MATH), run.mode:  # attention by products and a softmax
             yield run.usage
     finally:
         _RUNNING.pop()
