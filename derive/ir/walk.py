@@ -9,33 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 from derive.ir import nodes as ir
 
 
 def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
     """The node with each child replaced by `act(child)`."""
-    match expr:
-        case ir.Access(tensor, places):
-            return ir.Access(tensor, tuple(map(act, places)))
-        case ir.Add(parts) | ir.Mul(parts) | ir.And(parts) | ir.Or(parts):
-            return type(expr)(tuple(map(act, parts)))
-        case ir.Pow(base, exponent):
-            return ir.Pow(act(base), act(exponent))
-        case ir.Call(function, arguments):
-            return ir.Call(function, tuple(map(act, arguments)))
-        case ir.Where(condition, then, other):
-            return ir.Where(act(condition), act(then), act(other))
-        case ir.Reduce(kind, bound, condition, body):
-            return ir.Reduce(kind, bound, act(condition), act(body))
-        case ir.Along(kind, index, condition, body, columns):
-            return ir.Along(kind, index, act(condition), act(body), columns)
-        case ir.Compare(relation, left, right):
-            return ir.Compare(relation, act(left), act(right))
-        case ir.Not(part):
-            return ir.Not(act(part))
-        case ir.Number() | ir.Infinity() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
-            return expr
+
+    def change(name: str) -> Any:
+        value = getattr(expr, name)
+        if name not in expr.inside:
+            return value
+        return tuple(map(act, value)) if isinstance(value, tuple) else act(value)
+
+    return type(expr)(*map(change, expr.__match_args__)) if expr.inside else expr
 
 
 @lru_cache(maxsize=1 << 14)
