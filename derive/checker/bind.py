@@ -18,7 +18,7 @@ the weight of a linear layer holds W[e, d] as [d, e], output first. The result i
 the numbers in the shapes are tried.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, islice, permutations, product
@@ -87,16 +87,12 @@ def find_programs(
     for slot in slots:  # a second argument with the name of a bound tensor
         if slot.required and slot.name not in match.arguments and fold_name(slot.called) in twice:
             match.arguments[slot.name] = twice[fold_name(slot.called)]
-    if not arguments and not parameters:  # a builtin: by order alone
-        for number, tensor in enumerate(list(match.left)):
-            match.arguments[f"argument_{number + 1}"] = tensor.name
-        match.left = []
     shapes = {slot.name: slot.shape for slot in parameters}
     told = {name: source for name, source in binds.items() if name in shapes}
     named = {scalar.name for scalar in system.scalars}
     told |= {n: f"tensor({s})" for n, s in told.items() if shapes[n] == () and s in named}
     given = {name: s for name, s in match.arguments.items() if name not in told}
-    own = {**_match_parameters(match, parameters), **told}
+    own = {**_match_parameters(match, parameters, system), **told}
     base = Program(
         code,
         given,
@@ -147,12 +143,7 @@ def _match_names(
 def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
     """Assign tensors and scalars to arguments: by name, then by core, then by order."""
     _match_names(match, slots, (str, fold_name, find_core))
-    for slot in slots:
-        if slot.name not in match.arguments and "mask" in slot.called.lower():
-            masks = [tensor for tensor in match.left if tensor.kind == "bool"]
-            masks = masks or [t for t in match.left if "mask" in t.name.lower()]
-            if len(masks) == 1:
-                match.assign_tensor(slot, masks[0])
+    _match_mask(match, [slot for slot in slots if "mask" in slot.called.lower()])
     free = [s for s in slots if s.name not in match.arguments and s.required and not s.is_number]
     more = len(free) - len(match.left)
 
@@ -163,12 +154,15 @@ def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> No
     for slot in free:
         if match.left and slot not in numbers:
             match.assign_tensor(slot, match.left[0])
-    # The only mask left goes to the only argument whose default is None.
-    left = (slot for slot in slots if slot.name not in match.arguments)
-    open_slots = [slot for slot in left if not slot.required and slot.default is None]
+    _match_mask(match, [slot for slot in slots if not slot.required and slot.default is None])
+
+
+def _match_mask(match: Match, slots: Sequence[Slot]) -> None:
+    """Assign the only boolean tensor left to the only one of some arguments."""
+    left = [slot for slot in slots if slot.name not in match.arguments]
     masks = [tensor for tensor in match.left if tensor.kind == "bool"]
-    if len(masks) == 1 and len(open_slots) == 1:
-        match.assign_tensor(open_slots[0], masks[0])
+    if len(masks) == 1 and len(left) == 1:
+        match.assign_tensor(left[0], masks[0])
 
 
 def find_numbers(
@@ -190,7 +184,7 @@ def find_numbers(
     sources = (*find_extents(system), *(scalar.name for scalar in scalars))
     choices = []
     for slot in numbers:
-        known = [(_rank_source(slot, source, scalars), source) for source in sources]
+        known = [(rank_size(slot.called, source), source) for source in sources]
         if not slot.required:
             like = [each for each in known if each[0] < NAMED]
             known = [*(like or known * (not any_required)), (NAMED, "")]  # or the default
@@ -210,13 +204,6 @@ def find_numbers(
         yield doubt, {**idle, **{slot.name: source for slot, (_, _, source) in both if source}}
 
 
-def _rank_source(slot: Slot, source: str, scalars: Sequence[ir.ScalarInput]) -> int:
-    """The rank of a size or scalar as source of a slot, 0 for an exact match of names."""
-    if slot.required and slot.hint == "float" and any(s.name == source for s in scalars):
-        return 0
-    return rank_size(slot.called, source)
-
-
 @lru_cache(maxsize=8)
 def find_extents(system: ir.System) -> tuple[str, ...]:
     """The sizes and the merged extents of the formula, as sources."""
@@ -232,8 +219,10 @@ def find_extents(system: ir.System) -> tuple[str, ...]:
     return tuple(known.values())
 
 
-def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str]:
-    """Sources of a module's parameters, by name, then by order: plain tensors or scalars."""
+def _match_parameters(
+    match: Match, parameters: Sequence[Slot], system: ir.System
+) -> dict[str, str]:
+    """Sources of a module's parameters, by name, then by order: tensors in its layout, scalars."""
     own = Match(dict(match.arguments), [], match.scalars)
     lone = [s for s in parameters if s.shape == () and s.name not in own.arguments]
     _match_names(own, lone, (fold_name, find_core))  # these hold a scalar
@@ -243,6 +232,12 @@ def _match_parameters(match: Match, parameters: Sequence[Slot]) -> dict[str, str
     rest = [slot for slot in parameters if slot.required and slot.name not in own.arguments]
     if len(rest) == len(own.left):
         own.arguments |= {s.name: tensor.name for s, tensor in zip(rest, own.left, strict=True)}
+    by_name = {tensor.name: tensor for tensor in system.tensors}
+    for slot in parameters:
+        source = own.arguments.get(slot.name, "")
+        if source in by_name:
+            order = _find_order(system, by_name[source], slot.axes)
+            own.arguments[slot.name] = write_order(source, order)
     return {name: s for name, s in own.arguments.items() if name not in match.arguments}
 
 
@@ -264,35 +259,28 @@ def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) ->
 MOST_ORDERS = 24
 
 
-def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> Iterator[Program]:
-    """Yield the program under other layouts of the arguments that no --bind fixes."""
+def find_layouts(program: Program, system: ir.System) -> Iterator[dict[str, str]]:
+    """Yield bindings with other layouts of the arguments and parameters that no --bind fixes."""
     by_name = {tensor.name: tensor for tensor in system.tensors}
-    given = ((name, by_name.get(source)) for name, source in program.arguments.items())
-    plain = {name: t for name, t in given if t is not None and name not in told}
+    plain = {
+        name: by_name[source.partition(".")[0]]
+        for name, source in program.sources.items()
+        if source.partition(".")[0] in by_name and name not in program.told
+    }
     first = system.results[0]
-
-    def move(moved: Mapping[str, str], result: str = "") -> Program:
-        laid = {"return": result} if result else {}
-        return replace(
-            program,
-            arguments={**program.arguments, **moved},
-            results={first.name: result} if result else program.results,
-            assumed=tuple(f"{name}={source}" for name, source in {**moved, **laid}.items()),
-        )
-
     # A mask with axes of extent 1 added, up to the largest rank in the formula.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
-    for argument, tensor in plain.items():
+    for name, tensor in plain.items():
         for places in combinations(range(most), max(most - len(tensor.shape), 0)):
             if tensor.kind == "bool" and places:
-                yield move({argument: tensor.name + "".join(f".unsqueeze({p})" for p in places)})
-    # Arguments of one shape alike, then of one rank.
+                yield {name: tensor.name + "".join(f".unsqueeze({p})" for p in places)}
+    # Those of one shape alike, then of one rank.
     groups: dict[Any, list[str]] = {}
-    for argument, tensor in plain.items():
-        groups.setdefault(tensor.shape, []).append(argument)
-    for argument, tensor in plain.items():
-        groups.setdefault(len(tensor.shape), []).append(argument)
+    for measure in (tuple, len):
+        for name, tensor in plain.items():
+            key = name in program.parameters, measure(tensor.shape)
+            groups.setdefault(key, []).append(name)
     for names in groups.values():
         rank = len(plain[names[0]].shape)
         for order in islice(permutations(range(rank)), 1, MOST_ORDERS):
@@ -301,14 +289,8 @@ def find_layouts(program: Program, system: ir.System, told: Collection[str]) -> 
                 # The result permuted like the arguments, where possible.
                 is_alike = len(first.shape) == rank > 2 and is_layout(first.shape, order)
                 if is_alike and order[-1] == rank - 1 and not program.results:
-                    yield move(moved, write_order(first.name, order))
-                yield move(moved)
-
-
-def find_orders(shape: Sequence[Any]) -> Iterator[tuple[int, ...]]:
-    """Other permutations of the axes of a shape."""
-    orders = islice(permutations(range(len(shape))), 1, MOST_ORDERS)
-    return (order for order in orders if is_layout(shape, order))
+                    yield moved | {"return": write_order(first.name, order)}
+                yield moved
 
 
 def is_layout(shape: Sequence[Any], order: tuple[int, ...]) -> bool:
@@ -383,13 +365,8 @@ def write_extent(extent: object) -> str:
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
-def find_holders(
-    system: ir.System,
-    program: Program,
-    slots: Sequence[Slot],
-    orders: Mapping[str, tuple[int, ...]],
-) -> list[Holder]:
-    """The holders of slots whose source has one tensor; `orders` are assumed permutations."""
+def find_holders(system: ir.System, program: Program, slots: Sequence[Slot]) -> list[Holder]:
+    """The holders of slots whose source has one tensor."""
     by_name = {tensor.name: tensor for tensor in system.tensors}
     holders = []
     for slot in slots:
@@ -400,12 +377,11 @@ def find_holders(
         (tensor,) = tensors
         order = tuple(range(len(tensor.shape)))
         if slot.name not in program.told:
-            order = orders.get(slot.name) or _find_order(system, tensor, slot.axes)
+            order = _find_order(system, tensor, slot.axes)
         extents = tuple(Polynomial.of(tensor.shape[place]) for place in order)
-        if source == tensor.name:
-            holders.append(Holder(slot, tensor, write_order(source, order), extents))
-        else:
-            holders.append(Holder(slot, tensor, source, (), program.indices))
+        if source != write_order(tensor.name, order):
+            extents = ()
+        holders.append(Holder(slot, tensor, source, extents, program.indices))
     return holders
 
 
@@ -440,11 +416,9 @@ def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
     return ()
 
 
-def find_sources(holders: Sequence[Holder], sizes: Mapping[str, int]) -> dict[str, str] | None:
-    """The source of every slot at these sizes; None where a shape does not fit."""
-    if not all(holder.fits(sizes) for holder in holders):
-        return None
-    return {holder.slot.name: holder.source for holder in holders}
+def is_fitting(holders: Sequence[Holder], sizes: Mapping[str, int]) -> bool:
+    """Whether every slot has the shape of its source at these sizes."""
+    return all(holder.fits(sizes) for holder in holders)
 
 
 def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterator[Statement]:
@@ -479,7 +453,7 @@ def solve_sizes(
     values |= {a // b for a in values for b in values if b and a % b == 0}
     pool = sorted(value for value in values if value >= 1)
     for sizes in _solve(equations, pool, dict(known), [MOST_STEPS]):
-        if find_sources(holders, sizes) is not None:
+        if is_fitting(holders, sizes):
             yield sizes
 
 

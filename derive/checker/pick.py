@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 
 from derive.checker import load, runs, subjects
-from derive.checker.bind import find_constructor, find_layouts, find_orders, write_order
+from derive.checker.bind import find_constructor, find_layouts
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
 from derive.checker.program import Program, find_number_names
@@ -33,11 +33,11 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.samples import Sample, Samples, make_samples, show_number
-from derive.checker.slots import NAMED, find_slots, rank_size
+from derive.checker.slots import NAMED, rank_size
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
-from derive.judge.compare import compare_values, write_sizes
+from derive.judge.compare import compare_values
 from derive.judge.samples import find_sizes
 
 MOST_RELATIONS = 3  # relations of sizes at one sample
@@ -53,7 +53,7 @@ class Choice:
 
     It `fits` if its results have the formula's shapes. `failure` is the error at the sizes
     `failed_at`, if it runs only at others or with other arguments. `same_if` is an unstated
-    condition under which it would be the same; `is_open` means no answer without it.
+    condition under which it would be the same.
     """
 
     program: Program
@@ -64,9 +64,13 @@ class Choice:
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
     same_if: Diagnostic | None = None
-    is_open: bool = False
     fits: bool = True
     agrees: bool = True  # at the first sample
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no answer without the condition, since other programs fit too."""
+        return self.fits and self.same_if is not None and self.failure is None
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,7 @@ class Trial:
     fits: bool  # whether the results have the formula's shapes
     agrees: bool  # whether they have its values too
     same_if: Diagnostic | None = None
-    is_open: bool = False
     is_chance: bool = False  # whether it fits at its first sample alone
-    own: Sample | None = None  # the sample at a script's own sizes, if others than these
 
     def is_by_default(self, other: Trial) -> bool:
         """Whether the programs differ only in numbers that have a default."""
@@ -111,10 +113,9 @@ class _Search:
         """The choice of the certain program, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Trial | None = None
-        for subject in subjects.find_subjects(self.task, {}):
-            found = self._find_certain(subject)
-            best = _choose(best, found and self._widen(subject, found))
-            if best is not None and best.fits:
+        for subject in subjects.find_subjects(self.task):
+            best = _choose(best, self._find_certain(subject))
+            if best is not None and best.fits and (best.agrees or not subject.is_wide):
                 break
         if best is not None and best.fits:
             return self._make_choice(best)
@@ -249,8 +250,6 @@ class _Search:
             try:
                 ran, fits, agrees = _try_program(program, first)
             except CannotRunError as error:
-                if "'int'" in str(error):  # a size took the place of a tensor
-                    error.findings += tuple(_find_left(program, self.task.system))
                 self._add_error(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
@@ -261,9 +260,8 @@ class _Search:
     def _find_guess(self) -> Trial | None:
         """The first trial that agrees under an unstated assumption, else the best."""
         kept, best = list(self.errors), None
-        for subject in subjects.find_subjects(self.task, {}):
-            guesses = (self._guess_layouts, self._guess_orders, self._guess_coincidences)
-            for trial in chain.from_iterable(guess(subject) for guess in guesses):
+        for subject in subjects.find_subjects(self.task):
+            for trial in chain(self._guess_layouts(subject), self._guess_coincidences(subject)):
                 best = _choose(best, trial)
                 if trial.agrees:
                     break
@@ -273,33 +271,30 @@ class _Search:
         return best
 
     def _guess_layouts(self, subject: subjects.Subject) -> Iterator[Trial]:
-        base = subject.find_base()
-        samples = None if base is None else self.tried or make_samples(self.task.system, base)
-        if samples is None:
-            return
-        moved = (
-            new
-            for program in islice(subject.make(samples.first, []), MOST_AT_GUESSES)
-            if not program.code.is_einsum
-            for new in find_layouts(program, self.task.system, program.told)
+        """Yield trials with the bindings of other layouts, as if a --bind gave them."""
+        task = self.task
+        samples = self._find_tried(subject)
+        fitting = subject.make(samples.first, []) if samples else ()
+        known = [*islice(fitting, MOST_AT_GUESSES)] or subject.unfit
+        layouts = (
+            tuple(f"{name}={source}" for name, source in moved.items())
+            for program in known
+            for moved in (() if task.code.is_einsum else find_layouts(program, task.system))
         )
-        for trial in self._try_programs(islice(moved, MOST_GUESSED), samples, []):
-            yield replace(trial, same_if=_say_bind(trial.program.assumed))
+        for given in dict.fromkeys(islice(layouts, MOST_GUESSED)):
+            moved = dict(each.split("=", 1) for each in given)
+            for other in subjects.find_subjects(replace(task, binds={**task.binds, **moved})):
+                if samples := self._find_tried(other):
+                    few = islice(other.make(samples.first, []), MOST_AT_GUESSES)
+                    for trial in self._try_programs(few, samples, []):
+                        yield replace(trial, same_if=_say_bind(given))
 
-    def _guess_orders(self, subject: subjects.Subject) -> Iterator[Trial]:
-        """Yield trials with permuted parameters, all of one shape at once."""
-        shapes: dict[tuple[object, ...], list[str]] = {}
-        tensors = {tensor.name: tensor for tensor in self.task.system.tensors}
-        for name, source in subject.parameters.items():
-            shapes.setdefault(tensors[source].shape, []).append(name)
-        for shape, names in shapes.items():
-            for order in find_orders(shape):
-                orders = dict.fromkeys(names, order)
-                assumed = tuple(f"{n}={write_order(subject.parameters[n], order)}" for n in names)
-                for moved in subjects.find_subjects(self.task, orders):
-                    for base in [base for group in moved.groups[:1] for base in group]:
-                        for trial in self._try_stated(moved, base):
-                            yield replace(trial, same_if=_say_bind(assumed))
+    def _find_tried(self, subject: subjects.Subject) -> Samples | None:
+        """The samples at which parameters fitted, else those at the subject's first sizes."""
+        base, tried = subject.find_base(), self.tried
+        if base is not None and tried is not None and base.items() <= tried.first.sizes.items():
+            return tried
+        return None if base is None else make_samples(self.task.system, base)
 
     def _guess_coincidences(self, subject: subjects.Subject) -> Iterator[Trial]:
         system, base = self.task.system, subject.find_base()
@@ -320,18 +315,6 @@ class _Search:
             for trial in self._try_programs(programs, samples, []):
                 yield replace(trial, same_if=same_if)
 
-    def _widen(self, subject: subjects.Subject, own: Trial) -> Trial:
-        """The trial of a script with free sizes, if it agrees as at its own sizes."""
-        is_long = count_steps(own.first) > MOST_STEPS
-        if subject.wider is None or not own.fits or not (own.agrees or is_long):
-            return own
-        samples = make_samples(self.task.system, subject.wider.groups[0][0])
-        programs = [] if samples is None else subject.wider.make(samples.first, [])
-        for trial in self._try_programs(programs, samples or own.samples, []):
-            if trial.fits and trial.agrees is own.agrees:
-                return replace(trial, own=own.first)
-        return own
-
     def _make_choice(self, trial: Trial) -> Choice:
         """The program of a trial and the samples on which it runs."""
         kept, stops = [trial.first], []
@@ -348,18 +331,12 @@ class _Search:
         findings = [*explain_samples(kept, [sample for sample, _ in stops], trial.samples.told)]
         findings += _explain_sizes(trial.first, self.task)
         findings += _explain_scalars(trial.program, self.task.system)
-        if trial.own is not None and count_steps(trial.own) <= MOST_STEPS:
-            kept.insert(0, trial.own)
-        elif trial.own is not None:
-            says = "the verdict holds at the script's own sizes too"
-            findings.append(Diagnostic("own-sizes", f"{says}, {write_sizes(trial.own.sizes, ' ')}"))
         return Choice(
             trial.program,
             tuple(kept),
             tuple(findings),
             tuple(stops),
             same_if=trial.same_if,
-            is_open=trial.is_open,
             fits=trial.fits,
             agrees=trial.agrees,
         )
@@ -400,15 +377,15 @@ def _resolve(trials: Sequence[Trial]) -> Trial | None:
     good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
     bad = [t for t in bad if not good or not good[0].is_by_default(t)]
     if not good or not bad:
-        return good[0] if good else replace(fits[0], same_if=None, is_open=False)
-    return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if, is_open=True)
+        return good[0] if good else replace(fits[0], same_if=None)
+    return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if)
 
 
 def _ask(trial: Trial, other: Program) -> Trial:
     """The open trial, with a --bind for the numbers that distinguish it from a program."""
     sources, others = trial.program.numbers, other.numbers
     given = [f"{name}={source}" for name, source in sources.items() if others.get(name) != source]
-    return replace(trial, same_if=_say_bind(given), is_open=True)
+    return replace(trial, same_if=_say_bind(given))
 
 
 def _say_bind(binds: Sequence[str]) -> Diagnostic:
@@ -441,20 +418,15 @@ def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic
     for scalar in system.scalars:
         if scalar.name not in taken:
             says = f"the code takes no {scalar.name}"
-            if scalar.default is None:
-                says, mend = f"{says}, which the formula leaves open", "take it as an argument"
-                mend = f"{mend} if it may vary, or give it a default in the formula"
-            else:
+            if scalar.default is not None:
                 says += f": judged with the formula's default, {show_default(scalar.default)}"
-                mend = "take it as an argument if it may vary"
+            mend = "take it as an argument if it may vary"
             yield Diagnostic("scalar-fixed", says, help=mend)
 
 
-def show_default(default: ir.Expr | None) -> str:
+def show_default(default: ir.Expr) -> str:
     """The text of a scalar's default."""
-    if isinstance(default, ir.Number):
-        return show_number(default.value)
-    return "" if default is None else to_text(default)
+    return show_number(default.value) if isinstance(default, ir.Number) else to_text(default)
 
 
 def _fix_scalars(program: Program, sample: Sample) -> Sample:
@@ -462,17 +434,6 @@ def _fix_scalars(program: Program, sample: Sample) -> Sample:
     taken = program.find_taken()
     scalars = (s for s in sample.system.scalars if s.default is not None)
     return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
-
-
-def _find_left(program: Program, system: ir.System) -> Iterator[Diagnostic]:
-    """Yield findings on arguments that got a size because no tensor was left."""
-    numbers, target = find_sizes(system), program.code.target
-    for slot in find_slots(target)[0] if target is not None else ():
-        source = program.sources.get(slot.name)
-        if slot.required and not slot.is_number and source in numbers and source != slot.name:
-            says = f"no tensor of the formula is left for {slot.name}, which got the size {source}"
-            mend = f"declare what {slot.name} is, or give --bind {slot.name}=.."
-            yield Diagnostic("argument-left", says, help=mend)
 
 
 def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
@@ -498,11 +459,6 @@ def explain_samples(
     kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
 ) -> Iterator[Diagnostic]:
     """Yield findings on sizes that the samples cannot tell apart."""
-    for sample in lost:
-        ones = [n for n, size in sample.sizes.items() if size == 1 != kept[0].sizes[n]]
-        if ones:
-            yield Diagnostic("size-one", f"the code does not run where {', '.join(ones)} is 1")
-            break
     classes: dict[tuple[int, ...], list[str]] = {}  # sizes by their values in every sample
     for name in kept[0].sizes:
         classes.setdefault(tuple(sample.sizes[name] for sample in kept), []).append(name)

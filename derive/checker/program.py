@@ -233,7 +233,6 @@ class Program:
     told: tuple[str, ...] = ()  # arguments and parameters bound by the user
     doubt: int = 0  # sum of the name ranks of assigned numbers; 0: all names match
     optional: tuple[str, ...] = ()  # numbers that have a default
-    assumed: tuple[str, ...] = ()  # guessed bindings, "W=W.T", never enough for "same"
 
     @property
     def sources(self) -> dict[str, str]:

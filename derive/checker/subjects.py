@@ -28,7 +28,6 @@ from derive.ir.walk import walk
 from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
-Orders = Mapping[str, tuple[int, ...]]
 Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
@@ -64,48 +63,45 @@ class Subject:
     make: Make
     numbers: Mapping[str, int] = field(default_factory=dict)  # integers by name
     literals: Sequence[int] = ()  # integers without a name
-    parameters: Mapping[str, str] = field(default_factory=dict)  # parameters that may be permuted
-    wider: Subject | None = None  # a script at free sizes
+    unfit: Sequence[Program] = ()  # programs of any shapes of parameters
+    is_wide: bool = False  # whether a script's own sizes come later
 
     def find_base(self) -> Mapping[str, int] | None:
         """The first candidate for the fixed sizes."""
         return next((base for group in self.groups for base in group), None)
 
 
-def find_subjects(task: Task, orders: Orders) -> Iterator[Subject]:
-    """Yield the ways to call the code; `orders` are assumed permutations of parameters."""
+def find_subjects(task: Task) -> Iterator[Subject]:
+    """Yield the ways to call the code."""
     kind = processes.find_kind(task.code.target)
     if task.code.script is not None:
         yield from _find_scripts(task)
         return
     if kind == "class":
-        yield from _find_classes(task, orders)
+        yield from _find_classes(task)
         return
     if kind == "module":
-        yield _find_module(task, orders)
+        yield _find_module(task)
     else:
         programs = bind.find_programs(task.code, task.system, task.binds)
         own = find_own_numbers(task.code)
         yield Subject([[task.find_fixed(programs[0])]], lambda *_: iter(programs), *own)
 
 
-def _find_module(task: Task, orders: Orders) -> Subject:
+def _find_module(task: Task) -> Subject:
     """The subject of a module instance: its shapes determine the sizes."""
     system = task.system
     programs = bind.find_programs(task.code, system, task.binds)
-    holders = bind.find_holders(system, programs[0], find_slots(task.code.target)[1], orders)
+    holders = bind.find_holders(system, programs[0], find_slots(task.code.target)[1])
     own, literals = find_own_numbers(task.code)
     numbers = {**own, **find_attributes(task.code.target)}
     names = {name for holder in holders for name in _name_extents(holder.tensor)}
     groups = _solve(holders, numbers, task.find_fixed(programs[0]), names)
 
     def make_programs(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
-        sources = bind.find_sources(holders, sample.sizes)
-        for program in programs if sources is not None else ():
-            yield replace(program, parameters={**program.parameters, **(sources or {})})
+        return iter(programs if bind.is_fitting(holders, sample.sizes) else ())
 
-    held = {holder.slot.name: holder.tensor.name for holder in holders if holder.extents}
-    return Subject(groups, make_programs, numbers, literals, held)
+    return Subject(groups, make_programs, numbers, literals, programs)
 
 
 def _name_extents(tensor: ir.Tensor) -> Iterator[str]:
@@ -238,7 +234,7 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
     return found
 
 
-def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
+def _find_classes(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a class: instances for each sample, then one by its defaults."""
     code, system = task.code, task.system
     slots = bind.find_constructor(code, system, task.binds)
@@ -252,14 +248,14 @@ def _find_classes(task: Task, orders: Orders) -> Iterator[Subject]:
         for doubt, given in numbers
     ]
     inner = replace(task, binds=rest)
-    made = _Class(inner, makers, orders)
+    made = _Class(inner, makers)
     fixed = task.find_fixed(makers[0])
-    yield Subject([[fixed]], made.make_programs, *find_own_numbers(code), made.parameters)
+    yield Subject([[fixed]], made.make_programs, *find_own_numbers(code), made.unfit)
     if len(optional) == len(left):  # with default sizes
         with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
-            yield _find_module(replace(inner, code=replace(code, target=module)), orders)
+            yield _find_module(replace(inner, code=replace(code, target=module)))
 
 
 @dataclass
@@ -268,8 +264,7 @@ class _Class:
 
     task: Task
     makers: Sequence[Program]
-    orders: Orders
-    parameters: dict[str, str] = field(default_factory=dict)  # tensors by parameter
+    unfit: list[Program] = field(default_factory=list)
 
     def make_programs(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
         """The programs with fitting parameters at a sample.
@@ -290,17 +285,15 @@ class _Class:
             except DeriveError as error:  # a bound parameter does not exist with these numbers
                 refused = refused or error
                 continue
-            holders = bind.find_holders(task.system, programs[0], made.parameters, self.orders)
-            self.parameters.update({h.slot.name: h.tensor.name for h in holders if h.extents})
-            sources = bind.find_sources(holders, sample.sizes)
-            if sources is None:
+            holders = bind.find_holders(task.system, programs[0], made.parameters)
+            if not bind.is_fitting(holders, sample.sizes):
+                self.unfit.append(programs[0])
                 said.append(list(bind.find_misfits(holders, sample.sizes)))
                 continue
             for each in programs:
                 yield replace(
                     each,
                     constructor=maker.constructor,
-                    parameters={**each.parameters, **sources},
                     doubt=each.doubt + maker.doubt,
                     optional=(*each.optional, *maker.optional),
                 )
@@ -344,7 +337,7 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
     if len(named) == len(wanted):
         found = [", ".join(named[name] for name in wanted)]
     for result in [script.chosen] if script.chosen else dict.fromkeys([*found, *last]):
-        yield _find_script(task, script, *_match_script(task, script, result), result)
+        yield from _find_script(task, script, *_match_script(task, script, result), result)
 
 
 def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, list[Slot]]:
@@ -382,7 +375,8 @@ def _find_free_numbers(
 
 def _find_script(
     task: Task, script: Script, match: bind.Match, slots: list[Slot], result: str
-) -> Subject:
+) -> Iterator[Subject]:
+    """Yield a script at free sizes, then at those of its tensors."""
     code, system = task.code, task.system
     known, numbers = _find_free_numbers(script, match, system, result)
     match.arguments.update(known)
@@ -409,16 +403,12 @@ def _find_script(
     shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
     fixed = task.find_fixed(programs[0])
     own, literals = find_own_numbers(code)
-    holders = bind.find_holders(system, programs[0], shaped, {})
+    holders = bind.find_holders(system, programs[0], shaped)
     groups = _solve(holders, own, fixed, {*find_sizes(system)})
-    wide = [*(find_programs(sizes) if sizes else ()), *programs]
-    return Subject(
-        groups or [[fixed]],
-        lambda *_: iter(programs),
-        own,
-        literals,
-        wider=Subject([[fixed]], lambda *_: iter(wide)) if groups else None,
-    )
+    if groups:
+        wide = [*(find_programs(sizes) if sizes else ()), *programs]
+        yield Subject([[fixed]], lambda *_: iter(wide), is_wide=True)
+    yield Subject(groups or [[fixed]], lambda *_: iter(programs), own, literals)
 
 
 def _find_number_sizes(

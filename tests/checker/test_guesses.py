@@ -210,11 +210,3 @@ def test_sizes_that_a_module_has_are_named():
     assert find_equal_sizes(torch.nn.Linear(3, 3), text) == ["the code is judged only where I = O"]
     assert find_equal_sizes(torch.nn.Linear(3, 4), text) == []
     assert find_equal_sizes(torch.nn.Linear, text) == []
-
-
-def test_an_argument_without_a_tensor_of_the_formula_is_reported():
-    text = "x[B, D]; w[D, E]; y[b,e] = sum[d](x[b,d] * w[d,e])"
-    verdict = check("def f(x, w, v):\n    return (x @ w) @ v\n", text)
-    assert (verdict.same, "left for v" in str(verdict)) == (None, True)
-    verdict = check("def f(x, w, n):\n    return (x @ w).view(n, 1, 2)\n", text)
-    assert "left for n" not in str(verdict)

@@ -163,7 +163,6 @@ def test_a_script_of_large_tensors_is_judged(body):
     right = check("import torch\n" + MAKERS + body.format(axis=-1), FORMULA, seconds=120)
     assert right.grade == ("proved" if body is FREE else "identical"), str(right)
     own = {"B": 12, "N": 30, "C": 48, "F": 56}
-    assert (body is FREE) == ("own-sizes" in [finding.code for finding in right.findings])
     assert (body is FREE) != (right.sizes == (own,))
 
 

@@ -59,7 +59,7 @@ def find_undefined(program: Program) -> Iterator[Diagnostic]:
     script = program.code.script
     for name, line in script.free.items() if script is not None else ():
         source = program.arguments.get(name)
-        if script and source is not None and not (program.assumed and name in script.filled):
+        if script and source is not None:
             where = say_line(line, program.code.places)
             meant = f"the formula's {source}" if source == name else source
             yield Diagnostic("undefined", f"{where}: {name} is undefined: it is taken as {meant}")
