@@ -82,17 +82,6 @@ def test_a_hundred_times_the_work_takes_longer(file):
     assert second.forward > 3 * first.forward
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_numbers_of_each_type_are_measured(file, dtype):
-    report = bench(parse(CHAIN), f"{file}:right", backward=True, dtype=dtype, **ONCE)
-    assert report.dtype == dtype
-
-
-def test_other_types_are_refused():
-    found = find_refusal(lambda: bench(parse(CHAIN), dtype="float16", **ONCE))
-    assert found.code == "bench-dtype"
-
-
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_made():
     found = find_refusal(lambda: bench(parse(CHAIN), options=Options(sizes=SIZES | {"N": 10**14})))
     assert found.code == "bench-memory"

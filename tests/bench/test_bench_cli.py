@@ -4,10 +4,8 @@ import json
 import os
 import re
 import shlex
-from pathlib import Path
 
 import pytest
-from texts import read_rows
 
 from derive.cli.tables import to_time
 
@@ -70,10 +68,16 @@ def test_data(run, hand):
     assert second["ratio"] == second["forward"] / first["forward"]
 
 
-REFUSED = read_rows(Path(__file__).with_name("refused.txt"))
-
-
-@pytest.mark.parametrize(("says", "words"), REFUSED, ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("no_such_formula", "formula-unknown:"),
+        ("CHAIN --sizes N=0", "sizes-range: N has to be 1 or more"),
+        ("CHAIN --sizes X=3", "size-unknown: X is no size of formula"),
+        ("CHAIN --dtype float16", "bench-dtype: float16 is no type that is measured"),
+        ("CHAIN --against none.py:f", "file-unreadable: cannot read none.py"),
+    ],
+)
 def test_bad_options_are_refused_before_anything_is_written(run, tmp_path, words, says):
     (tmp_path / "folder.svg").mkdir()
     answer = run("bench", *(CHAIN if word == "CHAIN" else word for word in shlex.split(words)))

@@ -1,9 +1,9 @@
 """`python -m tests.benchmarks [NAME ...]`: the generated functions against code by hand.
 
 Runs use one thread and float32. Each time is the least median of interleaved runs; rows are sorted
-by gain, the least first. `--corpus` times the formulas of `corpus/`. `--compile` also times both
-functions under torch.compile. `--backward` also times gradients: by autograd through the usual
-file, and by the file of `derive build --backward`. Failures are listed at the end.
+by gain, the least first. `--corpus` times the formulas of `corpus.md`. `--backward` also times
+gradients: by autograd through the usual file, and by the file of `derive build --backward`. At the
+end are the failures of the corpus.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from derive.bench.timing import say_failure
 from tests.benchmarks.cases import find_cases, load_cases
 from tests.benchmarks.run import RUNS, Row, measure
-from tests.benchmarks.tables import COMPILED, TRAINED, USUAL, to_markdown, to_table
+from tests.benchmarks.tables import TRAINED, USUAL, to_markdown, to_table
 
 WIDTH = 150  # columns of the table without a terminal
 
@@ -30,16 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = find_cases(tuple(asked.names), corpus=asked.corpus)
     torch.set_num_threads(1)
     console, progress = Console(width=WIDTH), Console(stderr=True)
-    columns = COMPILED if asked.compile else TRAINED if asked.backward else USUAL
+    columns = TRAINED if asked.backward else USUAL
     rows: list[Row] = []
     failures: list[str] = []
     for number, case in enumerate(cases, 1):
         progress.print(f"{number}/{len(cases)} {case.name} {case.title}")
         try:
-            wishes = dict(backward=asked.backward, compiled=asked.compile)
-            rows.append(measure(case, asked.runs, **wishes))
+            rows.append(measure(case, asked.runs, backward=asked.backward))
         except Exception as error:  # the timed code may raise anything
-            if not (asked.corpus or asked.compile):
+            if not asked.corpus:
                 raise
             failures.append(f"{case.name}: {say_failure(error)}")
             progress.print(failures[-1], markup=False)
@@ -61,14 +60,13 @@ def _read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="formulas; all without")
     parser.add_argument("--corpus", action="store_true", help="formulas beyond the library")
     parser.add_argument("--backward", action="store_true", help="time the gradients too")
-    parser.add_argument("--compile", action="store_true", help="time torch.compile of both too")
     parser.add_argument(
         "--runs", type=int, default=RUNS, help="measurements of each function in a round"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     asked = parser.parse_args(arguments)
-    cases = load_cases("corpus" if asked.corpus else "library")
+    cases = load_cases(corpus=asked.corpus)
     names = tuple(dict.fromkeys(case.name for case in cases))
     for name in asked.names:
         if name not in names:

@@ -1,12 +1,12 @@
 """Read the benchmark cases: formulas, sizes, and code by hand.
 
-A file of `library/*.md` covers a family of the library, a file of `corpus/*.md` other formulas of
-one subject. Sizes are those of a model, as far as one thread can run them. A section has a sentence
-with the source, entries, the formula (in the corpus only) and the code by hand:
+A file of `library/*.md` covers a family of the library; `corpus.md` has formulas beyond it. Sizes
+are those of a model, as far as one thread can run them. A section has a sentence with the source of
+the code where it is not the obvious one, entries, the formula (in the corpus only) and the code:
 
     ## its_name
 
-    Title (Author year).
+    The authors' way.
 
         sizes: N=512, D=64                  a good implementation takes 1 to 100 ms; each
                                             further line is another case
@@ -14,7 +14,8 @@ with the source, entries, the formula (in the corpus only) and the code by hand:
         empty row: zeros                    empty-row mode of the formula; optional
 
 The formula is a ```formula block. The code is a ```python block: a function of the same name that
-takes its arguments by name. The globals are `torch`, `math` and `F`, torch.nn.functional.
+takes its arguments by name. The globals are `torch`, `math`, `F`, torch.nn.functional, and the
+helpers of a ```python block above the first section.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ from derive.judge.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent
 CASE = re.compile(
-    r"^## (?P<name>\w+)\n\n(?P<story>\S.*?)\n\n(?P<entries>(?:    [a-z ]+: [^\n]+\n)+)\n"
+    r"^## (?P<name>\w+)\n\n(?:\S.*?\n\n)?(?P<entries>(?:    [a-z ]+: [^\n]+\n)+)\n"
     r"(?:```formula\n(?P<formula>.*?)```\n\n)?```python\n(?P<code>.*?)```$",
     re.DOTALL | re.MULTILINE,
 )
+HELPERS = re.compile(r"\A#[^\n]*\n\n```python\n(.*?)```$", re.DOTALL | re.MULTILINE)
 DRAWS = 3  # draws of sizes and inputs; draw 1 has a size 1, draw 2 an empty row of each mask
 WEIGHT = 0.05  # the scale of weights when training starts, so that logits are of order 1
 
@@ -78,13 +80,15 @@ class Case:
 
 
 @cache
-def load_cases(folder: str = "library") -> tuple[Case, ...]:
-    """Read the cases of a folder in the order of its files."""
-    return tuple(case for path in sorted((HERE / folder).glob("*.md")) for case in _read_file(path))
+def load_cases(*, corpus: bool = False) -> tuple[Case, ...]:
+    """Read the cases of the library, in the order of its files, or of the corpus."""
+    paths = [HERE / "corpus.md"] if corpus else sorted((HERE / "library").glob("*.md"))
+    return tuple(case for path in paths for case in _read_file(path))
 
 
 def _read_file(path: Path) -> Iterator[Case]:
     text = path.read_text(encoding="utf-8")
+    helpers = "\n".join(HELPERS.findall(text))
     found = list(CASE.finditer(text))
     names = [case["name"] for case in found]
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == names, f"{path.name}: read were {names}"
@@ -92,7 +96,8 @@ def _read_file(path: Path) -> Iterator[Case]:
         lines = re.findall(r"    ([a-z ]+): (.+)\n", case["entries"])
         entries = dict(lines)
         small = tuple(re.findall(r"\w+", entries.get("small", "")))
-        texts = (case["formula"], case["code"], entries.get("empty row", "nan"))
+        code = helpers + case["code"]
+        texts = (case["formula"], code, entries.get("empty row", "nan"))
         for numbers in (value for key, value in lines if key == "sizes"):
             sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", numbers)}
             yield Case(case["name"], sizes, small, *texts)
@@ -106,7 +111,7 @@ def load_by_hand() -> dict[str, Callable[..., Any]]:
 
 def find_cases(names: tuple[str, ...] = (), *, corpus: bool = False) -> tuple[Case, ...]:
     """The cases of the named formulas, or all; KeyError for a name without a case."""
-    cases = load_cases("corpus" if corpus else "library")
+    cases = load_cases(corpus=corpus)
     for name in names:
         if all(case.name != name for case in cases):
             raise KeyError(name)

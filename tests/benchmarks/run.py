@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 import derive
-from derive.bench.candidates import compile_candidate, draw_moderate, quietly
+from derive.bench.candidates import draw_moderate
 from derive.bench.timing import Candidate, find_peak, find_timings, to_backward, to_forward
 from tests.benchmarks.cases import WEIGHT, Case, to_tuple
 
@@ -48,7 +47,6 @@ class Row:
     autograd_peak: Pair | None = None
     backward: Pair | None = None
     backward_peak: Pair | None = None
-    compiled: Pair | None = None  # both functions under torch.compile
 
     def to_data(self) -> dict[str, Any]:
         """The row for JSON; times in seconds."""
@@ -59,7 +57,6 @@ class Row:
             "peak_bytes": self.peak,
             "autograd_peak_bytes": self.autograd_peak,
             "backward_peak_bytes": self.backward_peak,
-            "compiled": self.compiled,
         }
         return {
             "name": self.case.name,
@@ -71,7 +68,7 @@ class Row:
         }
 
 
-def measure(case: Case, runs: int = RUNS, *, backward: bool = True, compiled: bool = False) -> Row:
+def measure(case: Case, runs: int = RUNS, *, backward: bool = True) -> Row:
     """Measure a case; AssertionError where the two functions give different values."""
     built = derive.build(case.formula, sizes=dict(case.sizes))
     inputs = draw_case(case, built)
@@ -79,15 +76,8 @@ def measure(case: Case, runs: int = RUNS, *, backward: bool = True, compiled: bo
     calls = {GENERATED: built.function, BY_HAND: case.by_hand}
     pair = [Candidate(name, partial(call, **inputs), tensors) for name, call in calls.items()]
     check(*(candidate.call for candidate in pair))
-    with quietly() if compiled else nullcontext():
-        made = [compile_candidate(each) for each in pair] if compiled else []
-        forward, *others = measure_pairs([*pair, *made], runs)
-    row = Row(
-        case,
-        forward,
-        find_peaks([to_forward(each) for each in pair]),
-        compiled=next(iter(others), None),
-    )
+    (forward,) = measure_pairs(pair, runs)
+    row = Row(case, forward, find_peaks([to_forward(each) for each in pair]))
     if not backward:
         return row
     own = derive.build(case.formula, sizes=dict(case.sizes), backward=True)

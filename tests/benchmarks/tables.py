@@ -54,18 +54,6 @@ TRAINED = (
     Column("--backward", find_ratio("backward"), ".2f", True),
     Column("memory", find_ratio("backward_peak"), ".2f", True),
 )
-COMPILED = (
-    *TIMES,
-    Column("generated, compiled ms", lambda row: row.compiled and row.compiled.generated * 1e3),
-    Column("by hand, compiled ms", lambda row: row.compiled and row.compiled.by_hand * 1e3),
-    Column("compiled", find_ratio("compiled"), ".2f", True),
-    Column(
-        "compiled by hand / generated",
-        lambda row: row.compiled and row.compiled.by_hand / row.forward.generated,
-        ".2f",
-        True,
-    ),
-)
 
 
 def to_table(rows: Sequence[Row], columns: Sequence[Column] = USUAL) -> Table:
