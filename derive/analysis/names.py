@@ -206,10 +206,6 @@ def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnos
         others = [other for other in dangling if other is not index]
         facts = [extents.describe_extent(index, system)]
         facts += [extents.describe_extent(other, system) for other in others[:1]]
-        facts += [
-            f"{to_text(idle)} adds up what does not hold {', '.join(i.name for i in idle.bound)}"
-            for idle in find_idle_sums(equation)
-        ]
         yield Diagnostic(
             "index-dangles",
             f"index {index.name} stands on the right but is neither summed nor on the left",
@@ -263,17 +259,6 @@ def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr
         if use in walk(child):
             return (*bound, *_find_around(child, use))
     return ()
-
-
-def find_idle_sums(equation: ir.Equation) -> tuple[ir.Reduce, ...]:
-    """The sums and products whose body lacks their indices: a multiple or a power of the body."""
-    return tuple(
-        here
-        for here in walk(equation.value)
-        if isinstance(here, ir.Reduce)
-        and here.kind in COUNTING
-        and not set(here.bound) & {*find_free(here.body), *find_free(here.condition)}
-    )
 
 
 _INSTEAD = {

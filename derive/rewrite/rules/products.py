@@ -136,27 +136,7 @@ def count_unused(expr: ir.Reduce) -> ir.Expr | None:
             if idle and (left or condition is ir.TRUE):
                 once = ir.Reduce("prod", left, condition, body) if left else body
                 return ir.Pow(once, ir.product_of(idle))
-            if kind == "sum" and body is ir.ONE:
-                return _split_count(bound, ir.split_and(condition))
     return None
-
-
-def _split_count(bound: tuple[ir.Index, ...], parts: Sequence[ir.Expr]) -> ir.Expr:
-    """The number of index values under conditions, as a product over independent groups of indices.
-
-    Each index occurs in a condition.
-    """
-    group, grows = {bound[0]}, True
-    while grows:
-        tied = [{*find_free(p)} & {*bound} for p in parts]
-        grows = not group >= (new := group.union(*(each for each in tied if each & group)))
-        group = new
-    if len(group) == len(bound):
-        return ir.Reduce("sum", bound, ir.all_of(*parts), ir.ONE)
-    inside = [p for p, own in zip(parts, tied, strict=True) if own <= group]
-    outside = [p for p in parts if p not in inside]
-    one, other = (tuple(i for i in bound if (i in group) is is_in) for is_in in (True, False))
-    return ir.product_of([_split_count(one, inside), _split_count(other, outside)])
 
 
 @rule(
