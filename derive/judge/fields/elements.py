@@ -67,7 +67,7 @@ def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
     if quotient is not None:
         return Element(tower.embed(quotient))
     value = float(value)
-    for find in (_find_root, _find_logarithm, _find_over_logarithm):
+    for find in (_find_root, _find_logarithm):
         found = find(tower, value)
         if found:
             return found
@@ -167,22 +167,6 @@ def _factorize(number: int) -> tuple[tuple[int, int], ...]:
         number //= factor
         found[factor] += 1
     return tuple(found.items())
-
-
-def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
-    """A quotient or a root of one, divided by the logarithm of 2 or multiplied by it."""
-    logarithm = math.log(2)
-    for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
-        quotient = _find_quotient(number, 3 * _CLOSE)
-        found = Element(tower.embed(quotient)) if quotient else _find_root(tower, number)
-        if found:
-            factors = embed_logarithm(tower, Fraction(2))
-            residues = tuple(
-                each * pow(factor, power, prime) % prime if each >= 0 else each
-                for each, factor, prime in zip(found.residues, factors, tower.primes, strict=True)
-            )
-            return found._replace(residues=residues)
-    return None
 
 
 def _find_logarithm(tower: Tower, value: float) -> Element | None:

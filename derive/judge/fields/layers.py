@@ -166,27 +166,6 @@ def _convolve_backward(grad: Any, value: Any, weight: Any, sizes: Any, *how: Any
     )
 
 
-def _fill_bags_backward(grad: Any, places: Any, offsets: Any, *rest: Any) -> Any:
-    """The gradient of embedding_bag by its table."""
-    size, scale, mode, *weights = rest[3:]
-    table = grad.new_zeros(size, grad.shape[-1])
-
-    def forward(table: Any) -> Any:
-        return _fill_bags(table, places, offsets, scale, mode, *weights)[0]
-
-    return _find_gradients(grad, forward, table)[0]
-
-
-def _weigh_bags_backward(grad: Any, table: Any, places: Any, offsets: Any, *_: Any) -> Any:
-    """The gradient of embedding_bag by its weights."""
-    weights = grad.new_ones(places.shape)
-
-    def forward(weights: Any) -> Any:
-        return _fill_bags(table, places, offsets, False, 0, 0, weights)[0]
-
-    return _find_gradients(grad, forward, weights)[0]
-
-
 def _differentiate_first(forward: Definition) -> Definition:
     """The gradient of a definition by its first argument, as a definition."""
     return lambda grad, one, *rest: _find_gradients(grad, lambda x: forward(x, *rest), one)[0]
@@ -195,8 +174,6 @@ def _differentiate_first(forward: Definition) -> Definition:
 DEFINITIONS: dict[str, Definition] = {
     "_embedding_bag": _fill_bags,
     "_embedding_bag_forward_only": _fill_bags,
-    "_embedding_bag_backward": _fill_bags_backward,
-    "_embedding_bag_per_sample_weights_backward": _weigh_bags_backward,
     "convolution": _convolve,
     "convolution_backward": _convolve_backward,
     "avg_pool2d": _average,

@@ -321,12 +321,6 @@ def _read_number(run: Run, value: Any) -> float:
     return float(run.read_integers(parts)) if found is None else found
 
 
-def _is_all_equal(run: Run, one: Any, other: Any) -> bool:
-    if one.shape != other.shape:
-        return False
-    return bool(functions.compare(run, "eq", run.parts(one), run.parts(other)).all())
-
-
 def _invert_matrix(run: Run, value: Any, *_: Any, **__: Any) -> Any:
     found = algebra.eliminate(run.parts(value))[0]
     return found, torch.zeros(found.shape[:-2], dtype=torch.int32)
@@ -384,7 +378,6 @@ ARITHMETIC: dict[str, Handler] = {
     "isinf": lambda run, value: run.parts(value).has_state(algebra.BELOW, algebra.ABOVE),
     "isnan": lambda run, value: run.parts(value).has_state(algebra.NAN),
     "_local_scalar_dense": _read_number,
-    "equal": _is_all_equal,
     "logical_not": lambda run, value: ~run.is_nonzero(run.parts(value)),
     "any": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).any(*args, **named),
     "all": lambda run, value, *args, **named: run.is_nonzero(run.parts(value)).all(*args, **named),

@@ -323,12 +323,6 @@ def _(value: Any, scope: Scope) -> str:
     return f"({text}nan)"
 
 
-@write_node.register(sympy.ITE)
-def _(value: Any, scope: Scope) -> str:
-    condition, then, other = (write_node(part, scope) for part in value.args)
-    return f"({then} if {condition} else {other})"
-
-
 @write_node.register(BooleanTrue)
 @write_node.register(BooleanFalse)
 def _(value: Any, scope: Scope) -> str:
