@@ -40,7 +40,7 @@ DOORS = {
     "sympy": ("derive.notation.", "derive.frontend.", "derive.formulas.", "derive.judge.loops"),
     "opt_einsum": ("derive.plan.path",),
     "typer": ("derive.cli",),
-    "rich": ("derive.cli",),
+    "rich": (),
     "matplotlib": (),
     "mpmath": ("derive.judge.loops.entries",),
     "IPython": (),

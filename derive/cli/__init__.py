@@ -98,11 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _leave(diagnostic: Diagnostic, as_json: bool, *, is_shown: bool = False) -> None:
     """Show a refusal; who asks for JSON gets an object, whatever happens."""
-    from derive.cli.tables import print_diagnostic, print_json
+    from derive.cli.tables import print_json
 
     with suppress(BrokenPipeError):  # a closed pipe still gets the exit code
         if not is_shown:
-            print_diagnostic(diagnostic)
+            print(diagnostic, file=sys.stderr)
         if as_json:
             said = {key: getattr(diagnostic, key) for key in ("code", "says", "facts", "help")}
             print_json({"error": said})

@@ -39,13 +39,13 @@ def print_bench(where: str, options: Options, timed: Timed, as_json: bool) -> No
         return
     at = f" at {tables.say_at(report.sizes)}" if report.sizes else ""
     threads = "1 thread" if report.threads == 1 else f"{report.threads} threads"
-    tables.print_line(f"{report.name}{at}, {report.dtype}, {threads}")
+    print(f"{report.name}{at}, {report.dtype}, {threads}")
     columns = COLUMNS + (BACKWARD if timed.backward else ())
     cells = [
         ["" if r[key] is None else say(r[key]) for _, key, say in columns] for r in data["rows"]
     ]
     tables.print_table([head for head, *_ in columns], cells, numbers="ratio")
     for line in (CAPTION, *((BACKWARD_CAPTION,) if timed.backward else ())):
-        tables.print_text(line, "dim")
+        tables.print_text(line)
     for reason in report.skipped:
-        tables.print_line(f"  without {reason}", "dim")
+        print(f"  without {reason}")

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -128,7 +129,7 @@ def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
         if rows:
             tables.print_table(("file", "state", "what to do"), rows)
         fresh = sum(outcome.state == "fresh" for outcome in outcomes)
-        tables.print_line(f"{fresh} of {len(outcomes)} files are what derive writes")
+        print(f"{fresh} of {len(outcomes)} files are what derive writes")
     return _end(outcomes) or int(any(file["state"] != "fresh" for file in files))
 
 
@@ -242,5 +243,5 @@ def _end(outcomes: Sequence[Outcome]) -> int:
         facts = diagnostic.facts
         if len(outcomes) > 1:
             facts = (*facts, f"in the formula {name}")
-        tables.print_diagnostic(replace(diagnostic, facts=facts))
+        print(replace(diagnostic, facts=facts), file=sys.stderr)
     return 2 if refused else 0

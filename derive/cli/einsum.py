@@ -34,12 +34,12 @@ def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None
     if as_json:
         tables.print_json(data)
         return
-    tables.print_heading(f'einsum "{data["einsum"]}"')
-    tables.print_line("\n".join(data["formula"]))
+    print(f'einsum "{data["einsum"]}"')
+    print("\n".join(data["formula"]))
     same = [f"the same as {data['same_as']}"] if data["same_as"] else []
     for remark in (*same, *data["remarks"]):
-        tables.print_line(f"  - {remark}", "yellow")
-    tables.print_heading("\nsteps")
+        print(f"  - {remark}")
+    print("\nsteps")
     tables.print_steps(data)
-    tables.print_line()
+    print()
     tables.print_costs(data, plan)

@@ -364,7 +364,6 @@ def find_checked(
 ) -> Found:
     """The formula of a function, once the function is found to compute it."""
     from derive.checker import check
-    from derive.cli.tables import print_line
 
     if others:
         raise refuse("build-from", f"--from builds one function, and {others[0]} was named too")
@@ -385,7 +384,7 @@ def find_checked(
             f"the formula out of {argument} was not found to be the code's",
             facts=str(verdict).splitlines(),
         )
-    print_line(f"{argument} is the formula, {verdict.grade}: {'; '.join(verdict.reasons)}", "dim")
+    print(f"{argument} is the formula, {verdict.grade}: {'; '.join(verdict.reasons)}")
     for says in (*found.notes, *(finding.says for finding in verdict.findings)):
-        print_line(f"  {says}")
+        print(f"  {says}")
     return found

@@ -5,7 +5,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 
-from derive.cli.tables import print_line
 from derive.errors import refuse, suggest
 from derive.ir.functions import NAMED
 
@@ -30,7 +29,7 @@ def print_page(topic: str) -> None:
             facts=[f"the pages are {', '.join(PAGES)}"],
             help=suggest(topic, PAGES),
         )
-    print_line(read_page(topic) if topic else "\n".join(map(_to_entry, PAGES)))
+    print(read_page(topic) if topic else "\n".join(map(_to_entry, PAGES)))
 
 
 def read_page(topic: str) -> str:

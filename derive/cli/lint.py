@@ -6,12 +6,10 @@ Exit codes: 0 nothing graver than an info, 1 a warning or an error, 2 the comman
 from collections.abc import Sequence
 
 from derive.cli.options import Chosen
-from derive.cli.tables import print_heading, print_json, print_line, print_table
+from derive.cli.tables import print_json, print_table
 from derive.errors import refuse
 from derive.linter.lint import lint
 from derive.linter.rules import RULES, Severity, choose, find_rule
-
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
@@ -27,15 +25,13 @@ def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
         print_json({"findings": found, "files": report.files, "einsums": report.calls})
     else:
         for finding in findings:
-            print_line(finding.head, _STYLES[finding.severity])
-            if finding.body:
-                print_line(finding.body)
+            print(finding)
         parts = [
             _number(sum(f.severity is severity for f in findings), str(severity))
             for severity in reversed(Severity)
         ]
         read_text = f"{_number(report.calls, 'einsum')} in {_number(report.files, 'file')}"
-        print_line(f"{', '.join(parts)}; {read_text}")
+        print(f"{', '.join(parts)}; {read_text}")
     return int(any(finding.severity is not Severity.INFO for finding in findings))
 
 
@@ -56,12 +52,10 @@ def print_rules(word: str, as_json: bool) -> None:
         print_table(("code", "name", "severity", "what it finds"), rows)
         return
     (rule,) = rules
-    print_heading(f"{rule.code} {rule.name} ({rule.severity})")
-    print_line(f"{rule.title}\n\n{rule.why}")
-    for name, example, style in (("hurts", rule.hurts, "red"), ("fine", rule.fine, "green")):
-        print_heading(f"\n{name}")
-        for line in example.splitlines():
-            print_line(f"    {line}", style)
+    print(f"{rule.code} {rule.name} ({rule.severity})")
+    print(f"{rule.title}\n\n{rule.why}")
+    for name, example in (("hurts", rule.hurts), ("fine", rule.fine)):
+        print(f"\n{name}", *example.splitlines(), sep="\n    ")
     if rule.is_rare:
-        print_line("\nShown with --all, or where it is selected.")
-    print_line(f"\nSilence one call with: # derive: ignore[{rule.code}]")
+        print("\nShown with --all, or where it is selected.")
+    print(f"\nSilence one call with: # derive: ignore[{rule.code}]")

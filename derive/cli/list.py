@@ -22,4 +22,4 @@ def print_list(as_json: bool) -> None:
     rows = [(*map(str, each), " ".join(names)) for *each, names in map(dict.values, entries)]
     heads = ("family", "formula", "title", "arguments")
     tables.print_table(heads, rows)
-    tables.print_line(f"{len(rows)} formulas; see one with: derive show NAME")
+    print(f"{len(rows)} formulas; see one with: derive show NAME")

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from derive.cli import tables
 from derive.errors import refuse
 from derive.notation.formula import check_name
 from derive.options import show_path
@@ -56,4 +55,4 @@ def write_new(name: str, folder: Path) -> None:
         raise refuse(
             "file-exists", f"{shown} is there already", help="choose another name or --out"
         ) from error
-    tables.print_line(f"{shown} is written; see it with: derive show {shown}")
+    print(f"{shown} is written; see it with: derive show {shown}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from derive.backend import to_data
@@ -29,11 +30,11 @@ def show(where: str, options: Options, parts: Parts, as_json: bool) -> None:
         tables.print_json(_to_data(found, options, parts))
         return
     if parts.code:
-        tables.print_line(build_checked(found, options).source.rstrip("\n"))
+        print(build_checked(found, options).source.rstrip("\n"))
     if parts.latex:
         from derive.backend.to_latex import to_align
 
-        tables.print_line(to_align(_find_system(found)))
+        print(to_align(_find_system(found)))
     if not parts.code and not parts.latex:
         _print_all(found, options)
 
@@ -47,14 +48,14 @@ def build_checked(found: formulas.Found, options: Options) -> Built:
 def print_title(found: formulas.Found, system: ir.System) -> None:
     """Title and source of the formula as comment lines, so that the text can be read back."""
     formula = found.formula
-    tables.print_heading(f"# {found.name}: {formula.title}" if formula.title else f"# {found.name}")
+    print(f"# {found.name}: {formula.title}" if formula.title else f"# {found.name}")
     if formula.source:
-        tables.print_line(f"# Source: {formula.source}", "dim")
+        print(f"# Source: {formula.source}")
     if found.origin != formulas.FROM_TEXT:
-        tables.print_line(f"# From {found.origin}", "dim")
-    tables.print_line("\n".join(["", *to_lines(system)]))
+        print(f"# From {found.origin}")
+    print("\n".join(["", *to_lines(system)]))
     for note in found.notes:
-        tables.print_line(f"# {note}")
+        print(f"# {note}")
 
 
 def _print_all(found: formulas.Found, options: Options) -> None:
@@ -65,15 +66,15 @@ def _print_all(found: formulas.Found, options: Options) -> None:
     try:
         built = formulas.build_found(found, options)
     except DeriveError as error:
-        tables.print_line()
-        tables.print_diagnostic(error.diagnostic)
+        print()
+        print(error.diagnostic, file=sys.stderr)
         return
     data = to_data.to_plan_data(built.plan)
-    tables.print_heading("\nindices")
+    print("\nindices")
     tables.print_roles(to_data.to_roles_data(system, built.plan.sizes))
-    tables.print_heading("\nsteps")
+    print("\nsteps")
     tables.print_steps(data)
-    tables.print_line()
+    print()
     tables.print_costs(data, built.plan)
     for note in built.notes:
         tables.print_text(f"by {note}")

@@ -1,26 +1,18 @@
-"""The output of the verbs: lines, tables, diagnostics, JSON; plain text outside a terminal.
-
-A cell may have several lines. On a terminal rich lays tables out and colours them; into a pipe go
-aligned columns, no frame and no escape code, the same bytes on every machine.
-"""
+"""The output of the verbs: lines, tables with cells of several lines, JSON; without colours."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive.backend import to_data
-from derive.errors import Diagnostic
 from derive.options import Options, to_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rich.console import Console
 
     from derive.compiler import Built
     from derive.plan.plan import Plan
@@ -29,38 +21,19 @@ Item = TypeVar("Item")
 
 GAP = "  "
 VERSION = 1  # of the JSON: keys may be added, none is removed or changes its meaning
-_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich treats a pipe as a terminal
+_CLEARED = "\r\x1b[K"  # the start of the line, which becomes empty
 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Progress on standard error, where that is a terminal: the current stage."""
+    """Progress on one line of standard error, where that is a terminal: the current stage."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    # No thread refreshes it, because the process forks meanwhile.
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield lambda says: live.update(Text(f"{title}\n  now: {says}"), refresh=True)
-
-
-def print_line(text: str = "", style: str = "") -> None:
-    """One line, or several, as they are; `style` is rich's, for terminals."""
-    console = _find_console(sys.stdout)
-    if console is None:
-        print(text)
-        return
-    from rich.text import Text
-
-    console.print(Text(text, style=style), soft_wrap=True)
-
-
-def print_heading(text: str) -> None:
-    """A line over what follows."""
-    print_line(text, "bold")
+    try:
+        yield lambda says: print(f"{_CLEARED}{title}: {says}", end="", file=sys.stderr, flush=True)
+    finally:
+        print(_CLEARED, end="", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -72,54 +45,21 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_diagnostic(diagnostic: Diagnostic) -> None:
-    """A refusal on standard error."""
-    text = str(diagnostic)
-    console = _find_console(sys.stderr)
-    if console is None:
-        print(text, file=sys.stderr)
-        return
-    from rich.text import Text
-
-    shown = Text(text)
-    shown.stylize("bold red", 0, len(diagnostic.code) + 1)
-    shown.highlight_regex(r"(?m)^ *\^+$", "red")
-    shown.highlight_regex(r"(?m)^  help:", "bold green")
-    console.print(shown, soft_wrap=True)
-
-
-def print_text(text: str, style: str = "") -> None:
+def print_text(text: str) -> None:
     """A sentence, set in."""
-    print_line(f"{GAP}{text}" if text else "", style)
+    print(f"{GAP}{text}" if text else "")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
     """A table; `numbers` names the columns, parted by blanks, that are set to the right."""
-    rows = [tuple(row) for row in rows]
     right = [head in numbers.split() for head in heads]
-    console = _find_console(sys.stdout)
-    if console is None:
-        print(to_columns([tuple(heads), *rows], right))
-        return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    gap = (0, len(GAP) - 1, 0, 0)  # and the column's divider, a blank
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=gap, show_edge=False, header_style="bold cyan"
-    )
-    for head, is_number in zip(heads, right, strict=True):
-        table.add_column(Text(head), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+    print(to_columns([tuple(heads), *rows], right))
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Labels with a text beside each."""
     lines = to_columns(pairs, (False, False)).split("\n")
-    print_line("\n".join(f"{GAP}{line}" for line in lines))
+    print("\n".join(f"{GAP}{line}" for line in lines))
 
 
 def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
@@ -132,14 +72,12 @@ def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
 
 
 def track(items: Sequence[Item], label: str) -> Iterator[Item]:
-    """The items one after the other, with a progress bar on a terminal where they are many."""
-    console = _find_console(sys.stderr)
-    if console is None or len(items) < 2:
-        yield from items
-        return
-    from rich.progress import track as track_on_terminal
-
-    yield from track_on_terminal(items, label, console=console, transient=True)
+    """The items one after the other, with their number on a terminal where they are many."""
+    with show_progress(label) as show:
+        for number, item in enumerate(items, 1):
+            if len(items) > 1:
+                show(f"{number} of {len(items)}")
+            yield item
 
 
 def to_time(seconds: float) -> str:
@@ -165,16 +103,6 @@ def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
         yield GAP.join(placed).rstrip()
 
 
-def _find_console(stream: TextIO) -> Console | None:
-    """The terminal behind a stream; None for a pipe, a file, or a terminal that cannot do more."""
-    if not _FORCED & os.environ.keys() and (stream.closed or not stream.isatty()):
-        return None  # as rich would find, which need not be loaded for it
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    return console if console.is_terminal and not console.is_dumb_terminal else None
-
-
 SOURCES = {"given": "", "typical": " (typical)", "default": " (default)"}
 
 
@@ -194,7 +122,7 @@ def print_steps(data: to_data.Data) -> None:
 def print_costs(data: to_data.Data, plan: Plan) -> None:
     """Operations and memory over sizes, and as numbers; what is done block by block."""
     if data["sizes"]:
-        print_line(f"at {say_at(data['sizes'])}:")
+        print(f"at {say_at(data['sizes'])}:")
     print_pairs(to_data.to_cost_pairs(data, plan))
 
 

@@ -159,20 +159,12 @@ class Finding:
         """The sort key: place, code, message."""
         return self.place, self.code, self.says
 
-    @property
-    def head(self) -> str:
-        """The first line of the message."""
-        return f"{self.place}: {self.code} {self.severity}: {self.says}"
-
-    @property
-    def body(self) -> str:
-        """The lines below the first: the source with carets, what is known, the help."""
-        marks = (self.mark,) if self.mark else ()
-        return str(Diagnostic("", "", marks, self.facts, self.help)).partition("\n")[2]
-
     def __str__(self) -> str:
-        """The whole message."""
-        return f"{self.head}\n{self.body}" if self.body else self.head
+        """The message, the source with carets, what is known, the help."""
+        marks = (self.mark,) if self.mark else ()
+        below = str(Diagnostic("", "", marks, self.facts, self.help)).partition("\n")[2]
+        head = f"{self.place}: {self.code} {self.severity}: {self.says}"
+        return f"{head}\n{below}" if below else head
 
     def to_data(self) -> dict[str, Any]:
         """The finding as a JSON object."""

@@ -13,8 +13,6 @@ from texts import read_tables
 import derive.formulas
 from derive import compiler
 
-ESCAPE = "\x1b"
-
 
 @pytest.fixture
 def two(run, tmp_path):
@@ -229,15 +227,3 @@ def test_sizes_go_to_the_formulas_that_have_them(run, tmp_path):
     answer = run("build", "f.py", "--sizes", "Q=7")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.splitlines()[1] == "  the sizes are N, M"
-
-
-@pytest.mark.parametrize(
-    "arguments", [["build", "two.py"], ["show", "two.py:one"], ["list"], ["show", "nowhere.py"]]
-)
-def test_a_pipe_gets_no_escape_codes_and_a_terminal_does(run, tmp_path, monkeypatch, arguments):
-    (tmp_path / "two.py").write_text(TWO)
-    plain = run(*arguments)
-    assert ESCAPE not in plain.out + plain.err
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    coloured = run(*arguments)
-    assert ESCAPE in coloured.out + coloured.err

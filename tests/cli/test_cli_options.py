@@ -1,11 +1,9 @@
 """Options shared by `build`, `show` and `bench`; generated files as input; narrow terminals."""
 
-import io
-
 import pytest
 from cli_runs import TWO
 
-from derive.cli import read_build, tables
+from derive.cli import read_build
 from derive.cli.options import read_made
 from derive.cli.tables import to_ratio
 from derive.options import NONE, Options
@@ -104,27 +102,6 @@ def test_help_shows_no_default_of_a_switch(run):
         assert "  --no-cells " in shown
         assert "default: True" not in shown
         assert "without gradients" in shown
-
-
-@pytest.fixture
-def terminal(monkeypatch):
-    """Return a function that prints a table on a terminal of a given width."""
-    from rich.console import Console
-
-    def print_lines(width, *arguments, **named):
-        console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True)
-        monkeypatch.setattr(tables, "_find_console", lambda stream: console)
-        tables.print_table(*arguments, **named)
-        lines = console.file.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
-        return [line.replace("\x1b[2m", "").rstrip() for line in lines.splitlines()]
-
-    return print_lines
-
-
-def test_a_terminal_breaks_what_is_long(terminal):
-    heads, rows = ("name", "what it is"), [("attention", "one two three four five")]
-    assert terminal(80, heads, rows)[2] == "attention  one two three four five"
-    assert terminal(28, heads, rows)[-2:] == ["attention  one two three", " " * 11 + "four five"]
 
 
 def test_small_ratios_keep_two_digits():

@@ -33,7 +33,7 @@ def test_cells_share_the_names_of_earlier_cells():
         "import torch", ("markdown", "# hello"), 'S = 1\ny = torch.einsum("ij->k", A)'
     )
     (finding,) = lint_text(text, "n.ipynb")
-    assert finding.head.startswith("n.ipynb:cell 3:2:23: DE002 error: k is in the output")
+    assert str(finding).startswith("n.ipynb:cell 3:2:23: DE002 error: k is in the output")
     assert finding.mark.line == 'y = torch.einsum("ij->k", A)'
 
 
