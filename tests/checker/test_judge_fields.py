@@ -1,16 +1,21 @@
-"""The judge over random fields: gradients written by hand, and refusals."""
+"""The judges: random fields, and an evaluation with many digits where float64 is in doubt."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from judged import write_source
 from torch import nn
 
-from derive import check, parse
+from derive import DeriveError, check, from_torch, parse
 from derive.checker.judge import judge_fields
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.checker.runs import convert_buffers, find_dtype
 from derive.frontend.from_sympy import to_system
+from derive.judge.loops import evaluate_loops
+from derive.judge.loops.entries import prepare_entry
 
 
 def judge_code(code, formula, bind=None, sizes=None, backward=False):
@@ -150,3 +155,74 @@ def test_buffers_are_restored():
         assert module.running_mean is mean
     assert find_dtype([3, torch.arange(3), torch.ones(2, dtype=torch.bfloat16)]) is torch.bfloat16
     assert find_dtype([True, torch.arange(3)]) is None
+
+
+# Entries with as many digits as needed, and rounding that is part of the code.
+
+TEXT = """
+q[S, D]; k[T, D]; bool m[T]; x[B, H*D]; size H
+index h < H
+a[i,j] = softmax[j, m[j]](sum[d](q[i,d]*k[j,d])/sqrt(D))
+u[h*D + d, b] = gelu(x[b,h*D+d])*0.1 + floor(3*x[b,h*D+d]) + tanh(x[b,h*D+d])
+w[i] = logsumexp[d](q[i,d]) + var[d](q[i,d]) + max[d](q[i,d]) + elu(q[i,0])
+return a, u, w
+"""
+
+
+def test_entries_with_many_digits_are_those_of_the_loops():
+    formula = parse(TEXT)
+    sample = torch.Generator().manual_seed(0)
+    shapes = {"q": (2, 3), "k": (4, 3), "x": (2, 6)}
+    values = {
+        name: torch.randn(shape, generator=sample, dtype=torch.float64)
+        for name, shape in shapes.items()
+    }
+    values |= {"H": 2, "m": torch.tensor([True, False, True, True])}
+    for name, result in zip("auw", evaluate_loops(formula, values), strict=True):
+        entry = prepare_entry(formula, name)
+        for place in torch.ones(result.shape).nonzero().tolist():
+            assert entry(values, tuple(place)) == pytest.approx(float(result[tuple(place)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "wanted"),
+    [
+        ("x[N]; y[i] = -log(1 - sigmoid(x[i]))", 60.0, 60.0),
+        ("x[N]; y[i] = -log(1 - sigmoid(x[i]))", 1e6, None),
+        ("x[N]; y[i] = (1 + x[i]) - 1", 1e-30, 1e-30),
+        ("x[N]; y[i] = where(x[i] > 0.1, 1, 0)", 0.1, 0.0),
+        ("x[N]; y[i] = 1/x[i]", 0.0, math.inf),
+        ("x[N]; y[i] = sqrt(x[i])**2", 2.0, 2.0),
+    ],
+)
+def test_an_entry_has_as_many_digits_as_needed(text, x, wanted):
+    entry = prepare_entry(parse(text), "y")
+    assert entry({"x": torch.tensor([x], dtype=torch.float64)}, (0,)) == wanted
+
+
+def test_an_entry_without_a_value_is_nan():
+    entry = prepare_entry(parse("x[N]; y[i] = sqrt(x[i]) + log(x[i])"), "y")
+    assert math.isnan(entry({"x": torch.tensor([-1.0], dtype=torch.float64)}, (0,)))
+
+
+def round_by_numpy(x):
+    return torch.from_numpy(x.detach().numpy().astype(np.float16).astype(np.float64)) * 2
+
+
+@pytest.mark.slow
+def test_code_that_rounds_in_numpy_is_different():
+    assert check(round_by_numpy, "x[N]; y[n] = 2*x[n]").same is False
+
+
+def count_in_int8(x):
+    return 2 * x[torch.arange(x.shape[0], dtype=torch.int8).long()]
+
+
+def mask_in_uint8(x):
+    return 2 * x * torch.ones(x.shape[0], dtype=torch.uint8)
+
+
+def test_narrow_integers_as_positions_are_refused():
+    assert from_torch(mask_in_uint8, "x[N]").name == "mask_in_uint8"
+    with pytest.raises(DeriveError, match="lift-narrow"):
+        from_torch(count_in_int8, "x[N]")
