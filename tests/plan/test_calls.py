@@ -15,14 +15,12 @@ SPELLED = [
     ("gelu", "x[i] / 2 * (1 + tanh(sqrt(2/pi) * (x[i] + 0.044715 * x[i]**3)))"),
     ("softplus", "w[i] + 2 * log(1 + exp(x[i] + w[i]))"),
     ("logsigmoid", "-log(1 / (1 + exp(-x[i])))"),
-    ("sigmoid", "exp(x[i]) / (1 + exp(x[i]))"),
     ("sigmoid", "1 / (1 + exp(x[i]))"),
     ("sigmoid", "w[i] / (1 + exp((x[i] - w[i])/2))"),
     ("tanh", "(exp(x[i]) - exp(-x[i])) / (exp(x[i]) + exp(-x[i]))"),
     ("mish", "x[i] * tanh(log(1 + exp(x[i])))"),
     ("logsigmoid", "w[i] * log(sigmoid(x[i]))"),
     ("softplus", "w[i] * log(1 - sigmoid(x[i]))"),
-    ("softplus", "log(1 - exp(x[i]) / (1 + exp(x[i])))"),
     ("log1p", "w[i] * log(x[i]**2 + 1 + 1)"),
     ("log1p", "log(1 + w[i]**2 * x[i]**2) - 1"),
     ("expm1", "w[i] * (exp(-x[i]**2) - 1)"),
@@ -42,7 +40,6 @@ def test_what_is_spelt_out_is_one_call(name, text):
 @pytest.mark.parametrize(
     "text",
     [
-        "x[i] / (2 + exp(-x[i]))",
         "x[i] / 2 * (1 + erf(x[i] * 0.70711))",
         "x[i] / (1 + exp(-w[i]))",
         "log(2 + exp(x[i]))",

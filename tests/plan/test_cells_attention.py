@@ -62,24 +62,24 @@ def test_values_and_gradients_are_those_of_the_operations(text, empty_row):
             assert_same(functions, inputs)
 
 
-@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[5], PLAIN[10], BIASED[0], PLAIN[15]])
+@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[2], PLAIN[4], BIASED[0], PLAIN[5]])
 def test_it_agrees_with_the_loops(text):
     assert make(text).judge().agrees
 
 
-@pytest.mark.parametrize("text", [MASKED[0], MASKED[5], MASKED[9]])
+@pytest.mark.parametrize("text", [MASKED[0], MASKED[2], MASKED[5]])
 def test_masks_agree_with_the_loops(text):
     assert make(text, empty_row="zeros").judge().agrees
 
 
-@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[10], PLAIN[15]])
+@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[4], PLAIN[5]])
 def test_inputs_may_lie_in_memory_in_any_order(text):
     inputs = draw(text, list_sizes(text)[0])
     spread = {name: spread_out(value) for name, value in inputs.items()}
     torch.testing.assert_close(make(text).function(**spread), make(text).function(**inputs))
 
 
-@pytest.mark.parametrize("text", [MASKED[0], MASKED[1], MASKED[9], MASKED[12]])
+@pytest.mark.parametrize("text", [MASKED[0], MASKED[1], MASKED[5], MASKED[6]])
 def test_rows_that_are_masked_whole_are_zeros_with_finite_slopes(text):
     inputs = draw(text, list_sizes(text)[0])
     inputs["m"][...] = True
@@ -103,7 +103,7 @@ def test_a_bias_with_rows_of_minus_infinity_gets_a_note():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[5], BIASED[0]])
+@pytest.mark.parametrize("text", [PLAIN[0], PLAIN[2], BIASED[0]])
 def test_logits_of_ten_thousand_are_no_trouble(text, dtype):
     inputs = draw(text, list_sizes(text)[0], dtype=torch.float64)
     inputs = {name: value.to(dtype) for name, value in inputs.items()}
@@ -120,7 +120,7 @@ def test_logits_of_ten_thousand_are_no_trouble(text, dtype):
     assert off <= 1.02 * other + 1e-6
 
 
-@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[5]])
+@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[2]])
 def test_half_precision_rounds_no_worse_than_the_operations(text):
     sizes = dict.fromkeys(list_sizes(text)[0], 16)
     inputs = draw(text, sizes, dtype=torch.bfloat16)

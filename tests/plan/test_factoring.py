@@ -19,7 +19,6 @@ SHAPES = "x, y, z, w, A, B, C, D[N, N]"
 # The pairs of a sum of products, r_ij = sum_k x_ik A_kj + .., and how many products are left.
 PRODUCTS = {
     "xA xB xC yA yB yC zD": 2,
-    "xA xB xC xD yA zA wA": 2,
     "xA xB xC yA yB zD wC wD": 4,
     "xx yy zz ww AA BB CC": 7,
     "xA Ax yB By zC Cz wD Dw": 8,

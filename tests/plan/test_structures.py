@@ -90,28 +90,18 @@ NEIGHBOURS = {
     "up to half a place": "x[N]; index i, j < N; y[i] = sum[j, j <= i/2](x[j])",
     "how many are up to half a place": "x[N]; index i, j < N; "
     "y[i] = x[i]*sum[j, j <= i/2](1) + mean[j, j >= i/3](x[j])",
-    "up to half a width beside": "x[N]; size W; index i < N; y[i] = sum[j, j <= i + W/2](x[j])",
     "the first half of all": "x[N]; y = sum[j, j < N/2](x[j]) + mean[j, j >= N/2](x[j]**2)",
-    "every other row": "x[N,D]; y[d] = mean[i, i % 2 == 0](x[i,d])",
     "rows that are not of some other": "x[N,D]; y[d] = sum[i, i % 3 >= 1](x[i,d])",
     "rows around a place": "x[N]; y = sum[j, abs(j - 3) <= 1](x[j]) + mean[j, j == N - 1](x[j])",
     "distances of other labels": "x[N,D]; int t[N] < 9; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])**2"
     ")); y[i] = sum[j, t[i] != t[j]](1/(1 + r[i,j]) + 1/r[i,j])",
-    "distances of other labels, and others": "x[N,D]; int t[N] < 9; r[i,j] = sqrt(sum[a]((x[i,a] "
-    "- x[j,a])**2)); y[i] = sum[j, t[i] != t[j]](1/r[i,j]); "
-    "z[i] = sum[j, t[i] != t[j] and i != j](log(r[i,j])) + y[i]",
-    "every row of a block": "x[N,D]; size W; y[d] = mean[i, i//W < 1](x[i,d])",
     "what is before, from half of all on": "x[N]; index i < N; "
     "y[i] = where(i >= N/2, x[i - 1], 0) + where(i <= N/2 - 1, x[i + 1]**2, 0)",
-    "a sum at labels for each of a batch": "x[B,N]; a[S]; int c[S] < N; "
-    "y[b,n] = x[b,n] + sum[s, c[s] == n](a[s])",
     "labels of a batch that comes last": "x[N,B]; a[S,B]; int c[S,B] < N; "
     "y[n,b] = x[n,b] + sum[s, c[s,b] == n](a[s,b])",
     "a few coordinates of batches": "x[B,N,3]; y[B,D,3]; f[D]; "
     "z[b,i] = sum[j](f[j]/(1 + sum[a]((x[b,i,a] - y[b,j,a])**2)))",
     "one coordinate": "x[N,1]; f[N]; z[i] = sum[j](f[j]*exp(-sum[a]((x[i,a] - x[j,a])**2)))",
-    "norms of a few coordinates": "x[N,2]; f[N]; "
-    "z[i] = sum[j](f[j]*sqrt(sum[a]((x[i,a] - x[j,a])**2)))",
     "a divisor that its name guards": "x[N,3]; w[N]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])**2)); "
     "q[i,j] = r[i,j]/3; y[i] = sum[j, i < j](w[j]/q[i,j]**2) + sum[j, j != i](w[j]/r[i,j])",
     "a divisor that its name guards elsewhere": "x[N,3]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])"
@@ -120,17 +110,12 @@ NEIGHBOURS = {
     "x[j,a])**2)); y = sum[i,j, i <= j](w[j]*r[i,j]*exp(-r[i,j]))",
     "distances that data leave out": "x[N,3]; bool m[N,N]; r[i,j] = sqrt(sum[a]((x[i,a] - x[j,a])"
     "**2)); y[i] = sum[j, m[i,j] and i != j](exp(-r[i,j])/r[i,j])",
-    "a mixture whose weights may be below 0": "x[N,D]; w[D]; y[i] = log(3*D + "
-    "sum[d](w[d]*exp(-x[i,d]**2)))",
     "a mixture of products": "a[N,D]; x, s[N,D,M]; w[i,d] = softmax[d](a[i,d]); "
     "u[i,d,m] = exp(s[i,d,m]); y[i] = log(sum[d](w[i,d]*prod[m](exp(-x[i,d,m]**2)/(3*u[i,d,m]))))",
     "products of what does not change": "x[N]; size W; index j < W; index i < N; "
     "y[i] = prod[j](x[i]) + prod[j, j < i](x[i]) + log(prod[j](1/2))*x[i]",
     "a logarithm of what is 0 where i is j": "x[N]; "
     "y[i] = sum[j, j != i]((x[i] - x[j])**2*log((x[i] - x[j])**2))",
-    "the same through a name": "x[N,D]; d[i,j] = sum[c]((x[i,c] - x[j,c])**2); "
-    "y[i] = sum[j, j != i](d[i,j]*log(d[i,j]))",
-    "a logarithm of a square": "x[N]; y[i] = sum[j, j != i](log((x[i] - x[j])**2))",
     "the largest of such": "x[N]; y[i] = max[j, j != i](log((x[i] - x[j])**4))",
     "a divisor with a bound, of rows": "q, k[S,D]; x[S] > 1/2; size W; "
     "y[i] = max[j, abs(i - j) <= W](sum[d](q[i,d]*k[j,d])/x[i])",
@@ -142,11 +127,7 @@ NEIGHBOURS = {
     "softmax[j, i - W/2 <= j and j <= i + W/2](sum[d](q[i,d]*k[j,d])))",
     "half a width, rounded": "size W; x[N,N]; "
     "y[i] = sum[j, i - W//2 <= j and j <= i + W//2](x[i,j])",
-    "a position in a band": "x[S,D]; size W; "
-    "y[i] = argmax[j, i - W <= j and j <= i](sum[c](x[i,c]*x[j,c]))",
     "the place of the least beside": "x[S]; index i < S; y[i] = argmin[j, abs(i - j) <= 2](x[j])",
-    "pairs of one label in a batch": "x[B,N]; int t[B,N] < 9; "
-    "y[b] = sum[i,j, t[b,i] == t[b,j]](x[b,i]*x[b,j])",
     "pairs of each label": "x[N]; int t[N] < 9; index k < 9; "
     "y[k] = sum[i,j, t[i] == t[j] and t[i] == k](x[i]*x[j])",
     "labels that meet in a band": "int a, b[S] < 9; size W; "
