@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -16,14 +17,18 @@ from derive.ir import nodes as ir
 
 def map_children(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
     """The node with each child replaced by `act(child)`."""
+    new = tuple(map(act, expr.children))
+    if new == expr.children:
+        return expr
+    parts = iter(new)
 
-    def change(name: str) -> Any:
+    def fill(name: str) -> Any:
         value = getattr(expr, name)
         if name not in expr.inside:
             return value
-        return tuple(map(act, value)) if isinstance(value, tuple) else act(value)
+        return tuple(islice(parts, len(value))) if isinstance(value, tuple) else next(parts)
 
-    return type(expr)(*map(change, expr.__match_args__)) if expr.inside else expr
+    return type(expr)(*map(fill, expr.__match_args__))
 
 
 @lru_cache(maxsize=1 << 14)
