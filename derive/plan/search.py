@@ -18,6 +18,7 @@ from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex
 from derive.ir.polynomial import Polynomial
+from derive.ir.recurrences import find_groups
 from derive.ir.walk import walk
 from derive.plan import ops
 from derive.plan.blocks import check_memory, tile
@@ -34,11 +35,13 @@ from derive.plan.recurrences.waves import turn_upward
 from derive.plan.steps import Step
 from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 from derive.rewrite.rule import Rule
+from derive.rewrite.rules.offsets import find_offsets, find_recurrent
 
 PAYS = 0.95  # the largest ratio of new to old time that justifies a rule
 MOST_TURNS = 6  # forms whose neighbours are tried
 MOST_FORMS = 24  # forms tried in total
 MOST_OPERATIONS = 2400  # operations of all plans tried: a formula with over 100 gets fewer forms
+RECUR = ("accumulate_powers", "sum_{r <= t} g**(t - r) * x_r = y_t, y_t = g * y_{t - 1} + x_t")
 FACTOR = ("factor_terms", "sum x * u + sum x * w = sum x * (u + w)")
 MOST_NEIGHBOURS = 4  # forms tried for other sizes
 FAR = 16  # ratio of the sizes tried to the plan's: the plausible range
@@ -111,7 +114,26 @@ def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Re
 def find_plan(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
-    """The fastest plan that the search finds, with size regimes if `regimes`."""
+    """The fastest plan that the search finds, with size regimes if `regimes`.
+
+    A formula that can be written as a recurrence is also planned in that form.
+    """
+    plan = _search(system, sizes, request, regimes=regimes)
+    if request.is_matmul or not any(find_offsets(e.value) for e in system.equations):
+        return plan
+    other = None if find_groups(system) else find_recurrent(prepare(system)[0])
+    if other is None:
+        return plan
+    with suppress(DeriveError):
+        found = _search(other, sizes, request)
+        if found.find_time() < PAYS * plan.find_time():
+            return replace(found, system=system, notes=(*found.notes, ": ".join(RECUR)))
+    return plan
+
+
+def _search(
+    system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
+) -> Plan:
     is_real = not any(holds_complex(equation.value) for equation in system.equations)
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)

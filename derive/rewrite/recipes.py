@@ -38,7 +38,9 @@ from derive.rewrite.rules import (
     logarithms,
     masks,
     near,
+    offsets,
     products,
+    radix,
     sums,
     tables,
 )
@@ -51,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     products.guard_product,
     chains.split_root,
     logarithms.turn_sigmoid,
+    tables.join_reads,
     products.contract_mean,
     exponentials.find_softmax,
     exponentials.find_full_softmax,
@@ -65,6 +68,8 @@ RULES: tuple[Rule, ...] = (
     logarithms.find_logdet,
     exponentials.exponentiate_row,
     exponentials.restrict_softmax,
+    exponentials.drop_largest,
+    logarithms.return_shift,
     exponentials.guard_root,
     deltas.split_delta,
     deltas.sift_index,
@@ -96,6 +101,8 @@ REPORTED = (
     logarithms.find_logsumexp,
     logarithms.find_log_softmax,
     exponentials.exponentiate_row,
+    exponentials.drop_largest,
+    logarithms.return_shift,
 )
 
 
@@ -140,6 +147,7 @@ def _make_rewriter(
 
 
 _FAMILIES = (
+    radix,
     near,
     tables,
     expansion,
@@ -151,6 +159,7 @@ _FAMILIES = (
     bands,
     chains,
     products,
+    offsets,
 )
 _FOUND = dict.fromkeys(
     each

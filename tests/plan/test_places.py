@@ -70,6 +70,20 @@ def test_gradients_and_arguments_of_any_strides(title):
     assert torch.autograd.gradcheck(call, tuple(real.values()))
 
 
+@pytest.mark.parametrize("title", [t for t in FORMULAS if "offsets" in t])
+def test_offsets_are_read_from_a_table_of_any_length(title):
+    """A table, a convolution or a transform replaces all pairs, also at small sizes."""
+    built = build(FORMULAS[title], name="y")
+    assert "By tabulate_" in built.source or "By transform_product" in built.source
+    assert "tril" not in built.source
+    assert any(each in built.source for each in ("unfold(", "conv1d(", "By transform_product"))
+    for size in (0, 1, 3) if "conv1d(" not in built.source else (1, 3):
+        sizes = dict.fromkeys(built.plan.sizes, size)
+        given = draw_inputs(built.system, sizes, 1, torch.float64)
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+
+
 def test_factors_that_are_read_at_one_place_are_multiplied_before_they_are_gathered():
     text = (
         "h[N,F]; W[F,G]; c[N]; int s, t[E] < N; index n < N\n"
@@ -117,6 +131,23 @@ def test_a_range_of_an_index_is_cut_out_and_padded(text, is_cut):
 def test_what_is_taken_lies_in_one_piece(text, calls):
     source = build(text, name="y").source
     assert all(call in source for call in calls)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("text", "recurs"), ROWS["sums of powers recur where that is faster"])
+def test_sums_of_powers_recur_where_that_is_faster(text, recurs):
+    """Values agree with the loops at small sizes, and gradients are right."""
+    declared = "r[B, T]; W[B, D]; a[D]; c[B] > 0; scalar g = 0.9; index t < T\n"
+    built = build(declared + text, dict(B=64, T=2048, D=8), name="y")
+    assert ("_recur(" in built.source) is recurs
+    built.judge(2)
+    for size in (0, 1, 3):
+        given = draw_inputs(built.system, dict.fromkeys(built.plan.sizes, size), 1, torch.float64)
+        expected, found = evaluate_loops(built.formula, given), built.function(**given)
+        torch.testing.assert_close(found, expected)
+    real = {k: v.requires_grad_() for k, v in given.items() if torch.is_tensor(v)}
+    call = lambda *values: built.function(**{**given, **dict(zip(real, values, strict=True))})  # noqa: E731
+    assert torch.autograd.gradcheck(call, tuple(real.values()))
 
 
 CONVOLUTION = """

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive import build, parse
+from derive import build, evaluate_loops, parse
 from derive.frontend.from_sympy import to_system
 from derive.ir.walk import find_size_names
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -256,6 +256,22 @@ def test_what_looks_alike_keeps_its_values_and_gradients(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("x[N]; size W; index i < N; y[i] = sum[j, j < i + W](x[j])", dict(N=4, W=0)),
+        ("x[N]; size W; index i < N; y[i] = sum[j, j < W*(i + 1)](x[j])", dict(N=4, W=0)),
+        ("x[N]; w[M]; index i < M; y[i] = w[i]*sum[j, j <= i](x[j])", dict(N=0, M=3)),
+        ("x[N]; index i < N + 2; y[i] = sum[j, j <= i](x[j])", dict(N=0)),
+    ],
+)
+def test_a_running_sum_that_a_size_of_0_leaves_empty(text: str, sizes: dict[str, int]) -> None:
+    built = build(text, sizes=dict.fromkeys(sizes, 512))
+    assert "running_sum" in built.source
+    given = draw_inputs(to_system(parse(text)), sizes, 0)
+    torch.testing.assert_close(built.function(**given), evaluate_loops(parse(text), given))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "x[N]; z[M]; w[M]; y[i] = sum[j](w[j] * (x[i] - z[j])**2)",
@@ -309,6 +325,22 @@ def test_both_halves_of_a_scaled_square_are_one() -> None:
     text = "x[B,F]; v[F,K]; y[b] = sum[i,j, i < j](sum[f](v[i,f]*v[j,f])*x[b,i]*x[b,j])"
     built = build(text, sizes=dict(B=4096, F=64, K=16))
     assert built.source.count("x @ v") == 1
+    assert built.judge().agrees
+
+
+def test_a_merged_place_is_read_as_its_parts() -> None:
+    lines = """
+        x[B, G*M, N]; w, h[G*M]
+        size G
+        index g < G
+        index m, k < M
+        z[b,g*M + m,n] = x[b,g*M + m,n] - mean[k, l](x[b,g*M + k,l])
+        v[b,g] = var[k, l](x[b,g*M + k,l])
+        u[b,g*M + m,n] = z[b,g*M + m,n] / sqrt(v[b,g] + 1)
+        y[b,c,n] = w[c] * u[b,c,n] + h[c]
+    """
+    built = build(lines, sizes=dict(B=8, G=4, M=8, N=256))
+    assert "group_norm(x, G, w, h, 1)" in built.source
     assert built.judge().agrees
 
 

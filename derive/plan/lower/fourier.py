@@ -31,8 +31,8 @@ from derive.ir.walk import (
 from derive.plan import ops
 from derive.plan.lower.condition import expand_to_indices
 from derive.plan.lower.context import Context
-from derive.rewrite.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
 from derive.rewrite.rule import put_value
+from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
 from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 
@@ -352,7 +352,8 @@ def find_product(total: ir.Reduce) -> Product | None:
     for offset in find_offsets(ir.product_of([*values])):
         indices = [i for i, _ in offset]
         mine = [i for i in indices if i in total.bound]
-        if len(mine) == 1 and not {*indices} & {*summed, *ends}:
+        is_pair = len(indices) == 2 and len(mine) == 1 and all(abs(n) == 1 for _, n in offset)
+        if is_pair and not {*indices} & {*summed, *ends}:
             (kept,) = (i for i in indices if i not in mine)
             ends[kept], summed = offset, [*summed, *mine]
     both = [f for f in values if {*find_free(f)} & {*summed} and {*find_free(f)} & {*ends}]

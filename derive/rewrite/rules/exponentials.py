@@ -7,7 +7,7 @@ that shift by the largest logit. A shift of a whole row has no effect.
 from collections.abc import Callable
 from itertools import permutations
 
-from derive.analysis.extents import align_condition, is_never_empty, match_index
+from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
@@ -270,6 +270,41 @@ def exponentiate_row(expr: ir.Call) -> ir.Expr | None:
         case ir.Call("exp", (ir.Along("log_softmax", index, condition, body),)):
             return ir.Along("softmax", index, condition, body)
     return None
+
+
+@rule(
+    law="softmax_j(e - max_j e) = softmax_j(e), and so for log_softmax",
+    before="x[M, N]; y[i,j] = softmax[j](x[i,j] - max[k](x[i,k]))",
+    after="x[M, N]; y[i,j] = softmax[j](x[i,j])",
+    refuses="x, z[M, N]; y[i,j] = softmax[j](x[i,j] - max[k](z[i,k]))",
+    nan_rows=True,
+)
+def drop_largest(expr: ir.Along) -> ir.Expr | None:
+    """Drop a subtracted maximum of a row under a softmax, which subtracts it anyway."""
+    match expr:
+        case ir.Along(kind, index, condition, ir.Add(terms)) if ROWS[kind].ignores_shift:
+            for k, term in enumerate(terms):
+                left = ir.sum_of([*terms[:k], *terms[k + 1 :]])
+                if _is_largest(term, left, index, condition):
+                    return ir.Along(kind, index, condition, left)
+    return None
+
+
+def _is_largest(term: ir.Expr, body: ir.Expr, index: ir.Index, condition: ir.Expr) -> bool:
+    """Whether the term subtracts the largest entry of this row."""
+    match term:
+        case ir.Mul((sign, ir.Reduce("max", (inner,), kept, entry))) if sign is ir.MINUS_ONE:
+            if index in find_free(term) or inner.extent is not index.extent:
+                return False
+            there: dict[ir.Expr, ir.Expr] = {index: inner}
+            if inner is not index and inner in find_free(body):
+                return False
+            try:
+                pairs = ((substitute(condition, there), kept), (substitute(body, there), entry))
+            except ValueError:  # the index of a row cannot be replaced
+                return False
+            return all(is_alike(one, other) for one, other in pairs)
+    return False
 
 
 @rule(

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial, reduce
 from itertools import combinations
 
-from derive.analysis.extents import match_index
+from derive.analysis.extents import is_alike, match_index
 from derive.analysis.facts import is_positive
+from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import is_complex
 from derive.ir.walk import Names, find_free, is_reading, rewrite_bottom_up
@@ -139,6 +140,32 @@ def take_logarithm(system: ir.System) -> Iterator[ir.System]:
         found[place] = ir.Equation(ir.Access(new, named.target.places), value)
         if not any(is_reading(each.value, tensor) for each in found):
             yield replace(system, equations=tuple(found))
+
+
+@rule(
+    law="c + logsumexp_j(e_j - c) = logsumexp_j(e)",
+    before="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j] - c[i]) + c[i]",
+    after="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j])",
+    refuses="x[M, N]; c[M]; y[i] = logsumexp[j](x[i,j] - c[i]) + 2 * c[i]",
+)
+def return_shift(expr: ir.Add) -> ir.Expr | None:
+    """Drop a finite shift that is subtracted from every logit and added again."""
+    for k, term in enumerate(expr.terms):
+        match term:
+            case ir.Reduce("logsumexp", bound, condition, ir.Add(logits)):
+                others = [*expr.terms[:k], *expr.terms[k + 1 :]]
+            case _:
+                continue
+        for n, logit in enumerate(logits):
+            spot = next(
+                (m for m, o in enumerate(others) if is_alike(o, sums.negate_term(logit))), None
+            )
+            if spot is None or set(find_free(logit)) & set(bound) or not is_safe(logit):
+                continue
+            left = ir.sum_of([*logits[:n], *logits[n + 1 :]])
+            whole = ir.Reduce("logsumexp", bound, condition, left)
+            return ir.sum_of([*others[:spot], *others[spot + 1 :], whole])
+    return None
 
 
 @rule(

@@ -117,50 +117,100 @@ def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynom
 
 
 @system_rule(
-    law="sum_{j >= i + c} f_j = cumsum_k(f_{N - 1 - k}) at k = N - 1 - i - c",
+    law="sum_{j >= e} f_j = cumsum_k(f_{N - 1 - k}) at k = N - 1 - e; sum_{j <= e} f_j at e",
     before="x[N]; index i < N; y[i] = sum[j, j > i](exp(x[j]))",
     after="x[N]; index i, j < N; y_rest[j] = cumsum[j](exp(x[-j + N - 1])); "
     "y[i] = where(N - i - 2 >= 0, y_rest[N - i - 2], 0)",
     refuses="x[N]; A[N, N]; y[i] = sum[j, j > i](x[j] * A[i,j])",
 )
 def running_sum(system: ir.System) -> Iterator[ir.System]:
-    """Read a sum from a place on from a named running sum that begins at the last entry."""
+    """Read a sum up to a place, or from one on, from a named running sum."""
     nonfinite = find_nonfinite(system)
     for number, equation in enumerate(system.equations):
         for site in walk.walk(equation.value):
-            for each in find_triangles(mark_tensors(site, nonfinite)):
-                running = _mirror_sum(mark_tensors(site, nonfinite), each)
-                value = None if running is None else unmark_tensors(running, nonfinite)
-                reads = () if value is None else walk.find_accesses(value)
-                if value is None or any(is_dependent(a.tensor, equation, system) for a in reads):
+            for running, edge in _find_ends(mark_tensors(site, nonfinite)):
+                value = unmark_tensors(running, nonfinite)
+                if any(is_dependent(a.tensor, equation, system) for a in walk.find_accesses(value)):
                     continue
                 name = walk.Names.of(system).take(f"{equation.target.tensor.name}_rest")
                 rest = ir.Equation(ir.name_axes(name, walk.find_free(value)), value)
-                last = Polynomial.of(each.edge.extent) - ONE - Polynomial.of(each.offset)
-                place = (last - Polynomial.of(each.edge)).to_expr()
-                read = walk.substitute(rest.target, {each.index: place})
-                if each.offset > 0:
-                    read = ir.Where(ir.Compare(">=", place, ir.ZERO), read, ir.ZERO)
+                made, read = _read_end(rest, running.index, edge)
                 whole = ir.Equation(equation.target, walk.exchange(equation.value, site, read))
                 before, after = system.equations[:number], system.equations[number + 1 :]
-                yield replace(system, equations=(*before, rest, whole, *after))
+                yield replace(system, equations=(*before, *made, whole, *after))
 
 
-def _mirror_sum(expr: ir.Expr, triangle: Triangle) -> ir.Along | None:
-    """The running sum from the last entry on, of a sum over the places from an edge on."""
-    assert isinstance(expr, ir.Reduce)
-    parts, index = (triangle.rest, expr.body), triangle.index
-    free = {i for part in parts for i in walk.find_free(part)}
-    if not triangle.is_upper or triangle.offset < 0 or triangle.edge in {*free, *expr.bound}:
-        return None
-    back = simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
-    try:
-        condition, body = (walk.substitute(part, {index: back}) for part in parts)
-    except ValueError:  # the index of a row cannot be replaced
-        return None
-    bound = tuple(i for i in expr.bound if i is not index)
-    whole = ir.TRUE, ir.Reduce("sum", bound, condition, body)
-    return make_running_sum(index, *(whole if bound else (condition, body)))
+def _read_end(
+    rest: ir.Equation, index: ir.Index, edge: Polynomial
+) -> tuple[tuple[ir.Equation, ...], ir.Expr]:
+    """The equations of a running sum, and a read of it at the last place up to an edge.
+
+    If a size of 0 may leave no such place, the running sum is padded with a 0.
+    """
+    axes, last = walk.find_free(rest.value), Polynomial.of(index.extent) - ONE
+    is_short, place = not is_never_negative(edge), edge.to_expr()
+    ends = [] if is_short else [edge]
+    if not is_never_negative(last - edge):
+        place, ends = ir.Call("min", (place, last.to_expr())), [*ends, last]
+
+    def read_at(tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
+        return ir.Access(tensor, tuple(at if i is index else i for i in axes))
+
+    if all(_is_there(end, walk.find_free(edge.to_expr())) for end in ends):
+        is_there = ir.Compare(">=", place, ir.ZERO) if is_short else ir.TRUE
+        return (rest,), ir.Where(is_there, read_at(rest.target.tensor, place), ir.ZERO)
+    longer = ir.Index(f"{index.name}_all", (last + ONE + ONE).to_expr())
+    before = read_at(rest.target.tensor, (Polynomial.of(longer) - ONE).to_expr())
+    value = ir.Where(ir.Compare(">=", longer, ir.ONE), before, ir.ZERO)
+    wide = tuple(longer if i is index else i for i in axes)
+    padded = ir.Equation(ir.name_axes(f"{rest.target.tensor.name}_all", wide), value)
+    place = ir.Call("clip", ((edge + ONE).to_expr(), ir.ZERO, index.extent))
+    return (rest, padded), read_at(padded.target.tensor, place)
+
+
+def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
+    """The running sums that have a sum as an entry, each with its place; 0 at a place below 0."""
+    if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
+        return
+    for fact, rest in _find_facts(expr.condition):
+        others = {*walk.find_free(expr.body), *walk.find_free(rest), *expr.bound}
+        for index in expr.bound:
+            is_least, end = read_bound(fact, index) or (False, NOTHING)
+            free, last = {*walk.find_free(end.to_expr())}, Polynomial.of(index.extent) - ONE
+            alike = [i for i in free if is_same_extent(i.extent, index.extent) and not is_least]
+            is_plain = any(is_never_negative(Polynomial.of(i) - end) for i in alike)
+            if not free or free & others or is_plain:
+                continue
+            if any(not isinstance(atom, ir.Index | ir.Size) for atom in end.atoms):
+                continue
+            parts, edge = [rest, expr.body], last - end if is_least else end
+            if is_least:  # from a place on: a running sum from the last entry
+                try:
+                    parts = [walk.substitute(part, {index: _mirror_index(index)}) for part in parts]
+                except ValueError:  # the index of a row cannot be replaced
+                    continue
+            bound = tuple(i for i in expr.bound if i is not index)
+            condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
+            running = make_running_sum(index, condition, body)
+            if running is not None:
+                yield running, edge
+
+
+def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
+    """Whether the end is nonnegative, even if a size other than the indices' extents is 0."""
+    extents = (index.extent for index in filled)
+    known = walk.find_size_names(*(e for e in extents if len(Polynomial.of(e).terms) == 1))
+    least: dict[ir.Expr, ir.Expr] = {
+        ir.Size(name): ir.Add((ir.Size(name), ir.MINUS_ONE))
+        for name in walk.find_size_names(end.to_expr())
+        if name not in known
+    }
+    return all(map(is_never_negative, (end, Polynomial.of(walk.substitute(end.to_expr(), least)))))
+
+
+def _mirror_index(index: ir.Index) -> ir.Expr:
+    """The mirrored index: extent - 1 - index."""
+    return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
 
 
 def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
-from math import ceil, floor, inf
-from typing import NamedTuple
+from math import ceil, floor, inf, sqrt
 
-from derive.analysis.facts import is_integer
+from derive.analysis.facts import find_sign, is_integer, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
@@ -23,6 +22,7 @@ from derive.ir.walk import (
     find_accesses,
     find_free,
     map_children,
+    rewrite_bottom_up,
     rewrite_top_down,
     substitute,
 )
@@ -30,104 +30,199 @@ from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.sums import find_factors, is_number
 
 MOST = 8  # places that are read one by one
-GAP = ir.Scalar("gap")  # the position minus the place
+GAP = ir.Scalar("gap")  # slope * (l - a)
 
 
-class Band(NamedTuple):
-    """The open interval of gaps at which a function may be other than 0."""
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The interval of gaps at which a function may be other than 0, with or without its ends."""
 
-    low: Fraction | float
-    high: Fraction | float
+    low: float
+    high: float
+    is_closed: bool = False
 
     def intersect(self, other: "Band") -> "Band":
         """The intersection with another interval."""
-        return Band(max(self.low, other.low), min(self.high, other.high))
+        ends = max(self.low, other.low), min(self.high, other.high)
+        return Band(*ends, self.is_closed or other.is_closed)
 
     def unite(self, other: "Band") -> "Band":
         """The least interval that contains both."""
-        return Band(min(self.low, other.low), max(self.high, other.high))
+        if self.low >= self.high or other.low >= other.high:
+            return other if self.low >= self.high else self
+        ends = min(self.low, other.low), max(self.high, other.high)
+        return Band(*ends, self.is_closed or other.is_closed)
 
 
-ALL = Band(-inf, inf)
+ALL, NONE = Band(-inf, inf), Band(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A factor as a function of the gap, with the position a."""
+    """A factor as a function of the gap, with the position a and the slope of the gap."""
 
     factor: ir.Expr
     position: ir.Expr
-    first: Fraction  # the first place is after a + first
+    slope: Fraction
+    first: Fraction  # the first place is after a + first, or at it if closed
     count: int
+    is_closed: bool
 
 
 def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
     """The factor as a function of the distance to a position of data, if it has a width."""
-    inner, position = _open_gap(factor, index)
-    low, high = ALL if position is None else _find_band(inner)
-    if position is None or not (isinstance(low, Fraction) and isinstance(high, Fraction)):
+    opened = _open_gap(factor, index)
+    if opened is None:
         return None
-    count = ceil(high - low)
-    return Near(inner, position, -high, count) if 0 < count <= MOST else None
+    inner, written, slope = opened
+    band = _find_band(inner)
+    if not (-inf < band.low and band.high < inf):
+        return None
+    ends = sorted((Fraction(band.low) / slope, Fraction(band.high) / slope))
+    low, high = (each.limit_denominator(1 << 20) for each in ends)
+    count = ceil(high - low) + band.is_closed
+    if not 0 < count <= MOST:
+        return None
+    position = cancel(ir.product_of([ir.Number(-1 / slope), written]))
+    return Near(inner, position, slope, low, count, band.is_closed)
 
 
-def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr | None]:
-    """The factor as a function of the gap a - l, and the position a; None if it is none."""
-    position: ir.Expr | None = None
+def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, Fraction] | None:
+    """The factor as a function of the gap, the gap at place 0, and the slope of the gap."""
+    lead: tuple[Polynomial, Polynomial] | None = None
+    written = factor
 
     def insert_gap(part: ir.Expr) -> ir.Expr:
         """A sum in terms of GAP, if it is plus or minus the gap plus a number."""
-        nonlocal position
+        nonlocal lead, written
         if not isinstance(part, ir.Add) or index not in find_free(part):
             return part
-        slope, rest = Polynomial.of(part).split_linear(index) or (Polynomial.of(0),) * 2
-        if slope.constant not in {-1, 1}:
+        halves = Polynomial.of(part).split_linear(index)
+        if halves is None or not is_number(halves[0].to_expr()):
             return part
-        is_falling = slope.constant == -1
-        if position is None and find_accesses(rest.to_expr()) and not is_integer(rest):
-            others = ir.sum_of([t for t in part.terms if index not in find_free(t)])
-            position = others if is_falling else (-rest).to_expr()
-        apart = None if position is None else rest + slope * Polynomial.of(position)
-        if apart is None or not is_number(apart.to_expr()):
+        slope, rest = halves
+        if lead is None:
+            if not find_accesses(rest.to_expr()) or is_integer(rest):
+                return part
+            lead = slope, rest
+            written = ir.sum_of([t for t in part.terms if index not in find_free(t)])
+        times = next((n for n in (1, -1) if lead[0] * Polynomial.of(n) == slope), None)
+        apart = None if times is None else rest - lead[1] * Polynomial.of(times)
+        if times is None or apart is None or not is_number(apart.to_expr()):
             return part
-        gap = GAP if is_falling else ir.Mul((ir.MINUS_ONE, GAP))
+        gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
         return ir.Add((gap, apart.to_expr())) if apart.terms else gap
 
     inner = rewrite_top_down(factor, insert_gap)
-    is_open = index not in find_free(inner) and not find_accesses(inner)
-    return inner, position if is_open else None
+    if lead is None or index in find_free(inner) or find_accesses(inner):
+        return None
+    if Polynomial.of(written) != lead[1]:
+        written = lead[1].to_expr()
+    slope = lead[0].constant
+    return None if slope is None else (inner, written, slope)
+
+
+def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
+    """The base and exponent of nested powers; a root of a square is an abs, and stays."""
+    match factor:
+        case ir.Pow(base, ir.Number(value)):
+            inner, power = _split_power(base)
+            if power == 1 or value.denominator == 1 or is_never_negative(inner):
+                return inner, power * value
+    return factor, Fraction(1)
+
+
+def cancel(expr: ir.Expr) -> ir.Expr:
+    """A product with powers of one base merged, or an abs with constant factors moved out."""
+    match expr:
+        case ir.Call("abs", (ir.Mul() as inside,)):
+            outside = [f for f in find_factors(inside) if is_number(f) and find_sign(f)]
+            rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
+            if len(rest) == len(find_factors(inside)):
+                return expr
+            return cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
+        case ir.Mul():
+            powers: dict[ir.Expr, Fraction] = {}
+            number = Fraction(1)
+            for factor in find_factors(expr):
+                base, power = _split_power(factor)
+                if isinstance(base, ir.Number) and power in (1, -1):
+                    number = number * base.value if power == 1 else number / base.value
+                else:
+                    powers[base] = powers.get(base, Fraction(0)) + power
+            left = [b if n == 1 else ir.Pow(b, ir.Number(n)) for b, n in powers.items() if n]
+            return ir.product_of([*([] if number == 1 and left else [ir.Number(number)]), *left])
+    return expr
 
 
 def _find_band(expr: ir.Expr) -> Band:
     """The interval of gaps at which the expression may be other than 0."""
     match expr:
+        case ir.ZERO:
+            return NONE
+        case ir.Where(condition, then, other):
+            one = _find_band(then).intersect(_find_region(condition))
+            return one.unite(_find_band(other).intersect(_find_region(ir.negate(condition))))
         case ir.Mul(factors):
-            return reduce(Band.intersect, map(_find_band, factors))
+            return reduce(Band.intersect, map(_find_band, factors), ALL)
         case ir.Add(terms):
-            return reduce(Band.unite, map(_find_band, terms))
+            return reduce(Band.unite, map(_find_band, terms), NONE)
         case ir.Pow(base, ir.Number(power)) if power > 0:
             return _find_band(base)
+        case ir.Call("max", (*parts, ir.ZERO)) | ir.Call("max", (ir.ZERO, *parts)):
+            return reduce(Band.unite, map(_find_positive, parts), NONE)
         case ir.Call("relu", (part,)) | ir.Call("clip", (part, ir.ZERO, _)):
             return _find_positive(part)
-        case ir.Call("max", (part, ir.ZERO)) | ir.Call("max", (ir.ZERO, part)):
-            return _find_positive(part)
+        case ir.Call("abs", (part,)):
+            return _find_band(part)
+    return ALL
+
+
+def _find_region(condition: ir.Expr) -> Band:
+    """The interval of gaps at which a condition may hold."""
+    match condition:
+        case ir.And(parts):
+            return reduce(Band.intersect, map(_find_region, parts), ALL)
+        case ir.Or(parts):
+            return reduce(Band.unite, map(_find_region, parts), NONE)
+        case ir.Compare("<" | "<=" as relation, left, right):
+            gap = ir.Add((right, ir.Mul((ir.MINUS_ONE, left))))
+            return replace(_find_positive(gap), is_closed=relation == "<=")
+        case ir.Compare(">" | ">=" as relation, left, right):
+            return _find_region(ir.Compare("<" if relation == ">" else "<=", right, left))
     return ALL
 
 
 def _find_positive(expr: ir.Expr) -> Band:
     """The interval of gaps at which the expression may be above 0."""
+    match expr:
+        case ir.Call("min", parts):
+            return reduce(Band.intersect, map(_find_positive, parts), ALL)
+        case ir.Call("max", parts):
+            return reduce(Band.unite, map(_find_positive, parts), NONE)
+        case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power > 0:
+            return _find_positive(base) if power % 2 else _find_band(base)
     value = Polynomial.of(expr)
-    halves = value.split_linear(value.atoms[0]) if len(value.atoms) == 1 else None
-    slope, start = (half.constant for half in halves) if halves is not None else (None, None)
+    atoms = value.atoms
+    halves = value.split_linear(atoms[0]) if len(atoms) == 1 else None
+    if halves is None:
+        square = [(m, n) for m, n in value.terms.items() if m]
+        if len(atoms) == 1 and len(square) == 1 and square[0][0] == ((GAP, 2),):
+            least = value.terms.get((), Fraction(0)) / -square[0][1]
+            if square[0][1] < 0 <= least:
+                return Band(-sqrt(least), sqrt(least))
+        return ALL if atoms or (value.constant or 0) > 0 else NONE
+    slope, start = halves[0].constant, halves[1].constant
     if slope is None or start is None:
         return ALL
     end = -start / slope
-    match value.atoms[0]:
+    match atoms[0]:
         case ir.Scalar():
-            return Band(end, inf) if slope > 0 else Band(-inf, end)
+            return Band(float(end), inf) if slope > 0 else Band(-inf, float(end))
         case ir.Call("abs", (inside,)) if slope < 0:
-            sides = (inside, ir.Mul((ir.MINUS_ONE, inside)))
-            return Band.intersect(*(_find_positive(ir.Add((ir.Number(end), e))) for e in sides))
+            return _find_positive(ir.Add((ir.Number(end), inside))).intersect(
+                _find_positive(ir.Add((ir.Number(end), ir.Mul((ir.MINUS_ONE, inside)))))
+            )
     return ALL
 
 
@@ -171,7 +266,8 @@ class _Reader:
         terms: list[ir.Expr] = []
         for k, place in enumerate(places):
             left = ir.Add((gap, ir.Number(Fraction(-k)))) if k else gap
-            weight = exchange(near.factor, GAP, left)
+            less = ir.Mul((ir.Number(-near.slope), left))
+            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel)
             # 0 for the places beyond the extent, if it is below K
             there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
             counted = [ir.Call("min", (ir.ONE, there))] if k else []
@@ -192,8 +288,9 @@ class _Reader:
             start = near.position
             if near.first != whole:
                 start = ir.Add((start, ir.Number(near.first - whole)))
+            whole += not near.is_closed
             start = ir.Call("floor", (start,))
-            start = ir.Add((start, ir.Number(whole + 1))) if whole != -1 else start
+            start = ir.Add((start, ir.Number(whole))) if whole else start
             last = ir.Add((index.extent, ir.MINUS_ONE))
             count = ir.Number(Fraction(-near.count))
             end = ir.Call("max", (ir.ZERO, ir.Add((index.extent, count))))

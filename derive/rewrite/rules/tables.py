@@ -6,18 +6,24 @@ A gather commutes with linear and with elementwise operations. To test it, the p
 u: an index of the place must be gone then. The sizes decide which side is cheaper.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from typing import TypeAlias
 
+from derive.analysis.facts import Facts, find_facts, is_never_negative, is_positive
 from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import Names, find_accesses, find_free, map_children, substitute, walk
 from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
-from derive.rewrite.rule import drop_unread, put_value, system_rule
+from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
 from derive.rewrite.rules.sums import find_factors
 
+Conditions: TypeAlias = tuple[ir.Expr, ...]
+
+BOUNDS = {"clip", "max", "min"}
 HEAVY = (ir.Call, ir.Pow, ir.Reduce, ir.Along)
 
 
@@ -56,23 +62,56 @@ def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
 
 
 @dataclass
-class _Tables:
+class Tables(ABC):
     """The tables of a system: the equations that define them, by value and axes."""
 
     system: ir.System
-    allowed: Sequence[ir.Expr]  # the keys to try
-    is_strict: bool = True  # a table has no index of its key; else it lacks at least one
-    adds: bool = False  # the factors of reads are summed by place first, instead
 
     def __post_init__(self) -> None:
         self.names, self.target = Names.of(self.system), ""
         self.made: dict[tuple[ir.Expr, tuple[ir.Index, ...]], ir.Equation] = {}
-        self.runs: dict[ir.Expr, ir.Index] = {}  # the indices over values of keys, by extent
 
     @cached_property
     def nonfinite(self) -> Mapping[ir.Tensor, ir.Tensor]:
         """The tensors that may be infinite or nan, with their marked copies."""
         return find_nonfinite(self.system, signs=True)
+
+    @abstractmethod
+    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with its largest parts that fit a table replaced by table reads."""
+
+    def open_values(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
+        """The expression with table reads inserted in its children, each under its guards."""
+        match expr:
+            case ir.Reduce(kind, bound, condition, body):
+                return ir.Reduce(
+                    kind, bound, condition, self.insert_reads(body, (*guards, condition))
+                )
+            case ir.Along(kind, index, condition, body, columns):
+                inside = self.insert_reads(body, (*guards, condition))
+                return ir.Along(kind, index, condition, inside, columns)
+            case ir.Where(condition, then, other):
+                then = self.insert_reads(then, (*guards, condition))
+                return ir.Where(
+                    condition, then, self.insert_reads(other, (*guards, ir.Not(condition)))
+                )
+        return map_children(expr, lambda part: self.insert_reads(part, guards))
+
+    def is_harmful(self, body: ir.Expr) -> bool:
+        """Whether an unread entry may be infinite: its gradient would be 0 * oo."""
+        return is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite))
+
+    def define(
+        self, body: ir.Expr, places: Mapping[ir.Index, ir.Expr], *, is_row: bool = True
+    ) -> ir.Expr:
+        """A read of a new or known table, at `places` for its last axes, or its first."""
+        others = tuple(i for i in find_free(body) if i not in places)
+        axes = (*others, *places) if is_row else (*places, *others)
+        if (body, axes) not in self.made:
+            name = self.names.take(f"{self.target}_of_{'_'.join(i.name for i in places)}")
+            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
+        tensor = self.made[body, axes].target.tensor
+        return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
     def tabulate(self, equations: Sequence[ir.Equation]) -> Iterator[ir.System]:
         """The system with tables, if any; an equation that becomes one read is inlined."""
@@ -80,24 +119,26 @@ class _Tables:
         whole: list[ir.Equation] = []
         for equation in equations:
             self.target, count = equation.target.tensor.name, len(self.made)
-            value = self.insert_reads(reduce(put_value, whole, equation.value))
+            value = self.insert_reads(reduce(put_value, whole, equation.value), ())
             found += [*list(self.made.values())[count:], ir.Equation(equation.target, value)]
             if isinstance(value, ir.Access) and equation.target.tensor not in self.system.results:
                 whole.append(found[-1])
         if self.made:
             yield replace(self.system, equations=drop_unread(found, self.system.results))
 
-    def define(self, body: ir.Expr, run: ir.Index, place: ir.Expr, *, is_row: bool) -> ir.Expr:
-        """A read of a new or known table, at a place of its last axis, or its first."""
-        others = tuple(i for i in find_free(body) if i is not run)
-        axes = (*others, run) if is_row else (run, *others)
-        if (body, axes) not in self.made:
-            name = self.names.take(f"{self.target}_of_{run.name}")
-            self.made[body, axes] = ir.Equation(ir.name_axes(name, axes), body)
-        tensor = self.made[body, axes].target.tensor
-        return ir.Access(tensor, tuple(place if axis is run else axis for axis in axes))
 
-    def insert_reads(self, expr: ir.Expr) -> ir.Expr:
+@dataclass
+class _Places(Tables):
+    """Tables over places."""
+
+    allowed: Sequence[ir.Expr]  # the keys to try
+    is_strict: bool = True  # a table has no index of its key; else it lacks at least one
+    adds: bool = False  # the factors of reads are summed by place first, instead
+    runs: dict[ir.Expr, ir.Index] = field(
+        default_factory=dict
+    )  # the indices over values of keys, by extent
+
+    def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
         """The expression with its largest parts that depend on a key replaced by table reads."""
         keys = [key for key in find_keys(expr) if key in self.allowed]
         if not keys:
@@ -118,11 +159,7 @@ class _Tables:
                         return read
             case ir.Call("floordiv" | "mod" | "floor"):
                 return expr
-            case ir.Where(condition, then, other):
-                return ir.Where(condition, *map(self.insert_reads, (then, other)))
-        if isinstance(expr, (ir.Reduce, ir.Along)):
-            return replace(expr, body=self.insert_reads(expr.body))
-        return map_children(expr, self.insert_reads)
+        return self.open_values(expr, guards)
 
     def read_table(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
         """A read of a table for an expression that has an index of the key only inside the key."""
@@ -139,9 +176,12 @@ class _Tables:
         left = {*find_free(key)} & {*find_free(body)}
         if run in free or (left if self.is_strict else left == {*find_free(key)}):
             return None
-        if is_variable(body) and not is_finite(mark_tensors(body, self.nonfinite)):
-            return None  # the gradient of an unread entry would be 0 * oo
-        return self.define(body, run, key, is_row=bool(left))
+        if self.is_harmful(body):
+            return None
+        is_row = bool(
+            {*find_free(body)} & {*find_free(key)}
+        )  # the table's rows are read at entries
+        return self.define(body, {run: key}, is_row=is_row)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index over the values of a key, if all its axes have one extent."""
@@ -166,8 +206,10 @@ class _Tables:
             read = self.read_table(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
             if read is not None:
                 kept = tuple(i for i in expr.bound if i not in inner)
-                left = [*(self.insert_reads(f) for f in factors if f not in part), read]
-                return ir.sum_over(kept, ir.product_of(left), expr.condition)
+                left = ir.product_of(
+                    [*(self.insert_reads(f, ()) for f in factors if f not in part), read]
+                )
+                return ir.sum_over(kept, left, expr.condition)
         return None
 
     def _add_up(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
@@ -188,9 +230,99 @@ class _Tables:
             return None
         summed = tuple(i for i in expr.bound if i in around and i not in wide)
         condition = ir.all_of(expr.condition, ir.Compare("==", key, run))
-        read = self.define(ir.Reduce("sum", summed, condition, body), run, run, is_row=True)
+        read = self.define(ir.Reduce("sum", summed, condition, body), {run: run})
         kept = tuple(i for i in expr.bound if i not in summed)
         return ir.sum_over((*kept, run), ir.product_of([read, *mine]))
+
+
+@rule(
+    law="where(x < l, t_l, where(x > h, t_h, t_x)) = t_clip(x, l, h), and in other orders",
+    before="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * "
+    "where(j - i <= -C, t[0], where(j - i >= C, t[2*C], t[j - i + C]))",
+    after="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * t[clip(j - i + C, 0, 2*C)]",
+    refuses="t[2*C + 1]; x, z[N]; y[i,j] = x[i] * z[j] * "
+    "where(j - i <= -C, t[2*C], where(j - i >= C, t[0], t[j - i + C]))",
+)
+def join_reads(expr: ir.Expr) -> ir.Expr | None:
+    """Join a choice between reads of one tensor into one read at a clipped place."""
+    pieces = list(_find_pieces(expr, ()))
+    reads = [read for read, _ in pieces if isinstance(read, ir.Access)]
+    if not 1 < len(reads) == len(pieces) or len({read.tensor for read in reads}) > 1:
+        return None
+    columns = [*zip(*(read.places for read in reads), strict=True)]
+    varied = [k for k, column in enumerate(columns) if len({*column}) > 1]
+    if len(varied) != 1:
+        return None
+    told = [(read.places[varied[0]], each) for read, (_, each) in zip(reads, pieces, strict=True)]
+    place = _find_clip(told)
+    places = (*reads[0].places[: varied[0]], place, *reads[0].places[varied[0] + 1 :])
+    return None if place is None else ir.Access(reads[0].tensor, places)  # type: ignore[arg-type]
+
+
+def _find_pieces(expr: ir.Expr, told: Conditions) -> Iterator[tuple[ir.Expr, Conditions]]:
+    """The values of a nested choice, or of a read at a clipped place, with their conditions."""
+    match expr:
+        case ir.Where(condition, then, other):
+            yield from _find_pieces(then, (*told, condition))
+            yield from _find_pieces(other, (*told, ir.Not(condition)))
+        case ir.Call("clip", (inside, low, high)):
+            yield from _find_pieces(ir.Call("max", (low, ir.Call("min", (high, inside)))), told)
+        case ir.Call("max" | "min" as kind, (one, other)):
+            above = ir.Compare(">=" if kind == "max" else "<=", one, other)
+            yield from _find_pieces(ir.Where(above, one, other), told)
+        case ir.Access(tensor, places):
+            bounded = (isinstance(p, ir.Call) and p.function in BOUNDS for p in places)
+            at = [k for k, is_bounded in enumerate(bounded) if is_bounded]
+            for place, more in _find_pieces(places[at[0]], told) if len(at) == 1 else ():
+                yield ir.Access(tensor, (*places[: at[0]], place, *places[at[0] + 1 :])), more
+            if len(at) != 1:
+                yield expr, told
+        case _:
+            yield expr, told
+
+
+def _find_facts(told: Conditions) -> Facts:
+    """The polynomials that conditions keep >= 0.
+
+    If a condition may hold in two ways and the others exclude one of these, the other one holds.
+    """
+    facts = tuple(fact for condition in told for fact in find_facts(condition))
+    ways: list[list[Facts]] = []
+    for condition in told:
+        match condition:
+            case ir.Not(ir.And(parts)):
+                ways.append([find_facts(ir.negate(part)) for part in parts])
+            case ir.Or(parts):
+                ways.append([find_facts(part) for part in parts])
+    for fact in facts:
+        for atom in fact.atoms:
+            if isinstance(atom, ir.Call) and atom.function == "abs":
+                slope, rest = fact.split_linear(atom) or (fact, fact)
+                value = slope * Polynomial.of(atom.arguments[0])
+                ways.append([(rest + value,), (rest - value,)])
+    for way in ways:
+        left = [each for each in way if not any(is_positive(-fact, facts) for fact in each)]
+        facts = (*facts, *left[0]) if len(left) == 1 else facts
+    return facts
+
+
+def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
+    """The clipped position that equals each place under its conditions."""
+    moved = dict.fromkeys(place for place, _ in pieces if find_free(place))
+    ends = dict.fromkeys(Polynomial.of(place) for place, _ in pieces if place not in moved)
+    if len(moved) != 1 or len(ends) != 2:
+        return None
+    (inside,) = moved
+    value, (low, high) = Polynomial.of(inside), ends
+    if not is_never_negative(high - low):
+        low, high = high, low
+    for place, told in pieces:
+        facts, end = _find_facts(told), Polynomial.of(place)
+        gaps = (value - low, high - value) if place is inside else (end - value,)
+        gaps = (value - end,) if end == high else gaps
+        if not all(is_never_negative(gap, facts) for gap in gaps):
+            return None
+    return ir.Call("clip", (inside, low.to_expr(), high.to_expr()))
 
 
 @system_rule(
@@ -206,7 +338,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
     for is_strict in (True, False):
         several = keys if is_strict else tuple(k for k in keys if len(find_free(k)) > 1)
         for allowed in (several, *((key,) for key in several if len(several) > 1)):
-            yield from _Tables(system, allowed, is_strict).tabulate(_inline_reads(system))
+            yield from _Places(system, allowed, is_strict).tabulate(_inline_reads(system))
 
 
 @system_rule(
@@ -220,7 +352,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """Sum the factors of table reads by place before the product."""
     keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
-    yield from _Tables(system, keys, adds=True).tabulate(_inline_reads(system))
+    yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
 
 
 def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
