@@ -420,6 +420,17 @@ class _Joiner:
                 if all(is_never_negative(gap, self.facts) for gap in (*below, *above)):
                     condition = ir.Compare("<", index, edge.to_expr())
                     return ir.Where(condition, self._choose_part(before), self._choose_part(after))
+            apart = gcd(*(runs[number].apart for runs, _ in leaves))
+            turns: dict[ir.Expr, list[Leaf]] = {}
+            for leaf in leaves:
+                low = leaf[0][number].low
+                rest = {m: n % apart for m, n in low.terms.items() if n % apart}
+                turns.setdefault(Polynomial(rest).to_expr(), []).append(leaf)
+            if len(turns) > 1 and all(isinstance(turn, ir.Number) for turn in turns):
+                turn, *others = turns
+                met = ir.Compare("==", ir.Call("mod", (index, ir.Number(Fraction(apart)))), turn)
+                left = [leaf for each in others for leaf in turns[each]]
+                return ir.Where(met, self._choose_part(turns[turn]), self._choose_part(left))
         raise refuse(
             "not-yet",
             f"the equations of {self.tensor.name} fill it in a way that cannot be cut apart yet",

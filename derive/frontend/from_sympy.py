@@ -386,7 +386,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
         for mistake in names.find_mistakes(system):
             raise DeriveError(mistake)
         system = places.join_parts(starts.inline_starts(recurrences.lift_alongs(system)))
-        system = recurrences.order_recurrences(system)
+        system = recurrences.order_recurrences(recurrences.widen_turns(system))
         for mistake in recurrences.find_recurrence_mistakes(system):
             raise DeriveError(mistake)
     return replace(system, name=name) if name else system

@@ -21,6 +21,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import find_marks
 from derive.ir.walk import (
     Names,
+    exchange_tensors,
     find_accesses,
     find_free,
     find_start,
@@ -318,14 +319,17 @@ def reverse_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
 
 
 def exchange_equations(
-    system: ir.System, recurrence: Recurrence, new: Sequence[ir.Equation]
+    system: ir.System,
+    recurrence: Recurrence,
+    new: Sequence[ir.Equation],
+    loop: Sequence[ir.Equation] = (),
 ) -> ir.System:
-    """The system with a recurrence replaced by those of the new equations that are read."""
+    """The system with a recurrence replaced by `loop`, and by those of `new` that are read."""
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
     read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
     unread = {*recurrence.targets} - read
-    new = [each for each in new if each.target.tensor not in unread]
+    new = [*loop, *(each for each in new if each.target.tensor not in unread)]
     return replace(system, equations=(*rest[:first], *new, *rest[first:]))
 
 
@@ -350,6 +354,55 @@ def find_recurrence_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 "places before, or those after: h[t] = a[t]*h[t - 1] + x[t], with h[-1] = h0 on a "
                 "line before",
             )
+
+
+def widen_turns(system: ir.System) -> ir.System:
+    """The system with each recurrence over indices of unequal extents extended to the longest.
+
+    g[t] = b[t] * h[t + 1]              becomes    g_wide[u] = where(u < T, b[u] * h[u + 1], 0)
+    h[u] = where(u < T, g[u], h0)                  h[u] = where(u < T, g_wide[u], h0)
+                                                   g[t] = g_wide[t]
+    """
+    for group in find_groups(system):
+        indices = [i for e in group for i in find_free(e.target)]
+        found = (_widen(group, index, Names.of(system)) for index in dict.fromkeys(indices))
+        wide = next((new for new in found if new and find_recurrence(_sort_turn(new))), None)
+        if wide is None or find_recurrence(_sort_turn(group)) is not None:
+            continue
+        made = [
+            ir.Equation(old.target, ir.Access(new.target.tensor, old.target.places))
+            for old, new in zip(group, wide, strict=True)
+            if old.target.tensor is not new.target.tensor
+        ]
+        system = exchange_equations(system, Recurrence(indices[0], group), made, wide)
+    return system
+
+
+def _widen(
+    group: Sequence[ir.Equation], index: ir.Index, names: Names
+) -> tuple[ir.Equation, ...] | None:
+    """The group with shorter indices replaced by `index`; None if an equation has neither."""
+    made: dict[ir.Tensor, ir.Tensor] = {}
+    equations: list[ir.Equation] = []
+    for each in group:
+        tensor, shorter = each.target.tensor, None
+        if index not in each.target.places:
+            whole = Polynomial.of(index.extent)
+            gaps = ((i, whole - Polynomial.of(i.extent)) for i in find_free(each.target))
+            shorter = next((i for i, gap in gaps if (gap.constant or 0) > 0), None)
+            if shorter is None or each.target.places.count(shorter) != 1:
+                return None
+            k = each.target.places.index(shorter)
+            shape = (*tensor.shape[:k], index.extent, *tensor.shape[k + 1 :])
+            made[tensor] = replace(tensor, name=names.take(f"{tensor.name}_wide"), shape=shape)
+            inside = ir.Compare("<", index, shorter.extent)
+            value = ir.Where(inside, substitute(each.value, {shorter: index}), ir.ZERO)
+            target = substitute(each.target, {shorter: index})
+            assert isinstance(target, ir.Access)
+            each = ir.Equation(target, value)  # noqa: PLW2901
+        equations.append(each)
+
+    return exchange_tensors(equations, made)
 
 
 def order_recurrences(system: ir.System) -> ir.System:

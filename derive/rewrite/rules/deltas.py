@@ -6,9 +6,18 @@ sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 from collections.abc import Iterator
 
 from derive.analysis.facts import is_never_negative, is_whole
+from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, substitute, walk
+from derive.ir.walk import (
+    find_free,
+    find_indices,
+    rename_apart,
+    rewrite_bottom_up,
+    substitute,
+    walk,
+)
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
@@ -24,7 +33,7 @@ def sift_delta(expr: ir.Reduce) -> ir.Expr | None:
     """Replace a summed index by the position that a delta equates it with.
 
     If an integer tensor may be outside of the index's extent, the sum is 0 there. If an index may
-    be, the sum stays.
+    be, the sum stays. A read entry of a log_softmax becomes x[i] - logsumexp_j x[j].
     """
     for index, label, sifted in _find_deltas(expr):
         inside: ir.Expr = ir.TRUE
@@ -36,10 +45,9 @@ def sift_delta(expr: ir.Reduce) -> ir.Expr | None:
                 (ir.Compare("<=", ir.ZERO, label), ir.Compare("<", label, index.extent))
             )
             place = ir.Call("clip", (label, ir.ZERO, ir.Add((index.extent, ir.MINUS_ONE))))
+        opened = (_expand_rows(part, index) for part in (sifted.condition, sifted.body))
         try:
-            condition, body = (
-                substitute(part, {index: place}) for part in (sifted.condition, sifted.body)
-            )
+            condition, body = (substitute(part, {index: place}) for part in opened)
         except ValueError:  # the index of a row cannot be replaced
             continue
         parts = (part for part in ir.split_and(condition) if not _is_equal(part))
@@ -121,6 +129,27 @@ def split_delta(expr: ir.Reduce) -> ir.Expr | None:
         if any(_is_index_tied(part) or sift_label(part) for part in parts):
             return ir.Add(tuple(parts))
     return None
+
+
+def _expand_rows(expr: ir.Expr, index: ir.Index) -> ir.Expr:
+    """The expression with normalized rows along an index, and their logarithms, expanded.
+
+    One entry of such a row is exp(x[i] - logsumexp_j x[j]).
+    """
+
+    def act(here: ir.Expr) -> ir.Expr:
+        match here:
+            case ir.Along(kind, along, ir.Truth(True), body) if (
+                along is index and ROWS[kind].ignores_shift and is_finite_where_defined(body)
+            ):
+                taken = {i.name for i in find_indices(expr)}
+                fresh = rename_apart(index, taken)
+                whole = ir.Reduce("logsumexp", (fresh,), ir.TRUE, substitute(body, {index: fresh}))
+                row: ir.Expr = ir.Add((body, ir.Mul((ir.MINUS_ONE, whole))))
+                return ir.Call("exp", (row,)) if ROWS[kind].normalizes else row
+        return here
+
+    return rewrite_bottom_up(expr, act)
 
 
 def _is_index_tied(expr: ir.Expr) -> bool:

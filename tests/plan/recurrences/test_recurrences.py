@@ -55,6 +55,22 @@ from derive.judge.samples import choose_sizes, draw_inputs
             ),
             True,
         ),
+        (
+            (
+                "h0[B,E]; a, c[T,B,E]; h[T,b,e] = h0[b,e]; g[t,b,e] = h[t + 1,b,e]*c[t,b,e]; "
+                "h[t,b,e] = tanh(a[t,b,e]*h[t + 1,b,e] + g[t,b,e])"
+            ),
+            True,
+        ),
+        (
+            (
+                "x[T,D]; W[E,D]; U[E,E]; h[T,e] = 1; "
+                "r[t,e] = sigmoid(sum[f](U[e,f]*h[t + 1,f])); "
+                "n[t,e] = tanh(sum[d](W[e,d]*x[t,d]) + r[t,e]); "
+                "h[t,e] = n[t,e]*r[t,e] + (1 - r[t,e])*h[t + 1,e]; y[t] = sum[e](r[t,e]*n[t,e])"
+            ),
+            True,
+        ),
     ],
 )
 def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
@@ -256,7 +272,7 @@ def test_a_longer_table_is_read_by_a_shorter_index(text):
                 "x[N]; index t < 3; f[0,n] = x[n]; g[t,n] = x[n] - f[t,n]; "
                 "f[t + 1,n] = x[n] * g[t,n]; y[n] = f[3,n]"
             ),
-            "g, f are defined by one another",
+            "a place ahead",
         ),
         ("c[I,J]; D[-1,j] = 0; D[i,-1] = 0; D[i,j] = c[i,j] + D[i - 1,j - 1]", "at -1,-1"),
         ("c[I,J]; D[0,j] = j; D[i,0] = 1; D[i,j] = c[i,j] + D[i - 1,j] + D[i,j - 1]", "twice"),
