@@ -1,6 +1,7 @@
 """Check short code against a formula, both from one row of a table; a multi-head attention."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -22,6 +23,18 @@ def write_source(body, text):
 def judge(body, text, **options):
     """Return the verdict on a function of the formula's inputs."""
     return check(write_source(body, text), parse(text), **options)
+
+
+def read_binds(bind: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and sources of `query=Q, key=cat((K, L))`."""
+    depth, start = 0, 0
+    for place, sign in enumerate(bind + ","):
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "," and not depth:
+            name, _, source = bind[start:place].partition("=")
+            if name.strip():
+                yield name.strip(), source.strip()
+            start = place + 1
 
 
 def find_codes(verdict):

@@ -1,10 +1,9 @@
 """Modules of torch and transformers, each with our formula of its computation.
 
 real_modules.md has entries for each module: the expression that makes it (`make`; longer ones are
-defined here), the tensors of the formula for its arguments and
-parameters (`bind`), small sizes (`sizes`; the module is made for all but the `free` ones), and
-mistakes that a reader could make in the formula (`not: right part -> wrong part`): the module must
-differ from each of them. The other entries are those of the corpus of pairs.
+defined here), the tensors of the formula for its arguments and parameters (`bind`), small sizes
+(`sizes`; the module is made for all but the `free` ones), and mistakes that a reader could make in
+the formula (`not: right part -> wrong part`): the module must differ from each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corpus import flatten, read_binds
+from judged import read_binds
 from texts import read_sections
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -84,6 +83,13 @@ def call(code: Any, bind: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     assert set(parameters) == set(owned), f"not bound: {sorted(set(owned) - set(parameters))}"
     arguments = {name: value for name, value in given.items() if name not in owned}
     return flatten(torch.func.functional_call(code, parameters, (), arguments))
+
+
+def flatten(result: Any) -> tuple[Any, ...]:
+    """The tensors and numbers of a result, in order."""
+    if isinstance(result, (tuple, list)):
+        return tuple(each for part in result for each in flatten(part))
+    return (result,)
 
 
 class MaskedBert(nn.Module):

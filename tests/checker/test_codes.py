@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from corpus import read_binds
+from judged import read_binds
 from texts import read_sections
 
 from derive import check, parse

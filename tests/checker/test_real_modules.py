@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from corpus import read_binds
+from judged import read_binds
 from real_modules import Real, call, load_reals
 
 from derive.checker import Verdict, check

@@ -61,11 +61,6 @@ def multiply_mask(q, k, v, renormalise=True):
     return (weights if renormalise else weights * CAUSAL) @ v
 
 
-def share_heads(q, k, v, repeat):
-    """Two queries for each key."""
-    return SDPA(q, repeat(k), repeat(v))
-
-
 def split_heads(x, w, right=True):
     """Three heads of two, out of one matrix."""
     parts = (x @ w).chunk(3, -1)
@@ -135,17 +130,6 @@ def turn_pairs(x):
     return out
 
 
-def fill_rows(q, k, v, upto=1):
-    """Causal, by prefixes written into place."""
-    out = v.new_zeros(v.shape)
-    for row in range(4):
-        seen = slice(None, row + upto)
-        out[..., row, :] = attend(q[..., row : row + 1, :], k[..., seen, :], v[..., seen, :])[
-            ..., 0, :
-        ]
-    return out
-
-
 def centre(x, dim=-1):
     """The values minus their mean."""
     return x - x.mean(dim, keepdim=True)
@@ -154,12 +138,6 @@ def centre(x, dim=-1):
 def take_labelled(x):
     """The entry of each row at its label."""
     return x.gather(-1, LABELS[:, None]).squeeze(-1)
-
-
-def bound(x):
-    """The norm with a lower bound that has no gradient."""
-    norm = x.norm(dim=-1, keepdim=True)
-    return norm + (norm.clamp_min(1e-8) - norm).detach()
 
 
 def write_rows(x, at):
@@ -223,7 +201,6 @@ def evaluate_with_gradients(tower, shapes, function):
     return [found.detach(), *gradients]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_two_ways_are_the_same_and_a_mistake_is_seen(name):
     shapes, one, other, wrong = CASES[name]

