@@ -126,9 +126,7 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
         return words.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
     kind, other = (sympy.Sum, sympy.S.Zero) if word == "sum" else (sympy.Product, sympy.S.One)
     limits = [Tuple(index, index.lower, index.upper) for index in bound]
-    if condition is not None and _is_triangular(condition, bound):
-        limits = [Tuple(bound[0], sympy.S.Zero, condition.args[1])]
-    elif condition is not None:
+    if condition is not None:
         body = choose(condition, body, other)
     made = Expr.__new__(kind, body, *limits)
     made.is_commutative = True  # as the bypassed constructor does
@@ -139,18 +137,6 @@ def is_condition(value: Any) -> bool:
     """Whether the value is a condition; SymPy's own classes include every Symbol."""
     kinds = (sympy.And, sympy.Or, sympy.Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
-
-
-def _is_triangular(condition: Any, bound: Sequence[Any]) -> bool:
-    """Whether the condition is `j <= i`, with j the only bound index and equal extents."""
-    return (
-        len(bound) == 1
-        and isinstance(condition, sympy.Le)
-        and condition.args[0] == bound[0]
-        and isinstance(condition.args[1], sympy.Idx)
-        and condition.args[1] != bound[0]
-        and condition.args[1].upper == bound[0].upper
-    )
 
 
 def to_rational(value: Fraction | int) -> Any:

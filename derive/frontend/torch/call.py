@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from derive.analysis.affine import Affine, divide, modulo, ravel, to_affine
-from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.affine import Affine, divide, modulo, to_affine
+from derive.analysis.facts import is_positive
 from derive.frontend.torch import exprs
 from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
@@ -193,7 +193,7 @@ def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
     """Return the condition that the view reaches a place of the buffer, and its indices there."""
-    found = _invert_by_axes(target) or _invert_by_strides(trace, target)
+    found = _invert_by_axes(target)
     if found is None:
         raise trace.refuse("lift-write", "a write into such a view is not known")
     conditions, origins = found
@@ -222,35 +222,4 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
             conditions.append(exprs.decide("==", modulo(gap, step).to_expr(), ir.ZERO))
         found[index] = divide(gap, step).to_expr()
         conditions.append(exprs.within(found[index], index.extent))
-    return conditions, found
-
-
-def _invert_by_strides(
-    trace: Trace, target: Shadow
-) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
-    """Invert the flat position in the buffer: start + sum of stride * index, without overlaps."""
-    shape = [axis.extent for axis in target.buffer.axes]
-    line = ravel(target.places, shape)
-    indices = [index for index in target.indices if index in line.terms]
-    start = line - Affine({index: line.terms[index] for index in indices})
-    if any(index in walk(atom) for atom in start.terms for index in target.indices):
-        return None
-    indices.sort(key=lambda index: trace.number(line.terms[index].to_expr()))
-    rest = ravel(target.buffer.axes, shape) - start
-    conditions = [exprs.decide("<=", ir.ZERO, rest.to_expr())]
-    found: dict[ir.Index, ir.Expr] = {}
-    for number, index in reversed(list(enumerate(indices))):
-        stride = line.terms[index]
-        if number:
-            below = indices[number - 1]
-            covered = line.terms[below] * Polynomial.of(below.extent)
-            if not is_never_negative(stride - covered):
-                return None
-        if not is_positive(stride):
-            return None
-        digit = divide(rest, stride)
-        found[index] = digit.to_expr()
-        conditions.append(exprs.decide("<", found[index], index.extent))
-        rest = rest - digit.scale(stride)
-    conditions.append(exprs.decide("==", rest.to_expr(), ir.ZERO))
     return conditions, found

@@ -157,7 +157,14 @@ def _answer(
         reason = error.error
     except DeriveError as error:
         reason = error
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         says = f"{name} is called in a way that is not known"
         reason = trace.refuse("lift-op", f"{says} ({type(error).__name__}: {error})")
     # The results are unknown, and so is the memory that was written into.

@@ -111,17 +111,6 @@ def hint_of(index: ir.Index) -> str:
     return index.name.partition("~")[0]
 
 
-def note_name(name: str, tensor: Any) -> Any:
-    """Record a view of the tensor under a usual name such as `mu`; return the tensor."""
-    known = getattr(tensor, "__dict__", {}).get(SHADOW)
-    if known is not None and isinstance(known[1], Shadow):
-        trace, shadow, _ = known
-        value = trace.read_element(shadow, shadow.indices)
-        if isinstance(value, ir.Access):
-            trace.views.append(View(name, shadow.indices, value))
-    return tensor
-
-
 def at(index: ir.Index) -> ir.Expr:
     """An index as a place; 0 for an axis of length 1."""
     return ir.ZERO if index.extent is ir.ONE else index

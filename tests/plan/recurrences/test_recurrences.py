@@ -181,9 +181,7 @@ WAVES = {name: text for name, (text,) in PARTS.items()}
 
 
 FAST = slow_except(
-    WAVES,
-    *("before", "a corner told twice", "one up, one down", "three", "soft"),
-    *("a local alignment", "of later rows"),
+    WAVES, *("before", "one up, one down", "three", "soft"), *("a local alignment", "of later rows")
 )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from derive.frontend.torch import call, trace
+from derive.frontend.torch import call
 from derive.frontend.torch.numbers import is_symbolic
 from derive.frontend.torch.ops.composites import unknown
 from derive.libraries import internals, torch
@@ -14,9 +14,7 @@ from derive.libraries import internals, torch
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
     """Subtract the mean, divide by the standard deviation; both get trailing axes of length 1."""
-    if moments is None:  # each is a step with a name
-        mean = trace.note_name("mu", input.mean(dims))
-        moments = mean, trace.note_name("variance", input.var(dims, correction=0))
+    moments = moments or (input.mean(dims), input.var(dims, correction=0))
     mean, variance = (each[(..., *[None] * behind)] for each in moments)
     return (input - mean) / (variance + eps).sqrt()
 
@@ -38,7 +36,7 @@ def _rms_norm(
     eps = 2.220446049250313e-16 if eps is None else eps
     rms = (input.square().mean(_last(normalized_shape)) + eps).sqrt()
     behind = [None] * len(normalized_shape)
-    return _scale(input / trace.note_name("rms", rms)[(..., *behind)], weight, None)
+    return _scale(input / rms[(..., *behind)], weight, None)
 
 
 def _group_norm(
@@ -57,10 +55,8 @@ def _group_norm(
     each = channels // num_groups
     places = torch.arange(num_groups)[:, None] * each + torch.arange(each)
     grouped, dims = input[:, places], tuple(range(2, input.dim() + 1))
-    parts = grouped.mean(dims), grouped.var(dims, correction=0)
     own = torch.arange(channels) * num_groups // channels
-    moments = tuple(map(trace.note_name, ("mu", "variance"), parts))
-    moments = tuple(each[:, own] for each in moments)
+    moments = tuple(e[:, own] for e in (grouped.mean(dims), grouped.var(dims, correction=0)))
     return _scale(_standardize(input, (), eps, behind, moments), weight, bias, behind)
 
 

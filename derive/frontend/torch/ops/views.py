@@ -540,15 +540,19 @@ def _pad(call: Call) -> Shadow:
 
 
 @op(
-    "where",
+    "where where_of_tensor",
     "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)",
     "x[B, S]; bool m[S]: x.where(m, 0.0)",
     "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
     "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
 )
 def _where(call: Call) -> Shadow:
-    trace = call.trace
-    mask, *parts = [trace.shadow(each) for each in _read_choice(call)]
+    trace, words = call.trace, ["condition", "input", "other"]
+    words[:2] = reversed(words[:2]) if call.name == "where_of_tensor" else words[:2]
+    given = {word: call.argument(k, word) for k, word in enumerate(words)}
+    if any(each is None for each in given.values()):
+        raise trace.refuse("lift-op", "where of a condition alone depends on data")
+    mask, *parts = (trace.shadow(given[word]) for word in ("condition", "input", "other"))
     indices = trace.broadcast(mask, *parts)
     condition = exprs.to_condition(trace.spread(mask, indices), mask.kind)
     values = [trace.spread(part, indices) for part in parts]
@@ -556,27 +560,3 @@ def _where(call: Call) -> Shadow:
         return trace.make_tensor(indices, exprs.choose_truth(condition, *values), "bool")
     one, other = (exprs.to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
     return trace.make_tensor(indices, exprs.choose(condition, one, other), call.kind)
-
-
-def _read_choice(call: Call) -> tuple[Any, Any, Any]:
-    """Return (condition, then, other); `torch.where(m, x, y)` and `x.where(m, y)` have one name."""
-
-    def is_mask(value: Any) -> bool:
-        return getattr(value, "dtype", None) in (torch.bool, torch.uint8)
-
-    if call.args and "condition" in call.named:
-        return call.named["condition"], call.args[0], call.argument(1, "other")
-    given = tuple(call.argument(k, name) for k, name in enumerate(("condition", "input", "other")))
-    if any(each is None for each in given):
-        raise call.trace.refuse("lift-op", "where of a condition alone depends on data")
-    one, two, three = given
-    # either order gives the same function
-    is_same = one is two or (is_mask(one) and three is False and one.dtype == two.dtype)
-    if not is_mask(two) or (is_mask(one) and is_same):
-        return one, two, three
-    if not is_mask(one):
-        return two, one, three
-    ways = [w for w in (given, (two, one, three)) if torch.equal(torch.where(*w), call.out)]
-    if len(ways) != 1:
-        raise call.trace.refuse("lift-unsure", "which mask is the condition of where is not seen")
-    return ways[0]
