@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Add, Integer, Symbol, expand, floor, fraction, together
+from sympy import Add, Integer, Symbol, expand
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, refuse
@@ -138,19 +138,3 @@ def find_indices(place: Any) -> list[str]:
     """The indices of a place, sorted; none if it is no sum of products."""
     symbols = () if place is None else place.free_symbols
     return sorted(symbol.name for symbol in symbols if _is_index(symbol))
-
-
-def write_extent(extent: Any) -> str:
-    """An extent in the notation, multiplied out, positive terms first."""
-    extent = expand(extent)
-    quotients = {}
-    for part in extent.atoms(floor):
-        sides = [write_extent(side) for side in fraction(together(part.args[0]))]
-        above, below = (each if each.isalnum() else f"({each})" for each in sides)
-        quotients[part] = Symbol(f"({above}//{below})")
-    terms = [str(term) for term in Add.make_args(extent.xreplace(quotients))]
-    whole = {str(name): str(name)[1:-1] for name in quotients.values()}  # without parentheses
-    terms.sort(key=lambda text: (text.isdigit() or text[1:].isdigit(), text[0] == "-", text))
-    signed = [("-", each[1:]) if each[0] == "-" else ("+", each) for each in terms]
-    out = " ".join(f"{sign} {whole.get(text, text)}" for sign, text in signed)
-    return out[2:] if out.startswith("+ ") else f"-{out[2:]}"

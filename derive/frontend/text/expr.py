@@ -28,7 +28,7 @@ from sympy import And, Idx, Not, Or, S, expand
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
-from derive.frontend.names import Claims, Extents, write_extent
+from derive.frontend.names import Claims, Extents
 from derive.frontend.text import build, lines, tokens
 from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.definitions import RELATIONS
@@ -376,19 +376,12 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
         raise refuse_no_tensor(name, places, node, scope)
     rank = find_rank(names, name)
     if rank != len(places):
-        if name in names.shapes:
-            shape = ", ".join(map(write_extent, names.shapes[name]))
-            fact = f"{name} is declared as {name}[{shape}]"
-        elif names.equations[name][0].places is None:
-            fact = f"{name} is defined without places"
-        else:
-            start, end = names.equations[name][0].left
-            fact = f"{name} is defined as {' '.join(names.source.text[start:end].split())}"
-        raise scope.refuse(
+        raise names.source.refuse(
             "wrong-rank",
             f"{name} has {to_count(rank, 'place')}, not {len(places)}",
-            node,
-            facts=(fact,),
+            lines.span(node),
+            names.claims[name].span,
+            *(place for _, place in scope.calls[-1:]),
             help=f"write {name} alone" if not rank else f"give {name} {to_count(rank, 'place')}",
         )
     return names.bases[name][tuple(to_place(place, scope) for place in places)]

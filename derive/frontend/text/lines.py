@@ -9,7 +9,6 @@ is a declaration, an equation, a function or the results:
     bool m[B, S] · complex psi[N]                              TensorLine
     scalar eps = 1e-5, tau · size W · size Z = 2               NumberLine
     scalar s > 0 · scalar 0 < p < 1 = 0.5                      NumberLine
-    scalar h = 1, h > 0                                        NumberLine
     index u, v < S                                             IndexLine
     y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
     phi(x) = EXPRESSION                                        FunctionLine
@@ -224,13 +223,6 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                 relations, parts = split_at(sides[0], *_RELATIONS)
                 named = [k for k, p in enumerate(parts) if len(p) == 1 and p[0].kind == "name"]
                 name, bounds = _read_bounds(source, relations, parts, named)
-                earlier = [
-                    k for k, each in enumerate(entries) if name and each[0].text == name[0].text
-                ]
-                if kind == "scalar" and bounds and earlier and not signs:  # h = 1, h > 0
-                    first, known, others = entries[earlier[0]]
-                    entries[earlier[0]] = (first, known, (*others, *bounds))
-                    continue
                 is_open = kind == "size" or not all(known for *_, known in entries)
                 if len(signs) > 1 or name is None or (bounds and is_open):
                     example = "size W or size Z = 2"
