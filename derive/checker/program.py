@@ -363,8 +363,6 @@ class Equations:
 @processes.where_it_lives
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
     """The equations of code, traced at these sizes; DeriveError where it cannot be lifted."""
-    target = keep_sizes(program.code.target, program.code.path)
-    program = replace(program, code=replace(program.code, target=target))
 
     def call(**given: Any) -> Any:
         values = {name: value for name, value in given.items() if name not in sizes}
@@ -372,5 +370,6 @@ def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, in
 
     arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
     arguments |= {name: ir.Size(name) for name in sizes}
-    lifted = lift(call, arguments, sizes, path=program.code.path)
+    with keep_sizes(program.code.target, program.code.path):
+        lifted = lift(call, arguments, sizes, path=program.code.path)
     return Equations(lifted.system, dict(lifted.fixed), lifted.notes)

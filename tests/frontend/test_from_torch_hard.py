@@ -72,13 +72,11 @@ class Scaled(Scale):
 
 
 scaled = torch.nn.Sequential(Scaled())
-seen = []
 
 
 def scale_twice(x):
     import math as found
 
-    seen.append(range is builtins.range)
     return scaled(x) * found.log(x.shape[0])
 
 
@@ -87,6 +85,5 @@ def test_modules_keep_sizes_and_lifting_changes_no_code():
     before = [dict(home) for home in homes]
     codes = [function.__code__ for function in (scale_twice, Scale.amount, Scaled.forward)]
     assert not lift_at(scale_twice).fixed
-    assert seen[0] is False  # the copy reads other names
     assert [dict(home) for home in homes] == before
     assert [f.__code__ for f in (scale_twice, Scale.amount, Scaled.forward)] == codes

@@ -1,35 +1,33 @@
-"""The user's code: names of torch's functions, places of calls, and copies that keep sizes.
+"""The user's code: names of torch's functions, places of calls, and numbers that keep sizes.
 
 `q @ k` and `Tensor.__matmul__` have one name, `matmul`. The place of a call is its line and the
 variable to which its result is assigned.
 
-The code is run as a copy with its own globals, in which numbers keep the sizes they are made of:
+While the code runs, numbers keep the sizes they are made of:
 
     math.sqrt(D)  len(x)  float(D)  int(S)  np.sqrt(D)    keep the symbolic value
     1.0 / S                                               too: a literal calls the size's method
     math.gcd(S, 4)  range(H)                              read the plain number of a subclass of
                                                           int: the size becomes a number
 
-The functions and classes of the user's file, and objects of these classes, are copied; the copies
-read a copy of the file's globals. The user's objects, Python and torch are not changed.
+For this the functions of the file, its globals, `math` and `numpy` are changed, and changed back
+afterwards.
 """
 
-import builtins
 import dis
-import importlib
 import inspect
 import linecache
 import math
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from pathlib import Path
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from derive.errors import Mark
@@ -150,127 +148,90 @@ _KEEPING = ("sqrt", "exp", "log", "sin", "cos", "tanh")
 _ASKING = ("ceil", "floor", "trunc", "prod")  # functions that call the number's own methods
 
 
-def keep_sizes(target: Any, path: str = "") -> Any:
-    """Return a copy of a function, class or module whose numbers keep sizes; `path` is its file."""
+@contextmanager
+def keep_sizes(target: Any, path: str = "") -> Iterator[None]:
+    """Let the numbers of the file of a function, class or module keep sizes; `path` is the file."""
     inner = inspect.unwrap(target) if callable(target) else target
     inner = getattr(inner, "forward", inner)
     inner = getattr(inner, "__func__", inner)
-    code = getattr(inner, "__code__", None)
+    file = getattr(getattr(inner, "__code__", None), "co_filename", "")
     names = getattr(inner, "__globals__", None)
-    file = code.co_filename if code is not None else ""
     if names is None or is_foreign(file) or (path and file != path):
-        return target
-    return _Copies(names, file).copy(target)
+        yield
+        return
+    changes = [*_find_changes(names)]
+    known = [(home, name, home.get(name, _ABSENT)) for home, name, _ in changes]
+    functions = _find_functions([target, inner, *names.values()], names.get("__name__"), file)
+    parts = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
+    try:
+        for home, name, new in changes:
+            home[name] = new
+        for each, code, defaults, named in parts:
+            each.__code__ = _rewrite(code)
+            each.__defaults__ = defaults and tuple(map(_keep_literal, defaults))
+            each.__kwdefaults__ = named and {n: _keep_literal(value) for n, value in named.items()}
+        yield
+    finally:
+        for each, code, defaults, named in parts:
+            each.__code__, each.__defaults__, each.__kwdefaults__ = code, defaults, named
+        for home, name, old in known:
+            if old is _ABSENT:
+                del home[name]
+            else:
+                home[name] = old
 
 
-class _Copies:
-    """The copies of the objects of one file, by their originals."""
+def _find_changes(names: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Yield (namespace, name, value) for `math`, `numpy`, and the globals of the file."""
+    made: list[tuple[Any, Any]] = []
+    for module in ("math", "numpy", NUMPY):
+        home = vars(sys.modules[module]) if module in sys.modules else {}
+        for name, act in home.items():
+            new = _keep_size(module, name, act)
+            if new is not act:
+                made.append((act, new))
+                yield home, name, new
+    for name, value in names.items():
+        new = next((new for act, new in made if act is value), value)
+        new = LiteralFloat(new) if type(new) is float and name != "__builtins__" else new
+        if new is not value:
+            yield names, name, new
+    for old, name in _RENAMED.items():
+        yield names, name, names.get(old, _BUILTINS[old])
 
-    def __init__(self, names: dict[str, Any], path: str) -> None:
-        self.path, self.home = path, names.get("__name__")
-        self.made: list[tuple[Any, Any]] = []  # a list, since originals may be unhashable
-        self.names = dict(names)
-        found = [n for n in ("math", "numpy", NUMPY) if n in sys.modules]
-        modules: dict[str, ModuleType] = {name: _open_module(name) for name in found}
-        for name, module in modules.items():
-            self.made.append((sys.modules[name], module))
-            pairs = ((act, vars(module)[key]) for key, act in vars(sys.modules[name]).items())
-            self.made += [(act, new) for act, new in pairs if act is not new]
-        self.names["__builtins__"] = {
-            **vars(builtins),
-            "range": PlainRange,
-            "__import__": lambda name, *rest, **named: (
-                modules.get(name) or importlib.__import__(name, *rest, **named)
-            ),
-        }
-        self.names |= {new: names.get(old, _BUILTINS[old]) for old, new in _RENAMED.items()}
-        for name, value in names.items():
-            if type(value) is float:
-                self.names[name] = LiteralFloat(value)
-            elif name != "__builtins__":
-                self.names[name] = self.copy(value)
 
-    def copy(self, value: Any) -> Any:
-        """Return the copy of an object that the file defines, and any other object itself."""
-        for known, made in self.made:
-            if known is value:
-                return made
+def _find_functions(values: Iterable[Any], home: str | None, file: str) -> list[FunctionType]:
+    """Return the functions of a file that these values are or hold."""
+    found, seen, todo = list[FunctionType](), list[Any](), list(values)
+    while todo:
+        value = todo.pop()
+        if isinstance(value, FunctionType | type) and any(value is each for each in seen):
+            continue
         match value:
             case FunctionType():
-                return self._copy_function(value)
+                seen.append(value)
+                if value.__code__.co_filename == file:
+                    found.append(value)
+                for cell in value.__closure__ or ():
+                    with suppress(ValueError):  # a cell that is not filled yet
+                        todo.append(cell.cell_contents)
+                todo += vars(value).values()
             case MethodType():
-                return MethodType(self.copy(value.__func__), self.copy(value.__self__))
+                todo += value.__func__, value.__self__
             case staticmethod() | classmethod():
-                return type(value)(self.copy(value.__func__))
+                todo.append(value.__func__)
             case property():
-                get, set_, delete = map(self.copy, (value.fget, value.fset, value.fdel))
-                return property(get, set_, delete, value.__doc__)
+                todo += value.fget, value.fset, value.fdel
             case partial():
-                return partial(self.copy(value.func), *value.args, **value.keywords)
-            case type() if self._is_own(value):
-                return self._copy_class(value)
-        is_container = isinstance(value, torch.nn.Module) and bool(value._modules)
-        return self._copy_object(value) if self._is_own(type(value)) or is_container else value
-
-    def _is_own(self, kind: type) -> bool:
-        return kind.__module__ == self.home and not hasattr(kind, "__slots__")
-
-    def _copy_function(self, function: FunctionType) -> FunctionType:
-        is_own = function.__code__.co_filename == self.path
-        code = _rewrite(function.__code__) if is_own else function.__code__
-        cells = tuple(CellType() for _ in function.__closure__ or ())
-        names = self.names if is_own else function.__globals__
-        made = FunctionType(code, names, function.__name__, None, cells or None)
-        self.made.append((function, made))
-        changed = is_own
-        named = function.__code__.co_freevars
-        for name, cell, old in zip(named, cells, function.__closure__ or (), strict=True):
-            with suppress(ValueError):  # a cell that is not filled yet
-                # `super()` goes on from the class itself, which the copy inherits from.
-                is_class = name == "__class__"
-                cell.cell_contents = old.cell_contents if is_class else self.copy(old.cell_contents)
-                changed |= cell.cell_contents is not old.cell_contents
-        if not changed:  # a foreign function whose closure has nothing of the user's
-            self.made.remove((function, made))
-            return function
-        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-        if is_own:
-            made.__defaults__ = made.__defaults__ and tuple(map(_keep_literal, made.__defaults__))
-            others = made.__kwdefaults__ or {}
-            made.__kwdefaults__ = {name: _keep_literal(each) for name, each in others.items()}
-        made.__dict__.update({name: self.copy(v) for name, v in vars(function).items()})
-        made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-        made.__doc__ = function.__doc__
-        return made
-
-    def _copy_class(self, kind: type) -> type:
-        """Return a subclass with copies of the methods, or the class itself if it is final."""
-        try:
-            made = type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__})
-        except TypeError:
-            return kind
-        self.made.append((kind, made))
-        for base in filter(self._is_own, kind.__mro__):
-            for name, value in vars(base).items():
-                is_method = isinstance(value, FunctionType | staticmethod | classmethod | property)
-                if is_method and inspect.getattr_static(kind, name) is value:
-                    setattr(made, name, self.copy(value))
-        return made
-
-    def _copy_object(self, value: Any) -> Any:
-        try:
-            made = object.__new__(self.copy(type(value)))
-            own = vars(value)
-        except TypeError:  # an object that only its own class can make
-            return value
-        self.made.append((value, made))
-        for name, each in own.items():
-            holds_parts = type(each) is dict and any(
-                isinstance(part, torch.nn.Module) for part in each.values()
-            )
-            parts = {key: self.copy(part) for key, part in each.items()} if holds_parts else each
-            made.__dict__[name] = self.copy(parts)
-        return made
+                todo.append(value.func)
+            case type() if value.__module__ == home:
+                seen.append(value)
+                todo += (each for base in value.__mro__ for each in vars(base).values())
+            case torch.nn.Module():
+                todo += map(type, value.modules())
+            case _ if type(value).__module__ == home:
+                todo.append(type(value))
+    return found
 
 
 def _rewrite(code: CodeType) -> CodeType:
@@ -336,23 +297,6 @@ def _to_int(*given: Any, **named: Any) -> int:
     return math.trunc(given[0]) if is_size else int(*given, **named)
 
 
-_BUILTINS: dict[str, Callable[..., Any]] = {"len": _find_length, "float": _to_float, "int": _to_int}
-_RENAMED = {name: f"_{name}_of_sizes" for name in _BUILTINS}
-
-
-class _RangeMeta(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, range)
-
-
-class PlainRange(metaclass=_RangeMeta):
-    """`range` of plain numbers, since Python's own reads a subclass of int without a call."""
-
-    def __new__(cls, *bounds: Any) -> Any:
-        """Return a plain range; sizes in its bounds become numbers."""
-        return _use_plainly(range, *bounds)
-
-
 def _use_plainly(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
     """Call a function that reads plain numbers; sizes in its arguments become numbers."""
     for value in (*values, *named.values()):
@@ -377,16 +321,16 @@ def _raise_to(act: Callable[..., Any], one: Any, two: Any) -> Any:
     return one**two if is_symbolic(one) or is_symbolic(two) else act(one, two)
 
 
-def _open_module(name: str) -> ModuleType:
-    """Return a copy of `math` or `numpy` whose functions keep sizes or turn them into numbers."""
-    home = vars(sys.modules[name])
-    found = ModuleType(name)
-    vars(found).update(home)
-    for key, act in home.items():
-        if key in _KEEPING:
-            setattr(found, key, partial(apply_to, key, act))
-        elif name == "math" and key == "pow":
-            setattr(found, key, partial(_raise_to, act))
-        elif name == "math" and callable(act) and key not in _ASKING and not key.startswith("_"):
-            setattr(found, key, partial(_use_plainly, act))
-    return found
+def _keep_size(module: str, name: str, act: Any) -> Any:
+    """Return a function of `math` or `numpy` that keeps sizes, or turns them into numbers."""
+    if name in _KEEPING:
+        return partial(apply_to, name, act)
+    if module != "math" or not callable(act) or name in _ASKING or name.startswith("_"):
+        return act
+    return partial(_raise_to if name == "pow" else _use_plainly, act)
+
+
+_BUILTINS: dict[str, Callable[..., Any]] = {"len": _find_length, "float": _to_float, "int": _to_int}
+_BUILTINS["range"] = partial(_use_plainly, range)
+_RENAMED = {name: f"_{name}_of_sizes" for name in _BUILTINS}
+_ABSENT = object()

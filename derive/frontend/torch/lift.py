@@ -65,24 +65,24 @@ def lift(
     DeriveError, with the line of the code, for branches on data, numbers read out of tensors,
     random numbers, unknown operations.
     """
-    function = keep_sizes(function, path)
     fixed: dict[str, None] = {}
-    for _ in range(_MOST_RUNS + len(sizes)):
-        trace = Trace(sizes, tuple(fixed))
-        try:
-            run = _run_code(trace, function, arguments, path)
-        except RestartError as restart:
-            fixed |= dict.fromkeys(restart.names)
-            continue
-        more = tuple(size for size in trace.watch.fixed if size not in fixed)
-        if more:
+    with keep_sizes(function, path):
+        for _ in range(_MOST_RUNS + len(sizes)):
+            trace = Trace(sizes, tuple(fixed))
+            try:
+                run = _run_code(trace, function, arguments, path)
+            except RestartError as restart:
+                fixed |= dict.fromkeys(restart.names)
+                continue
+            more = tuple(size for size in trace.watch.fixed if size not in fixed)
+            if more:
+                fixed |= dict.fromkeys(more)
+                continue
+            lifted = _finish(trace, run.shadows, arguments, tuple(fixed))
+            more = _judge(lifted, function, arguments, run, sizes)
+            if not more:
+                return lifted
             fixed |= dict.fromkeys(more)
-            continue
-        lifted = _finish(trace, run.shadows, arguments, tuple(fixed))
-        more = _judge(lifted, function, arguments, run, sizes)
-        if not more:
-            return lifted
-        fixed |= dict.fromkeys(more)
     raise refuse("lift-sizes", "the code runs another way each time that a size becomes a number")
 
 
