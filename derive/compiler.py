@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.names import find_unplanned
 from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, to_module
-from derive.errors import DeriveError, refuse, refuse_depth
+from derive.errors import refuse, refuse_depth
 from derive.formulas import read_formula
 from derive.frontend.from_sympy import to_system
 from derive.ir import nodes as ir
@@ -182,7 +181,6 @@ def build_file(
     request = search.Request(elements, options.exact, options.cells, not options.einsum)
     with refuse_depth():
         system = to_system(formula, name)
-        _refuse_unplanned(system)
         _refuse_long(system)
         typical = _find_typical(system, formula, options.sizes)
         command = rebuild or f"derive build {system.name}"
@@ -216,16 +214,8 @@ def _plan_passes(
     system, compared = name_compared(system)
     found = find_backward(formula, system)
     gradients = to_system(found.formula)
-    _refuse_unplanned(gradients)
     names = found.given, found.made
     return plan_passes(system, gradients, names, sizes, request, compared)
-
-
-def _refuse_unplanned(system: ir.System) -> None:
-    """Raise for a name or a form that no plan can have."""
-    unplanned = find_unplanned(system)
-    if unplanned is not None:
-        raise DeriveError(unplanned)
 
 
 def _refuse_long(system: ir.System) -> None:

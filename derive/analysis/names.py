@@ -85,20 +85,9 @@ def _find_left_mistakes(
                     f"index {index.name} stands twice on the left side",
                     find_marks(equation, target),
                     (f"places off the diagonal of {target.tensor.name} would have no value",),
-                    _propose_diagonal(equation, number, index),
+                    f"take another index, and multiply by [{index.name} == ..] for a diagonal",
                 )
             met[index.name] = None
-
-
-def _propose_diagonal(equation: ir.Equation, number: int, index: ir.Index) -> str:
-    alone = ir.System("", (), (), (equation,), ())
-    fresh = rename_apart(index, {i.name for i in find_all_indices(alone)})
-    places = [*equation.target.places]
-    if places[number] is not index:
-        return "take another name for one of them"
-    places[number] = fresh
-    target = to_text(ir.Access(equation.target.tensor, tuple(places)))
-    return f"write {target} and multiply by [{index.name} == {fresh.name}] for a diagonal"
 
 
 def _find_rank_mistakes(equation: ir.Equation) -> Iterator[Diagnostic]:
@@ -533,28 +522,8 @@ def _find_real_parts(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
                 yield part, "a position is a whole number", parts
 
 
-def find_unplanned(system: ir.System) -> Diagnostic | None:
-    """The error for a tensor of truth values, for which there is no code yet, else None."""
-    for equation in system.equations:
-        if equation.target.tensor.kind == "bool":
-            return Diagnostic(
-                "not-yet",
-                f"{equation.target.tensor.name} is a result of truth values, which has no code yet",
-                find_marks(equation, equation.target),
-                help=f"define it as numbers, {to_text(equation.target)} = [...]",
-            )
-    return None
-
-
 def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """The errors of the first check that finds any, in the order in which a user would fix them."""
-    if not system.equations:
-        yield Diagnostic(
-            "formula-empty",
-            "the formula has no equation",
-            help="write at least one, y[i] = sum[j](A[i,j] * x[j])",
-        )
-        return
     for stage in (
         find_name_mistakes,
         find_order_mistakes,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from derive.backend import to_checks
-from derive.backend.arithmetic import ADD, to_python
+from derive.backend.arithmetic import to_python
 from derive.backend.lines import (
     INDENT,
     WIDTH,
@@ -435,54 +435,29 @@ def _write_scalars(printer: Printer) -> list[str]:
     A negative number to a fractional power is complex in Python, and 1 / 0 an error.
     """
     lines = []
-    for name, divisors in printer.scalars.items():
-        if name == printer.like:
-            lines.append(f"{name} = torch.as_tensor({name}) * 1.0")
-            continue
+    for name in printer.scalars:
         where = f"dtype={printer.dtype}, device={printer.like}.device"
-        line = f"{name} = torch.as_tensor({name}, {where})"
-        if divisors:
-            zero = " or ".join(f"{to_python(divisor, ADD)} == 0" for divisor in divisors)
-            zero = f"({zero})" if len(divisors) > 1 else zero
-            lines.append(f"if not torch.is_tensor({name}) and {zero}:")
-            line = f"{INDENT}{line}  # Python does not divide by 0"
-        lines.append(line)
+        is_model = name == printer.like
+        made = f"({name}) * 1.0" if is_model else f"({name}, {where})"
+        lines.append(f"{name} = torch.as_tensor{made}")
     return lines
 
 
-def _find_tensor_scalars(plan: Plan) -> dict[str, tuple[ir.Expr, ...]]:
+def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
     """The scalars that are used as tensors, or in powers, quotients and remainders of numbers.
 
-    One that is by itself in quotients of exponents stays a number, whose powers torch knows short
-    ways for, but where a divisor is 0: these are told. In a formula of scalars alone the first of
-    them tells the dtype.
+    In a formula of scalars alone the first of them tells the dtype.
     """
     parts = [part for step in plan.steps for part in ops.walk_ops(step.op)]
-    exponents = list[ir.Expr]()
-    values = [step.op.value for step in plan.steps if isinstance(step.op, ops.Num)]
-    for part in parts:
-        is_power = isinstance(part, ops.Apply) and part.function == "pow"
-        for place, arg in enumerate(part.args):
-            if isinstance(arg, ops.Num):
-                (exponents if is_power and place else values).append(arg.value)
-    values += [p.value for p in parts if isinstance(p, ops.NumTensor)]
-    values += [p.value.value for p in parts if isinstance(p, ops.Fill)]
-    inside: list[ir.Expr] = [p.value for p in parts if isinstance(p, ops.NumTensor)]
+    values = [part.value for part in parts if isinstance(part, ops.Num)]
+    values += [part.value.value for part in parts if isinstance(part, ops.Fill)]
+    inside: list[ir.Expr] = [part.value for part in parts if isinstance(part, ops.NumTensor)]
     inside += [p for value in values for p in walk(value) if isinstance(p, (ir.Pow, ir.Call))]
-    found: dict[str, tuple[ir.Expr, ...]] = {}
-    for exponent in dict.fromkeys(exponents):
-        deep = [p for p in walk(exponent) if isinstance(p, (ir.Pow, ir.Call))]
-        names = dict.fromkeys(s.name for p in deep for s in walk(p) if isinstance(s, ir.Scalar))
-        under = [p.base for p in deep if isinstance(p, ir.Pow) and p.exponent is ir.MINUS_ONE]
-        if len(names) > 1 or len(under) < len(deep):
-            inside.append(exponent)
-        for name in names:
-            found[name] = (*found.get(name, ()), *under)
-    found |= {s.name: () for part in inside for s in walk(part) if isinstance(s, ir.Scalar)}
+    found = {s.name for part in inside for s in walk(part) if isinstance(s, ir.Scalar)}
     inputs = plan.system.inputs
     if inputs and all(isinstance(entry, ir.ScalarInput) for entry in inputs):
-        found[inputs[0].name] = ()
-    return {entry.name: found[entry.name] for entry in inputs if entry.name in found}
+        found.add(inputs[0].name)
+    return tuple(entry.name for entry in inputs if entry.name in found)
 
 
 def make_printer(plan: Plan) -> Printer:

@@ -56,7 +56,7 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 class Printer:
     """The model of new tensors, the text of the dtype, the letters of the einsums.
 
-    `scalars` are made tensors before anything else, or where one of these is 0. `wanted` is the
+    `scalars` are made tensors before anything else. `wanted` is the
     condition under which a step is needed, where it is not always. In a loop, `blocks` are the
     extents of its blocks and of those around it, and how long each is in this turn: the last one
     may be shorter. A contraction is a call of einsum, or, where it `is_matmul`, a product of
@@ -66,7 +66,7 @@ class Printer:
     like: str
     dtype: str
     subscripts: Mapping[ir.Index, str]
-    scalars: Mapping[str, tuple[ir.Expr, ...]] = field(default_factory=dict)
+    scalars: tuple[str, ...] = ()
     blocks: tuple[tuple[str, str], ...] = ()
     wanted: Mapping[str, str] = field(default_factory=dict)
     is_matmul: bool = False

@@ -6,10 +6,9 @@ The extents of indices and the shapes of tensors are no children of a node. They
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import is_dataclass, replace
+from functools import cache, lru_cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from derive.ir import nodes as ir
@@ -362,53 +361,23 @@ def find_sizes(system: ir.System) -> tuple[str, ...]:
 
 
 def resize_system(
-    system: ir.System,
-    sizes: Mapping[ir.Expr, ir.Expr],
-    names: Mapping[str, str] = MappingProxyType({}),
-    simplify: Callable[[ir.Expr], ir.Expr] = lambda extent: extent,
+    system: ir.System, sizes: Mapping[ir.Expr, ir.Expr], simplify: Callable[[ir.Expr], ir.Expr]
 ) -> ir.System:
-    """The system with sizes replaced by expressions, and tensors and scalars renamed.
+    """The system with sizes replaced by expressions, and the extents of tensors simplified."""
 
-    `simplify` is applied to the extents of tensors.
-    """
+    @cache
+    def resize(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(resize, part))
+        if part in sizes or not is_dataclass(part):
+            return sizes.get(part, part)
+        kind: Any = type(part)
+        made = kind(*(resize(getattr(part, name)) for name in kind.__match_args__))
+        is_tensor = isinstance(made, ir.Tensor)
+        return replace(made, shape=tuple(map(simplify, made.shape))) if is_tensor else made
 
-    def resize(expr: ir.Expr) -> ir.Expr:
-        return rewrite_bottom_up(expr, lambda part: sizes.get(part, part))
-
-    def resize_tensor(old: ir.Tensor) -> ir.Tensor:
-        shape = tuple(simplify(resize(extent)) for extent in old.shape)
-        below = resize(old.below) if old.below is not None else None
-        return replace(old, name=names.get(old.name, old.name), shape=shape, below=below)
-
-    def resize_node(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Index(name, extent):
-                return ir.Index(name, resize(extent))
-            case ir.Access(old, places):
-                return ir.Access(resize_tensor(old), tuple(map(resize_node, places)))
-            case ir.Scalar(name):
-                return replace(expr, name=names.get(name, name))
-            case ir.Reduce(kind, bound, condition, body):
-                inner = tuple(ir.Index(i.name, resize(i.extent)) for i in bound)
-                return ir.Reduce(kind, inner, resize_node(condition), resize_node(body))
-            case ir.Along(kind, _, condition, body):
-                own, *more = (ir.Index(i.name, resize(i.extent)) for i in expr.indices)
-                return ir.Along(kind, own, resize_node(condition), resize_node(body), *more)
-        return sizes.get(expr) or map_children(expr, resize_node)
-
-    equations = []
-    for equation in system.equations:
-        target = resize_node(equation.target)
-        assert isinstance(target, ir.Access)
-        equations.append(ir.Equation(target, resize_node(equation.value)))
-    inputs = tuple(
-        resize_tensor(entry)
-        if isinstance(entry, ir.Tensor)
-        else replace(entry, name=names.get(entry.name, entry.name))
-        for entry in system.inputs
-    )
-    results = tuple(map(resize_tensor, system.results))
-    return replace(system, inputs=inputs, equations=tuple(equations), results=results)
+    resized: ir.System = resize(system)
+    return resized
 
 
 def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:

@@ -176,7 +176,7 @@ def prove(
     if matched is None:
         return None
     fixed = {**matched, **given}
-    formula = resize_system(formula, fixed, simplify=simplify_place) if fixed else formula
+    formula = resize_system(formula, fixed, simplify_place) if fixed else formula
     if not _is_same_shape(code, formula):
         return None
     try:

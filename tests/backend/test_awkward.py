@@ -378,15 +378,6 @@ def test_an_exponent_divides_as_tensors_do(exponent, given):
 
 
 @pytest.mark.parametrize(
-    ("given", "power"), [(2.0, "PowBackward0"), (torch.tensor(2.0), "PowBackward1")]
-)
-def test_a_number_in_an_exponent_stays_one(given, power):
-    built = build(parse("x[N] > 0; scalar m; y[n] = x[n]**(2/(m - 1))"))
-    found = built.function(torch.ones(3, requires_grad=True), given)
-    assert found.grad_fn.name() == power
-
-
-@pytest.mark.parametrize(
     ("text", "size"),
     [
         ("x[N,D]; y[M,D]; z[i,j] = sum[d](x[i,d] * y[j,d]) / sqrt(D)", "D"),

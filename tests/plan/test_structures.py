@@ -82,8 +82,6 @@ BANDS = {
     "o[b,j,e] = sum[i](p[b,i,j]*V[b,i,e])",
     "another guard": "bool m[B,S]; o[b,i,e] = sum[j](V[b,j,e]*softmax[j, i - W <= j and j <= i + W "
     "and m[b,j]](s[b,i,j]))",
-    "a row's own norm": "n[b,i] = sqrt(sum[d](Q[b,i,d]**2)); "
-    "o[b,i] = logsumexp[j, j <= i and i - j < W](s[b,i,j]/n[b,i])",
 }
 # Of all sizes at which a plan for large ones is called: values by the loops, gradients finite.
 NEIGHBOURS = {

@@ -13,11 +13,10 @@ from itertools import permutations, product
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import find_guard
-from derive.analysis.facts import find_facts, is_never_negative, is_positive
-from derive.analysis.safety import is_finite
+from derive.analysis.facts import find_facts, is_never_negative, is_positive, read_bound
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
-from derive.ir.polynomial import ONE, Polynomial, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -27,7 +26,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.guards import mark_tensors
+from derive.rewrite.guards import is_natural
 from derive.rewrite.rule import apply_rules, drop_unread, put_value, system_rule
 from derive.rewrite.rules.exponentials import merge_mask, restrict_softmax
 
@@ -59,29 +58,24 @@ def find_ends(
     The first position depends on another index. The number of positions depends on sizes alone, and
     is positive if they are.
     """
-    here, ends, rest = Polynomial.of(index), dict[bool, Polynomial](), list[ir.Expr]()
+    ends, rest = dict[bool, Polynomial](), list[ir.Expr]()
     for part in parts:
         is_plain = isinstance(part, ir.Compare) and part.relation not in {"==", "!="}
         facts = find_facts(part) if is_plain else ()
-        found = {True: [f + here for f in facts], False: [here - f for f in facts]}
-        bounds = [
-            (is_upper, end)
-            for is_upper, every in found.items()
-            for end in every
-            if is_upper not in ends
-            and all(isinstance(a, (ir.Index, ir.Size)) and a is not index for a in end.atoms)
-            and all(number.denominator == 1 for number in end.terms.values())
-        ]
-        if bounds and len(bounds) == len(facts) and len(dict(bounds)) == len(bounds):
+        bounds = [each for each in (read_bound(f, index) for f in facts) if each is not None]
+        atoms = [atom for _, end in bounds for atom in end.atoms]
+        is_new = len(dict(bounds)) == len(facts) > 0 and not ends.keys() & dict(bounds).keys()
+        if is_new and all(isinstance(atom, (ir.Index, ir.Size)) for atom in atoms):
             ends |= bounds
         else:
             rest.append(part)
-    if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[False].atoms):
+    if len(ends) < 2 or not any(isinstance(atom, ir.Index) for atom in ends[True].atoms):
         return None
-    width = ends[True] - ends[False] + Polynomial.of(1)
+    first, last = ends[True], ends[False]  # a lower bound and an upper one
+    width = last - first + ONE
     if not all(isinstance(atom, ir.Size) for atom in width.atoms):
         return None
-    return (ends[False], width, rest) if is_positive(width) else None
+    return (first, width, rest) if is_positive(width) else None
 
 
 @system_rule(
@@ -227,8 +221,7 @@ class _Blocks:
                 if kind == "argmax" or not (self._is_inside(condition) or ends_at_zero):
                     raise OutsideError
                 over = tuple(self.window if i is band.column else i for i in bound)
-                is_zero = kind == "sum" and self._is_read(body)
-                inside = self._restrict(condition, is_sum=kind == "sum", is_zero=is_zero)
+                inside = self._restrict(condition, is_sum=kind == "sum")
                 return ir.Reduce(kind, over, inside, self.move_expr(body))
             case ir.Along(kind, index, condition, body) if index is band.column:
                 if not (ROWS[kind].normalizes and self._is_inside(condition)):
@@ -244,14 +237,14 @@ class _Blocks:
                 gap = Polynomial.of(substitute(left, self.new))
                 gap -= Polynomial.of(substitute(right, self.new))
                 return ir.Compare(relation, gap.to_expr(), ir.ZERO)
-            case ir.Pow(ir.Access() as base, power) if not _is_whole_at_zero(expr):
-                return ir.Pow(self._read_entry(base, ir.ONE), power)
-            case ir.Pow() | ir.Call() if not _is_whole_at_zero(expr):
+            case ir.Pow(_, exponent) if not is_natural(exponent):
                 raise OutsideError  # infinite beyond the ends, where tensors are read as 0
+            case ir.Call(name) if name != "exp" and FUNCTIONS[name].is_partial:
+                raise OutsideError
         return map_children(expr, self.move_expr)
 
-    def _read_entry(self, access: ir.Access, beyond: ir.Number = ir.ZERO) -> ir.Expr:
-        """The entry of a tensor, and `beyond` outside of the tensor."""
+    def _read_entry(self, access: ir.Access) -> ir.Expr:
+        """The entry of a tensor, and 0 outside of the tensor."""
         ends = {self.band.row, self.band.column}
         moved = [place for place in access.places if ends & {*find_free(place)}]
         if len(moved) != 1:
@@ -263,7 +256,7 @@ class _Blocks:
         read = ir.Access(access.tensor, places)
         if access.tensor.kind == "bool":
             return ir.all_of(guard, read)
-        return read if guard is ir.TRUE else ir.Where(guard, read, beyond)
+        return read if guard is ir.TRUE else ir.Where(guard, read, ir.ZERO)
 
     def _find_rest(self, condition: ir.Expr) -> list[ir.Expr] | None:
         """The other parts of a condition that includes the band; None for other conditions."""
@@ -276,31 +269,16 @@ class _Blocks:
 
     def _is_zero(self, body: ir.Expr) -> bool:
         """Whether a product is 0 outside of the band."""
-        for factor in ir.split_product(body):
-            match factor:
-                case ir.Along(kind, index, condition) if index is self.band.column:
-                    if ROWS[kind].normalizes and self._is_inside(condition):
-                        return True
-                case ir.Where(condition, _, other) if other is ir.ZERO:
-                    if self._is_inside(condition):
-                        return True
-        return False
-
-    def _is_read(self, body: ir.Expr) -> bool:
-        """Whether a factor is a tensor with the columns' extent, which is read as 0 beyond."""
-        reads = [part for part in ir.split_product(body) if isinstance(part, ir.Access)]
-        column = self.band.column
         return any(
-            place is column and is_same_extent(extent, column.extent)
-            for read in reads
-            for place, extent in zip(read.places, read.tensor.shape, strict=True)
+            isinstance(factor, ir.Along)
+            and factor.index is self.band.column
+            and ROWS[factor.kind].normalizes
+            and self._is_inside(factor.condition)
+            for factor in ir.split_product(body)
         )
 
-    def _restrict(self, condition: ir.Expr, *, is_sum: bool, is_zero: bool = False) -> ir.Expr:
-        """The condition in a block, true for padding rows, so that they are not empty.
-
-        If the values beyond the ends are 0, `is_zero`, they need no condition.
-        """
+    def _restrict(self, condition: ir.Expr, *, is_sum: bool) -> ir.Expr:
+        """The condition in a block, true for padding rows, so that they are not empty."""
         band, rest = self.band, self._find_rest(condition)
         if rest is None:
             parts = ir.split_and(condition)
@@ -309,29 +287,13 @@ class _Blocks:
         within: list[ir.Expr] = [
             ir.Compare(">=", self.window, self.inner),
             ir.Compare("<=", self.window, last.to_expr()),
+            ir.Compare(">=", self.column, ir.ZERO),
         ]
         more = [self.move_expr(part) for part in rest if part is not ir.TRUE]
-        if not is_zero:
-            within.append(ir.Compare(">=", self.column, ir.ZERO))
         after = Polynomial.of(band.column.extent) - band.first - band.width
-        if not (is_zero or is_never_negative(after)):
+        if not is_never_negative(after):
             more.append(ir.Compare("<", self.column, band.column.extent))
         beyond = ir.Compare(">=", self.row, band.row.extent)
         if more and not is_sum:
             return ir.any_of(beyond, ir.all_of(*within, *more))
         return ir.all_of(*within, *more)
-
-
-def _is_whole_at_zero(expr: ir.Expr) -> bool:
-    """Whether the expression is finite where all tensors in it are 0."""
-    match expr:
-        case ir.Pow(_, ir.Number(power)) if power.denominator == 1 and power > 0:
-            return True
-        case ir.Call(name) if name in FUNCTIONS and not FUNCTIONS[name].domain:
-            return name in {"exp", "expm1"} or not FUNCTIONS[name].is_partial
-    # beyond its ends a tensor is read as 0, even if its bounds exclude 0
-    unbounded = {
-        access.tensor: replace(access.tensor, lower=None, upper=None)
-        for access in find_accesses(expr)
-    }
-    return is_finite(mark_tensors(expr, unbounded))

@@ -236,25 +236,13 @@ def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
             continue
         kept = align_condition(substitute(condition, {summed: index}), over.condition)
         rest = [*factors[:k], *factors[k + 1 :]]
-        left = _subtract_condition(over.condition, kept)
-        full = is_never_empty(kept, index)
-        if left is None or not (full or all(map(is_safe, rest))):
+        is_same = {*ir.split_and(kept)} == {*ir.split_and(over.condition)}
+        if not is_same or not (is_never_empty(kept, index) or all(map(is_safe, rest))):
             continue
-        if left is not ir.TRUE and not (full and is_finite_where_defined(logit)):
-            continue  # an empty row is 0/0 even where none of its entries is summed
-        around = left if all(map(is_safe, rest)) else over.condition
+        around = ir.TRUE if all(map(is_safe, rest)) else over.condition
         soft = ir.Along("softmax", index, kept, same)
         return ir.Reduce("sum", over.bound, around, ir.product_of([soft, *rest]))
     return None
-
-
-def _subtract_condition(whole: ir.Expr, part: ir.Expr) -> ir.Expr | None:
-    """The parts of a condition without those of another one; None if it lacks one of these."""
-    parts = ir.split_and(whole)
-    known = ir.split_and(part)
-    if not set(known) - {ir.TRUE} <= set(parts):
-        return None
-    return ir.all_of(*(each for each in parts if each not in known))
 
 
 @rule(
