@@ -72,7 +72,6 @@ def test_every_rule_has_something_to_refuse():
     assert {name for name, _ in REFUSED} >= {rule.name for rule in ALL}
 
 
-@pytest.mark.sampled(2)
 @each_refused
 def test_what_looks_alike_is_left_alone(name, text):
     found = [r.system for r in find_rewritings(read_unchecked(text), (RULE[name],))]
@@ -305,6 +304,7 @@ def chained_sums(draw):
     return "\n".join([tensors, letters, *lines])
 
 
+@pytest.mark.slow
 @given(chained_sums())
 def test_no_letter_is_bound_again_by_what_goes_into_another_equation(text):
     system = read_unchecked(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_parts
+from texts import read_tables
 
 from derive.checker.runs import RunOptions, prepare
 from derive.checker.samples import Sample
@@ -26,9 +26,8 @@ from derive.rewrite.recipes import ACROSS, LOSSY, OPTIONS, RULES, find_rewriting
 
 RULE = {rule.name: rule for rule in (*RULES, *ACROSS, *OPTIONS, *LOSSY)}
 
-TEXTS = read_parts(Path(__file__).with_name("rules.txt"))
-WRONG = {name: texts[0].removeprefix("wrong: ") for name, texts in TEXTS.items()}
-MORE = [(name, text) for name, texts in TEXTS.items() for text in texts[1:]]
+TEXTS = read_tables(Path(__file__).with_name("rules.txt"))
+WRONG, MORE = dict(TEXTS["wrong"]), TEXTS["further"]
 
 # Largest entries are chosen over a field by a random order, which no shift and no scale keeps.
 # Nor is a clamp at zero: a field knows no sign.

@@ -21,7 +21,6 @@ SIZES = ROWS["sizes"]
 MASKED = tuple(ROWS["MASKED"])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", FORMULAS)
 def test_equals_its_loops(line):
     built = build(parse(line.replace("; ", "\n")))
