@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 
 from derive.checker import load, processes
 from derive.checker.edits import rewrites
-from derive.checker.edits.code import SourceText, exchange, find_name, find_sites
+from derive.checker.edits.code import SourceText
 from derive.checker.edits.search import Budget, Correction, CorrectionSearch
-from derive.checker.judge import judge_at, judge_gradients
+from derive.checker.judge import judge_at
 from derive.checker.judge.inputs import SCALES, scale, vary_inputs
 from derive.checker.lines import Lines, find_lines, find_match, is_condition
 from derive.checker.pick import Choice
@@ -374,26 +374,6 @@ def find_lost(
                     return str(index.name)
     names = [name for name, size in sizes.items() if size == number]
     return f"of extent {names[0] if names else number}"
-
-
-def find_uncut(
-    program: Program, samples: Sequence[Sample], cuts: Sequence[tuple[int, str]]
-) -> Explanation:
-    """The first line that cuts a gradient, and the call to leave out if that mends it."""
-    code = program.code
-    text = SourceText(code.source)
-    stock = rewrites.Stock((), (), {})
-    for line, call in cuts:
-        for site in find_sites(text, {line: {}}):
-            mine = find_name(site.node) == call and site.node.lineno <= line
-            for rewrite in rewrites.leave_out_parts(site, stock) if mine else ():
-                correction = Correction(rewrite, rewrite.apply(code.source))
-                with suppress(Exception), exchange(code, correction.source, line):
-                    if all(judge_gradients(program, sample).same for sample in samples):
-                        words = f"{rewrite.words}: it cuts the gradient"
-                        lines = correction.find_changed_lines(code.source)
-                        return Explanation("", rewrite.line, words, corrected=lines)
-    return Explanation("", cuts[0][0])
 
 
 MOST_FAR = 40  # samples at other sizes that confirm a corrected line

@@ -39,7 +39,6 @@ class Node:
     indices: tuple[ir.Index, ...]
     equation: int  # number of the equation it is part of; -1 for an input
     whole: bool  # whether the whole value of an equation, or an input
-    of: str  # the tensor that the equation defines, or the input
     parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # slices, by axis and place
 
     @cached_property
@@ -181,13 +180,13 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
             access = first or ir.Access(entry, own)
             value, name = evaluator.values[entry.name].double(), entry.name
             text = to_text(first) if first else name
-            yield Node(access, text, value, _find_indices(access), -1, True, name)
+            yield Node(access, text, value, _find_indices(access), -1, True)
     for number, equation in enumerate(system.equations):
         target = equation.target
         value, name = evaluator.values[target.tensor.name], target.tensor.name
         if value.is_floating_point() and value.dim():
             indices = _find_indices(target)
-            yield Node(equation.value, to_text(target), value, indices, number, True, name)
+            yield Node(equation.value, to_text(target), value, indices, number, True)
     for number, equation in enumerate(system.equations):
         target = equation.target
         seen = dict.fromkeys(walk(equation.value))
@@ -197,7 +196,7 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
                 text = to_text(expr)
                 if len(text) > _LONGEST and expr is not equation.value:
                     text = f"a part of {to_text(target)}"
-                yield replace(node, name=text, equation=number, of=target.tensor.name)
+                yield replace(node, name=text, equation=number)
 
 
 def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
@@ -210,7 +209,7 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
         return None
     value = grid.tensor.double()
     value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
-    return Node(expr, "", value, grid.indices, -1, False, "")
+    return Node(expr, "", value, grid.indices, -1, False)
 
 
 def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:

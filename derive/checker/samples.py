@@ -53,7 +53,6 @@ class Sample:
     reason: str = ""
     is_defined: bool = False  # whether it counts only where the formula is finite
     is_limit: bool = False  # whether its sizes are near a number that may be a limit of the code
-    is_remark: bool = False  # whether a difference is only a finding
 
     @property
     def is_ordinary(self) -> bool:

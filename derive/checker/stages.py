@@ -19,7 +19,7 @@ from derive.checker.judge import (
     remarks,
 )
 from derive.checker.judge.circumstances import Circumstances, judge_circumstances, run_all
-from derive.checker.judge.digits import FINITE_MASK, Further, is_at_poles, judge_further, say_ties
+from derive.checker.judge.digits import FINITE_MASK, Further, is_at_poles, judge_further
 from derive.checker.judge.inputs import vary_inputs
 from derive.checker.pick import Choice, pick_program
 from derive.checker.processes import CannotRunError
@@ -107,7 +107,6 @@ class Found:
     line: int | None = None
     sample: Sample | None = None  # the further sample with the difference
     is_final: bool = False  # whether the way of calling or large sizes make the difference
-    cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
 
 
 def conclude(start: Verdict, stages: Iterable[Found]) -> Verdict:
@@ -276,7 +275,7 @@ class Stages:
             if outcome.same is not True:
                 grade = "unknown" if outcome.same is None else "different"
                 reasons = tuple(outcome.reasons)
-                yield Found(grade, reasons, outcome.difference, cuts=outcome.cuts)
+                yield Found(grade, reasons, outcome.difference, line=outcome.line, is_final=True)
 
     def judge_samples(
         self, samples: Iterable[Sample], least: float = CLEAR
@@ -318,8 +317,7 @@ class Stages:
                     findings += short.findings
                     difference = short.difference
             if difference:
-                says = say_ties(program, formula, sample, difference)
-                found = Found("different", difference=says, once=(*findings,), sample=sample)
+                found = Found("different", difference=difference, once=(*findings,), sample=sample)
                 return agreed, found
         return agreed, Found(once=tuple(findings))
 
@@ -465,15 +463,10 @@ class Stages:
 
     def explain(self) -> None:
         """Send the verdict with line and edit; code that raises is explained where it runs."""
-        from derive.checker.explain import explain_verdict, find_uncut
+        from derive.checker.explain import explain_verdict
 
         choice, verdict, last = self.choice, self.verdict, self.found[-1]
         self.send.begin("the explanation", has_own_runs=True)
-        if last.cuts:  # the values are right
-            found = find_uncut(self.program, choice.samples, last.cuts)
-            edit, corrected = found.edit, found.corrected
-            self.send(replace(verdict, line=found.line, edit=edit, corrected=corrected))
-            return
         differs = not choice.agrees and bool(choice.samples[0].relations)  # at related sizes too
         is_told = choice.failure is not None and choice.same_if is not None and not differs
         if is_told or last.is_final:

@@ -33,7 +33,6 @@ Make = Callable[[Sample, list[list[Statement]]], Iterator[Program]]
 MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # instances of a class at one sample
 MOST_FITTING = 12  # instances with fitting parameters to run
-_OUTSIDE = {"random", "secrets", "time", "datetime", "os", "socket", "numpy.random", "uuid"}
 MOST_NUMBER = 4096  # largest number that may be a size
 
 
@@ -146,14 +145,6 @@ def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
     bodies = (body for function in functions for body in _find_bodies(function))
     literals = {n for body in bodies for n in body.co_consts if type(n) is int}
     return _keep_numbers(named), sorted(n for n in literals if 1 < n <= MOST_NUMBER)
-
-
-@processes.where_it_lives
-def find_outside(target: Any) -> tuple[str, ...]:
-    """The names of modules of randomness, time and system that code reads."""
-    read = [value for function in _find_functions(target) for _, value in find_reads(function)]
-    names = (getattr(value, "__name__", "") for value in read if inspect.ismodule(value))
-    return tuple(dict.fromkeys(name for name in names if name in _OUTSIDE))
 
 
 def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:

@@ -138,7 +138,6 @@ class Keeping(torch.nn.Module):
 def test_one_object_is_called_again(body, same):
     verdict = check(KEEPING.format(body=body), parse(TWICE))
     assert verdict.same is same, str(verdict)
-    assert (verdict.grade == "agrees") == (body.startswith("self.calls") and same)
 
 
 PREFIX = "x[N]; index i < N; y[i] = sum[j, j<=i](x[j])"

@@ -61,7 +61,7 @@ class Outcome:
     apart: list[Apart] = field(default_factory=list)  # elements not yet evaluated with many digits
     error: CannotRunError | None = None
     always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
-    cuts: tuple[tuple[int, str], ...] = ()  # lines and calls at which a gradient ends
+    line: int | None = None  # the first line at which a gradient ends
 
     def describe(self, sample: Sample) -> str:
         """The first difference of finite values, with its sample."""
@@ -185,8 +185,8 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
         if where:
             said = [f"at line {line} by {call}" for line, call in answer.cuts if line]
             cuts = f"; the code cuts the gradient {', '.join(said[:MOST_CUTS])}" if said else ""
-            told = tuple(each for each in answer.cuts if each[0])
-            return Outcome(False, f"{where}, {sample.describe()}{cuts}", off, cuts=told)
+            line = next((line for line, _ in answer.cuts if line), None)
+            return Outcome(False, f"{where}, {sample.describe()}{cuts}", off, line=line)
     return Outcome(True)
 
 

@@ -19,13 +19,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
-from derive.checker import subjects
 from derive.checker.judge import judge_at
-from derive.checker.judge.digits import judge_further, say_ties
+from derive.checker.judge.digits import judge_further
 from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
@@ -57,8 +55,6 @@ PROMISED = {  # circumstances in which code has to return the same, in words
 }
 # The word of a Mersenne twister whose 32 output bits are all 0, and all 1.
 ENDS = {"lowest": 0, "highest": 0x12DD9BB3}
-MOST_AGAIN = 300  # calls of code that keeps a state
-_MOST_STATE = 2000  # values in the state of code that are compared
 _LATER = 1.0e8 + 0.637  # seconds
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
@@ -74,11 +70,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The results or the failure of a call, with its random draws and the state after it."""
+    """The results or the failure of a call, with its random draws."""
 
     answer: Answer | CannotRunError
     asked: tuple[str, ...] = ()
-    state: tuple[tuple[str, str], ...] = ()
 
     def get_answer(self) -> Answer:
         """The results; raises the CannotRunError of a failed call."""
@@ -133,7 +128,7 @@ def _make_call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOut
         return RunOutcome(found, tuple(asked))
     after = _find_generators()
     asked |= {f"the random numbers of {n}": None for n in after if after[n] != before.get(n)}
-    return RunOutcome(found, tuple(asked), tuple(_find_state(target, path)))
+    return RunOutcome(found, tuple(asked))
 
 
 def _with_layout(value: Any, circumstance: str) -> Any:
@@ -247,65 +242,6 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
     _set_generators(states)
 
 
-def _find_state(target: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The state that code keeps between calls, by name: defaults, closures, globals, fields."""
-    seen: list[Any] = []
-    left = iter(range(_MOST_STATE))
-
-    def describe(value: Any) -> str:
-        if next(left, None) is None:
-            return ""
-        match value:
-            case None | bool() | int() | float() | str() | bytes():
-                return repr(value)
-            case torch.Tensor():
-                some = value.detach().reshape(-1)[:64]
-                return f"{tuple(value.shape)} {some.tolist()}"
-        if any(each is value for each in seen):
-            return ""
-        seen.append(value)
-        match value:
-            case list() | tuple() | set() | frozenset():
-                return f"{len(value)}[{','.join(map(describe, islice(value, 32)))}]"
-            case Mapping():
-                inside = (f"{describe(k)}:{describe(v)}" for k, v in islice(value.items(), 32))
-                return f"{len(value)}{{{','.join(inside)}}}"
-            case random.Random():
-                return repr(hash(value.getstate()))
-        if type(value).__module__ == "itertools" and type(value).__name__ == "count":
-            return repr(value)
-        return ";".join(f"{name}={said}" for name, said in list_state(value))
-
-    def list_state(value: Any) -> Iterator[tuple[str, str]]:
-        inner = getattr(value, "__wrapped__", getattr(value, "__func__", value))
-        code = getattr(inner, "__code__", None)
-        if code is not None and code.co_filename == path:
-            defaults = inner.__defaults__ or ()
-            own = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-            kept = dict(zip(own, defaults, strict=True)) | (inner.__kwdefaults__ or {})
-            read = subjects.find_reads(inner)
-            kept |= inner.__dict__
-            kept |= {n: each for n, each in read if not isinstance(each, ModuleType)}
-            yield from ((name, describe(each)) for name, each in kept.items())
-            return
-        kind = value if isinstance(value, type) else type(value)
-        if kind.__module__.partition(".")[0] in {"torch", "builtins", "numpy"}:
-            return
-        fields = dict(getattr(value, "__dict__", {}))
-        fields.pop("_parameters", None)  # set at every call
-        modules = fields.pop("_modules", {})
-        fields |= modules | fields.pop("_buffers", {})
-        yield from ((name, describe(each)) for name, each in fields.items() if name[:2] != "__")
-        if kind is not value:
-            yield from list_state(kind)
-        elif isinstance(value, type):
-            methods = (each for each in vars(value).values() if hasattr(each, "__code__"))
-            for method in methods:
-                yield from list_state(method)
-
-    return list_state(target)
-
-
 @dataclass(frozen=True)
 class Circumstances:
     """The findings of many calls of one object."""
@@ -413,9 +349,8 @@ def judge_circumstances(
             return Circumstances(chance=says, line=failed.line)
         where = _find_difference(judge, planned, usual, call)
         if where:
-            line = _find_other_way(program, first, at) if at in PROMISED else None
-            return Circumstances(difference=where, line=line)
-    return _judge_drift(judge, plan[-1], calls, Circumstances(findings=tuple(findings)))
+            return Circumstances(difference=where)
+    return Circumstances(findings=tuple(findings))
 
 
 def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call: RunOutcome) -> str:
@@ -429,9 +364,7 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
         where = outcome.describe(sample) if outcome.is_clear else ""
         if where and judge_further(program, formula, sample, answer=call.answer).same:
             return ""  # only rounding is left where terms cancel
-        if where and at == "expanded":
-            return say_ties(program, formula, sample, where)
-        return where and f"{where}, {_AGAIN}"
+        return where if at == "expanded" else where and f"{where}, {_AGAIN}"
     where = _compare(program, usual, call.answer.results)
     return where and f"{where}, {PROMISED.get(at, _AGAIN)}"
 
@@ -489,31 +422,3 @@ def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iter
         here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
         says = f"judged in {here} mode; in {there} mode the module gives other results"
         yield Diagnostic("mode", says, facts=(where,))
-
-
-def _find_other_way(program: Program, sample: Sample, at: str) -> int | None:
-    """The line of the first call of torch that the usual run does not make."""
-    watched = RunOptions(is_watched=True)
-    calls = run_all(program, [(sample, watched, ""), (sample, watched, at)], once=True)
-    with suppress(CannotRunError):
-        pairs = zip_longest(*(call.get_answer().calls for call in calls))
-        return next((each[1] for one, each in pairs if each is not None and one != each), None)
-    return None
-
-
-def _judge_drift(
-    judge: Judge, last: Planned, calls: Sequence[RunOutcome], found: Circumstances
-) -> Circumstances:
-    """The outcome for code whose state changes at each call although the values are the same."""
-    one, other = (dict(call.state) for call in calls[-2:])
-    moved = [name for name in other if other[name] != one.get(name)]
-    if not moved:
-        return found
-    usual = calls[0].get_answer().results
-    for call in run_all(judge[0], [last] * MOST_AGAIN, once=True):
-        where = _find_difference(judge, last, usual, call)
-        if where:
-            return Circumstances(difference=where)
-    says = f"each call changes the state of the code: {', '.join(moved)}"
-    help = f"the results were the same over {MOST_AGAIN} calls"
-    return replace(found, findings=(*found.findings, Diagnostic("keeps-state", says, help=help)))

@@ -11,21 +11,19 @@ The element of the formula with many digits decides:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from derive.checker.judge import CLEAR, MOST_APART, Apart, count_steps, judge_at
-from derive.checker.judge.inputs import alter, find_magnitudes
+from derive.checker.judge.inputs import find_magnitudes
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program, find_expected
 from derive.checker.runs import Answer, RunOptions
 from derive.checker.samples import Sample, evaluate_parts
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
-from derive.ir.functions import VANISHING
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.walk import walk
 from derive.judge.loops.entries import prepare_entry
@@ -85,37 +83,12 @@ def judge_further(
         truth = partial(entries[each.name], place=_find_place(program, sample, each))
         element = _Element(program, sample, each, truth, least)
         said = element.judge(values, CLEAR * largest[each.name])
-        if isinstance(said, str) and sample.is_remark:
-            says = "the code is not the formula at inputs so near 0 that float32 does not hold them"
-            return Further(True, findings=(Diagnostic("far-below", says, facts=(said,)),))
         if isinstance(said, str):
             said = (sample.is_ordinary and outcome.describe(sample)) or said
             return Further(False, said, tuple(findings.values()))
         if said is not None:
             findings.setdefault(said.code, said)
     return Further(True, findings=tuple(findings.values()))
-
-
-def break_ties(sample: Sample) -> Sample:
-    """The sample with repeated values of a tensor moved apart a little."""
-
-    def act(_: ir.Tensor, domain: Any, value: Any) -> Any:
-        flat = value.flatten()
-        is_again = (flat[:, None] == flat).tril(-1).any(1)
-        moved = flat + 1e-3 * is_again * torch.arange(1, len(flat) + 1)
-        return moved.reshape(value.shape) if domain.is_everything else value
-
-    first = sample.change or (lambda _, values: values)
-    return replace(sample, change=lambda own, v: alter("real", act)(own, first(own, v)))
-
-
-def say_ties(program: Program, formula: Formula, sample: Sample, difference: str) -> str:
-    """The difference, with a note if it vanishes where no two inputs are equal."""
-    tensors = filter(torch.is_tensor, sample.make_inputs().values())
-    is_tried = not sample.is_ordinary and all(value.numel() <= _FEW for value in tensors)
-    if is_tried and judge_further(program, formula, break_ties(sample)).same:
-        return f"{difference}; only at ties: where no two inputs are equal it is the same"
-    return difference
 
 
 def is_at_poles(program: Program, formula: Formula, samples: Sequence[Sample]) -> bool:
@@ -128,7 +101,6 @@ def is_at_poles(program: Program, formula: Formula, samples: Sequence[Sample]) -
 
 
 _POLE = 1e200  # ratio of the exact value to float64's that shows a division by 0
-_FEW = 1000  # elements of an input up to which ties are examined
 FINITE_MASK = Diagnostic(
     "finite-mask",
     "the mask has a finite number instead of -inf",
@@ -151,16 +123,6 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
         return None
     fact = f"{answer.masked:.0e} or less: it matters where scores come near it, {sample.describe()}"
     return replace(FINITE_MASK, facts=(*FINITE_MASK.facts, fact))
-
-
-def _overflows(sample: Sample) -> bool:
-    """Whether a part of the formula overflows at this sample, or an exponential underflows."""
-    for part, evaluator in evaluate_parts(sample):
-        if isinstance(part, ir.Call) and part.function in VANISHING:
-            values = evaluator.evaluate_node(part).tensor
-            if bool((values.isinf() | (values == 0)).any()):
-                return True
-    return any(map(math.isinf, find_magnitudes(sample)))
 
 
 def _find_largest(values: Values) -> float:
@@ -195,10 +157,6 @@ def _judge_error(sample: Sample, error: CannotRunError) -> Further:
     if sample.is_limit or error.refusal:
         says = f"the code does not run with {sample.describe()}"
         return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
-    if not sample.is_ordinary and "ValueError: " in str(error) and _overflows(sample):
-        says = "the code leaves the range of float64 where the formula does not, and stops there"
-        fact = f"{error}; {sample.describe()}"
-        return Further(None, findings=(Diagnostic("out-of-range", says, facts=(fact,)),))
     return Further(False, f"the code stops, {error}; {sample.describe()}")
 
 
@@ -233,10 +191,7 @@ class _Element:
             is_lost = self.sample.is_limit and not is_told  # either side may have overflowed
             if is_ordinary and not (is_lost and self._leaves_range(values)):
                 return str(self.apart)
-            if not is_told:
-                return None
-            says = "code and formula differ at extreme inputs, and more digits do not decide"
-            return Diagnostic("untold", says, facts=(f"{self.apart}, {self.sample.describe()}",))
+            return None  # extreme inputs, and more digits do not decide
         if not isfinite(truth) or abs(truth) > _POLE * abs(wanted):
             says = f"the formula has no value at some inputs where the code has one: {truth}"
             undefined = Diagnostic("undefined", says, facts=(self._show_element(truth),))

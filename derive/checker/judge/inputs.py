@@ -66,10 +66,6 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
         zeros = alter("real", _zero_slice)
         yield replace(first, change=zeros, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
-        for tiny in _spread(first, _find_tiny, "inputs above 0 that float32 does not hold"):
-            yield replace(tiny, is_remark=True)
-    else:
-        yield _make_whole(first, "inputs of which every two are equal", is_paired=True)
     for end, what in ((0, "smallest"), (1, "largest")) if list_tensors(system, "int") else ():
         yield replace(first, change=partial(_set_ends, end), reason=f"integers at their {what}")
     truths = (True, False)[: 1 if _has_rows(system) else 2]
@@ -171,20 +167,16 @@ def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Chan
     return change
 
 
-def _make_whole(sample: Sample, reason: str, *, is_paired: bool = False) -> Sample:
+def _make_whole(sample: Sample, reason: str) -> Sample:
     """The sample with small whole numbers in each domain, so with zeros and equal values."""
-    most, fewest = (40, 3) if is_paired else (2, 1)
     generator = torch.Generator()
 
     def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
-        pool = [n for n in range(-most, most + 1) if domain.holds(n)]
-        if len(pool) < fewest:
+        pool = [n for n in range(-2, 3) if domain.holds(n)]
+        if not pool:
             return value
         places = torch.randint(len(pool), value.shape, generator=generator)
-        made = torch.tensor(pool, dtype=value.dtype)[places]
-        for axis, extent in enumerate(value.shape if is_paired else ()):
-            made = made.index_select(axis, torch.arange(extent) // 2 * 2)
-        return made
+        return torch.tensor(pool, dtype=value.dtype)[places]
 
     def change(sample: Sample, values: Values) -> Values:
         generator.manual_seed(sample.seed)
@@ -298,12 +290,6 @@ def _find_ties(factors: Sequence[float], sample: Sample, entry: ir.Tensor) -> li
     every = (part / factor for part in parts for factor in factors)
     domain = draws.find_domain(entry, sample.sizes)
     return [n for n in dict.fromkeys(every) if entry.kind == "real" and domain.holds(n)]
-
-
-def _find_tiny(sample: Sample, entry: ir.Tensor) -> list[float]:
-    """Positive numbers that underflow in float32, where a domain begins at 0."""
-    is_above = entry.kind == "real" and draws.find_domain(entry, sample.sizes).low == 0
-    return [1e-50, 1e-100, 1e-300] if is_above else []
 
 
 def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:

@@ -20,16 +20,15 @@ from derive.judge.compare import write_sizes
 
 def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
     """Yield findings on unbound tensors and parameters and on undefined names."""
-    taken = choice.program.find_read()
+    tensors, slots = find_unbound(system, choice.program, choice.samples[0])
     read = {each.tensor for equation in system.equations for each in find_accesses(equation.value)}
-    for tensor in system.tensors:
-        if tensor.name not in taken and tensor in read:
-            yield Diagnostic(
-                "not-taken",
-                f"{tensor.name} of the formula is unused: no argument of the code takes it",
-                help=f"bind it, as in --bind ARGUMENT={tensor.name}, if an argument holds it",
-            )
-    for slot in find_unbound(choice.program, choice.samples[0]):
+    for name in (tensor.name for tensor in tensors if tensor in read):
+        yield Diagnostic(
+            "not-taken",
+            f"{name} of the formula is unused: no argument of the code takes it",
+            help=f"bind it, as in --bind ARGUMENT={name}, if an argument holds it",
+        )
+    for slot in slots:
         if slot.shape is not None:
             says = f"the code's parameter {slot.name} has no counterpart in the formula"
             advice = f"bind it, --bind {slot.name}=NAME, if it does"
@@ -39,11 +38,14 @@ def find_remarks(system: ir.System, choice: Choice) -> Iterator[Diagnostic]:
     yield from find_undefined(choice.program)
 
 
-def find_unbound(program: Program, sample: Sample) -> list[Slot]:
-    """The unbound parameters of a module, and unbound arguments without a default."""
-    target = program.code.target
+def find_unbound(
+    system: ir.System, program: Program, sample: Sample
+) -> tuple[list[ir.Tensor], list[Slot]]:
+    """The unbound tensors, and the unbound parameters and arguments without a default."""
+    taken, target = program.find_read(), program.code.target
+    tensors = [tensor for tensor in system.tensors if tensor.name not in taken]
     if target is None:
-        return []
+        return tensors, []
     kind = find_kind(target)
     if kind == "class":
         made = program.find_given(sample.make_inputs(), sample.sizes).constructor
@@ -51,7 +53,7 @@ def find_unbound(program: Program, sample: Sample) -> list[Slot]:
     arguments, parameters = find_slots(target)
     free = [slot for slot in arguments if slot.default is None and not slot.is_number]
     every = (*free, *(parameters if kind == "module" else ()))
-    return [slot for slot in every if slot.name not in program.sources]
+    return tensors, [slot for slot in every if slot.name not in program.sources]
 
 
 def find_undefined(program: Program) -> Iterator[Diagnostic]:
@@ -83,23 +85,19 @@ def find_lacking(system: ir.System, choice: Choice) -> str:
 
 def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     """The reason why missing bindings may explain a difference; "" for none."""
-    taken = program.find_read()
-    tensors = [tensor.name for tensor in system.tensors if tensor.name not in taken]
-    slots = [slot.name for slot in find_unbound(program, sample)]
+    tensors, slots = find_unbound(system, program, sample)
     if not tensors or not slots:
         return ""
     return (
-        f"{', '.join(tensors)} of the formula and {', '.join(slots)} of the code are unbound: "
-        f"bind them, as in --bind {slots[0]}={tensors[0]}"
+        f"{', '.join(each.name for each in tensors)} of the formula and "
+        f"{', '.join(each.name for each in slots)} of the code are unbound: "
+        f"bind them, as in --bind {slots[0].name}={tensors[0].name}"
     )
 
 
 def find_surroundings(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
-    """Yield findings on outside modules and on defaults that differ from the formula's."""
+    """Yield findings on defaults that differ from the formula's."""
     target = program.code.target
-    if read := ", ".join(subjects.find_outside(target)) if target is not None else "":
-        says = f"the code reads {read}: its results may vary"
-        yield Diagnostic("outside", says)
     slots = [] if target is None else find_slots(target)[0]
     slots += find_constructor_slots(target) if find_kind(target) == "class" else ()
     taken = {program.numbers.get(slot.name): slot for slot in slots if not slot.required}

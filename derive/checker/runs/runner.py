@@ -37,7 +37,7 @@ _PATIENCE = 1.0  # seconds for a process that has closed its channel and is abou
 # The functions that the judge may call, and the records that cross, by module.
 _QUESTIONS = (
     (slots, "find_slots find_constructor_slots"),
-    (subjects, "find_attributes construct construct_all find_numbers_of find_outside"),
+    (subjects, "find_attributes construct construct_all find_numbers_of"),
     (load, "finish_script"),
     (circumstances, "call_all"),
     (runs, "run_target has_dropout"),

@@ -135,12 +135,11 @@ ERRORS = (*_OF_PYTHON, DeriveError)
 
 @dataclass(frozen=True, eq=False)
 class Print:
-    """A fingerprint, invariant to permutations and, except `size`, to a factor."""
+    """A fingerprint, invariant to permutations and to a factor."""
 
     count: int
     finite: int
     ratios: tuple[float, float]
-    size: float  # the root of the mean square
 
     def is_like(self, other: Print) -> bool:
         """Whether the tensors may be equal up to a permutation and a factor."""
@@ -149,10 +148,6 @@ class Print:
             and self.finite == other.finite
             and all(abs(a - b) <= 1e-7 for a, b in zip(self.ratios, other.ratios, strict=True))
         )
-
-    def is_same(self, other: Print) -> bool:
-        """Whether the tensors may be equal up to a permutation and a sign."""
-        return abs(self.size - other.size) <= 1e-7 * self.size and self.is_like(other)
 
 
 def find_print(tensor: Any) -> Print | None:
@@ -169,7 +164,7 @@ def find_print(tensor: Any) -> Print | None:
     if two <= 0 or not math.isfinite(four) or (one * one) / two > 1 - 1e-12:
         return None
     ratios = (one * one / two, two * two / max(four, 1e-300))
-    return Print(tensor.numel(), flat.numel(), ratios, math.sqrt(two))
+    return Print(tensor.numel(), flat.numel(), ratios)
 
 
 def are_close(found: Sequence[Any], wanted: Sequence[Any], *, finite: bool = True) -> bool:
