@@ -20,19 +20,11 @@ from derive.ir.functions import FUNCTIONS
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 
-MOST_TERMS = 160  # of a product that is multiplied out; beyond it the longer sum stays one atom
 _MOST_EXPANDED = 24  # terms of a power that is multiplied out
 
 
 def multiply(algebra: nf.Algebra, one: nf.Poly, other: nf.Poly) -> nf.Poly:
     """The product, multiplied out."""
-    if len(one) * len(other) > MOST_TERMS:
-        one, other = (_combine(algebra, each) for each in (one, other))
-    if len(one) * len(other) > MOST_TERMS:
-        if len(one) < len(other):
-            one, other = other, one
-        whole = nf.Function("sum", (algebra.finish(one),))
-        one = nf.single(whole)
     found: list[nf.Term] = []
     for left in one:
         for right in other:
@@ -180,23 +172,8 @@ def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Po
     drawn = collect(algebra, nf.Term(number, power=argument), factors)
     if not left and not negative:
         return drawn
-    return multiply(algebra, drawn, _power_signed(algebra, left, negative, exponent))
-
-
-def _power_signed(
-    algebra: nf.Algebra, left: list[nf.Factor], negative: bool, exponent: Fraction
-) -> nf.Poly:
-    """A root of the factors that may be negative."""
-    if len(left) == 1 and not negative and left[0].exponent.denominator == 1:
-        (factor,) = left
-        base: nf.Poly = nf.single(factor.atom)
-        if factor.exponent % 2 == 0:
-            size = apply(algebra, "abs", (base,))
-            return power(algebra, size, factor.exponent * exponent)
-        if factor.exponent == 1:
-            return nf.single(factor.atom, exponent)
     whole = nf.Term(Fraction(-1 if negative else 1), factors=tuple(left))
-    return _make_power(algebra.finish((whole,)), exponent)
+    return multiply(algebra, drawn, _make_power(algebra.finish((whole,)), exponent))
 
 
 def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[nf.Factor]]:

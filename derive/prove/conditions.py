@@ -37,7 +37,7 @@ def _find_atom_sign(atom: nf.Atom) -> Sign:
             return facts.find_sign(ir.Access(tensor, ()))
         case nf.Value(affine):
             return facts.find_sign(affine.to_expr())
-        case nf.Base(inner) | nf.Function("sum", (inner,)):
+        case nf.Base(inner):
             return find_sign(inner)
         case nf.Function("share", (inner,)):
             return min(find_sign(inner), Sign.NEVER_NEGATIVE)

@@ -134,23 +134,12 @@ class Reader:
         for here in walk(expr):
             match here:
                 case ir.Access(tensor, _) if tensor.name in self.equations:
-                    return self._inline_defined(expr, here, env)
+                    return None
                 case ir.Reduce() | ir.Along() | ir.Where():
                     return None
         return substitute(
             expr, {index: env[index].to_expr() for index in find_free(expr) if index in env}
         )
-
-    def _inline_defined(
-        self, expr: ir.Expr, here: ir.Access, env: Mapping[ir.Index, Affine]
-    ) -> ir.Expr | None:
-        """The expression with an access to a defined integer tensor inlined."""
-        equation = self.equations[here.tensor.name]
-        indices = equation.target.places
-        if not all(isinstance(index, ir.Index) for index in indices):
-            return None
-        own = dict(zip(indices, here.places, strict=True))
-        return self._inline_integers(substitute(expr, {here: substitute(equation.value, own)}), env)
 
     def read_place(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine:
         """The affine of a position; GivesUp where it has none."""

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import combinations
 
 from derive.analysis.affine import Affine, substitute_indices, to_affine
-from derive.analysis.facts import is_never_negative, is_positive
+from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
 from derive.ir.polynomial import ONE as UNIT
-from derive.ir.walk import find_free, walk
+from derive.ir.walk import walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
@@ -78,37 +78,6 @@ def split_quotient(
     return None
 
 
-def merge_indices(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Merge two summed indices that occur only as h*D + d into one of extent H*D."""
-    if len(term.bound) < 2:
-        return None
-    affines = find_affines(term)
-    bound = ([atom for atom in affine.terms if atom in term.bound] for affine in affines)
-    pairs = {pair for indices in bound for pair in permutations(indices, 2)}
-    for high, low in permutations(term.bound, 2):
-        if (high, low) in pairs and _occur_merged(high, low, affines):
-            extent = Polynomial.of(high.extent) * Polynomial.of(low.extent)
-            fresh = algebra.make_index(extent.to_expr())
-            new = {high: Affine({}), low: to_affine(fresh)}
-            return _substitute_term(algebra, term.without(high, low), new, fresh)
-    return None
-
-
-def _occur_merged(high: ir.Index, low: ir.Index, affines: Sequence[Affine]) -> bool:
-    """Whether every affine has the indices as c * (high * extent of low + low) or not at all."""
-    extent = Polynomial.of(low.extent)
-    for affine in affines:
-        if nf.find_affine_free(affine).isdisjoint((high, low)):
-            continue
-        one, other = affine.terms.get(high), affine.terms.get(low)
-        if one is None or other is None or one != other * extent:
-            return False
-        others = (atom for atom in affine.terms if not isinstance(atom, ir.Index))
-        if any({high, low}.intersection(find_free(atom)) for atom in others):
-            return False
-    return is_positive(extent)
-
-
 # A sum over a part of a range is a difference of sums from the start of the range.
 #
 # sum_{v < E} f(v + c) = sum_{v < c + E} f(v) - sum_{v < c} f(v)
@@ -157,7 +126,6 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 # sum_j [j = a] f(j)         = [0 <= a < J] f(a)
 # sum_j [c <= j] f(j)        = sum_{j < J - c} f(j + c)
 # sum_x f(x // D, x % D)     = sum_{h, d} f(h, d)              where D divides the extent of x
-# sum_{h, d} f(h*D + d)      = sum_{x < H*D} f(x)              where f has h and d no other way
 # sum_j f                    = J * f                           where j is not in f
 # [not c] f                  = f - [c] f
 
@@ -306,7 +274,6 @@ _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
     _substitute_free,
     _shorten_range,
     _split_index,
-    merge_indices,
     extend_range,
     _count_unused,
     _expand_negation,
@@ -416,9 +383,6 @@ def _replace_factor(
             if inner.terms and _is_like(inner.terms, normal.terms):
                 return nf.single(nf.Base(inner), factor.exponent)
             return power(algebra, inner.terms, factor.exponent)
-        case nf.Function("sum", (inner,)):
-            kept = nf.Function("sum", (algebra.finish(algebra.replace(inner.terms, new)),))
-            return nf.single(kept, factor.exponent)
         case nf.Function(name, arguments):
             parts = tuple(algebra.replace(each.terms, new) for each in arguments)
             made = apply(algebra, name, parts)

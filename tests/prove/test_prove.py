@@ -209,13 +209,6 @@ def test_domains_are_used():
     assert prove(*(system("x, y[N]; " + text) for text in roots)) is None
 
 
-def test_a_product_too_long_to_multiply_out_ends():
-    terms = " * ".join(f"(x[i] + {k}*y[i] + z[i]**{k} + sin({k}*x[i]))" for k in range(1, 9))
-    text = f"x, y, z[N]; index i < N; w[i] = {terms}"
-    assert prove(system(text), system(text)) is not None
-    assert prove(system(text), system(text.replace("sin(8*", "sin(9*"))) is None
-
-
 @half_as_many
 @given(formulas(), st.integers(0, 10**6))
 @seed(0)
