@@ -29,7 +29,7 @@ from derive.ir import nodes as ir
 from derive.ir import polynomial, recurrences
 from derive.ir.definitions import unfold_call
 from derive.ir.functions import FUNCTIONS, ROWS, find_call
-from derive.ir.walk import find_accesses, split_guards, substitute
+from derive.ir.walk import find_accesses, split_guards, substitute, walk
 from derive.judge.constants import fold_number
 from derive.libraries import torch
 
@@ -116,6 +116,7 @@ class Evaluator:
         self._waiting: list[ir.Equation] = []  # recurring equations that lack others
         self._owners: dict[str, ir.Equation] = {}
         self._known: dict[ir.Expr, Grid] = {}
+        self._plain: Evaluator | None = None  # of nodes without real numbers
         self._exact: dict[ir.Expr, Fraction | float | None] = {}
         self._extents: dict[ir.Expr, int] = {}
 
@@ -180,6 +181,24 @@ class Evaluator:
             self._known[expr] = found
         return found
 
+    def evaluate_place(self, expr: ir.Expr) -> Grid:
+        """The value of a position or a side of a comparison, in plain float64 if it is plain."""
+        if not self.is_plain(expr):
+            return self.evaluate_node(expr)
+        if self._plain is None:
+            self._plain = Evaluator({}, self.sizes, self.empty_row)
+            self._plain.values, self._plain._plain = self.values, self._plain
+        return self._plain.evaluate_node(expr)
+
+    def is_plain(self, expr: ir.Expr) -> bool:
+        """Whether a node is made of indices, sizes, numbers, integers and truth values."""
+        return not any(
+            hasattr(self.values[part.name], "shape")
+            if isinstance(part, ir.Scalar)
+            else isinstance(part, ir.Access) and part.tensor.kind not in {"int", "bool"}
+            for part in walk(expr)
+        )
+
     def recall(self, expr: ir.Expr) -> Any:
         """The cached values of a node; None where it was not evaluated."""
         found = self._known.get(expr)
@@ -217,7 +236,7 @@ class Evaluator:
                 value = self.values[name]
                 return self._constant(value) if isinstance(value, (int, float)) else Grid(value, ())
             case ir.Access():
-                return _read_floats(self, expr)
+                return _read(self, expr)
             case ir.Add(terms):
                 parts, indices = align([self.evaluate_node(term) for term in terms])
                 return Grid(reduce(torch.add, parts), indices)
@@ -244,8 +263,7 @@ class Evaluator:
             case ir.Truth(value):
                 return Grid(torch.tensor(value), ())
             case ir.Compare(relation, left, right):
-                grids = [_find_integers(self, side) for side in (left, right)]
-                (one, two), indices = align(grids)
+                (one, two), indices = align([self.evaluate_place(each) for each in (left, right)])
                 return Grid(ir.DECIDING[relation](one, two), indices)
             case ir.And(parts):
                 return self._connect(torch.logical_and, parts)
@@ -290,23 +308,18 @@ class Evaluator:
         return None
 
 
-def _read_floats(evaluator: Evaluator, access: ir.Access) -> Grid:
+def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
     """The tensor's elements at the places; truth values and integers converted to floats."""
-    found = _read_raw(evaluator, access)
-    if access.tensor.kind in {"int", "bool"}:
-        return Grid(found.tensor.double(), found.indices)
-    return found
-
-
-def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
     tensor, places = evaluator.values[access.tensor.name], access.places
+    if access.tensor.kind in {"int", "bool"}:
+        tensor = tensor.double()
     indices = tuple(place for place in places if isinstance(place, ir.Index))
     if len(set(indices)) == len(places) and all(
         evaluator.extent(index.extent) == length
         for index, length in zip(indices, tensor.shape, strict=True)
     ):
         return Grid(tensor, indices)
-    parts, order = align([_find_integers(evaluator, place) for place in places])
+    parts, order = align([evaluator.evaluate_place(place) for place in places])
     if 0 in tensor.shape:  # nothing to read: guards discard every read
         return Grid(tensor.new_zeros([evaluator.extent(index.extent) for index in order]), order)
     inside = tuple(
@@ -314,50 +327,6 @@ def _read_raw(evaluator: Evaluator, access: ir.Access) -> Grid:
         for part, length in zip(parts, tensor.shape, strict=True)
     )
     return Grid(tensor[inside], order)
-
-
-def _find_integers(evaluator: Evaluator, expr: ir.Expr) -> Grid:
-    """The value of a position or of a side of a comparison, in integers where possible."""
-    match expr:
-        case ir.Number(value) if value.denominator == 1:
-            return Grid(torch.tensor(int(value)), ())
-        case ir.Size(name):
-            return Grid(torch.tensor(evaluator.sizes[name]), ())
-        case ir.Index():
-            return Grid(torch.arange(evaluator.extent(expr.extent)), (expr,))
-        case ir.Access() if expr.tensor.kind in {"int", "bool"}:
-            return _read_raw(evaluator, expr)
-        case ir.Add(terms):
-            parts, indices = align([_find_integers(evaluator, term) for term in terms])
-            return Grid(reduce(torch.add, parts), indices)
-        case ir.Mul(factors):
-            grids = [_find_integers(evaluator, factor) for factor in factors]
-            if not any(grid.tensor.is_floating_point() for grid in grids):
-                parts, indices = align(grids)
-                return Grid(reduce(torch.mul, parts), indices)
-        case ir.Call("floordiv" | "mod" | "clip" | "abs" | "max" | "min" as function, arguments):
-            parts, indices = align([_find_integers(evaluator, a) for a in arguments])
-            return Grid(_compute_integers(function, *parts), indices)
-    number = evaluator.number(expr)
-    if isinstance(number, Fraction) and number.denominator == 1:
-        return Grid(torch.tensor(int(number)), ())
-    return evaluator.evaluate_node(expr)
-
-
-def _compute_integers(function: str, *parts: Any) -> Any:
-    match function:
-        case "floordiv" | "mod":
-            over, under = parts
-            is_undefined = under == 0  # nan: every comparison with it is false
-            found = torch.div(over, torch.where(is_undefined, 1, under), rounding_mode="floor")
-            found = over - under * found if function == "mod" else found
-            return torch.where(is_undefined, nan, found.double()) if is_undefined.any() else found
-        case "clip":
-            value, low, high = parts
-            return torch.minimum(torch.maximum(value, low), high)
-        case "abs":
-            return parts[0].abs()
-    return reduce(getattr(torch, f"{function}imum"), parts)
 
 
 def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
@@ -369,9 +338,9 @@ def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None
         found = _fit(spread(value, order, evaluator), target)
         if list(found.shape) == shape:
             return found
-    parts, order = align([_find_integers(evaluator, place) for place in places])
+    parts, order = align([evaluator.evaluate_place(place) for place in places])
     spaces = [evaluator.extent(index.extent) for index in order]
-    positions = tuple(part.expand(spaces) for part in parts)
+    positions = tuple(part.long().expand(spaces) for part in parts)
     for position, length in zip(positions, shape, strict=True):
         if bool(((position < 0) | (position >= length)).any()):
             raise refuse(
@@ -392,10 +361,7 @@ def _fit(found: Any, target: ir.Access) -> Any:
 
 
 def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
-    """A power; for whole and half exponents by multiplication, division and square root.
-
-    An exponent made of indices and whole numbers is computed in integers, as in code.
-    """
+    """A power; for whole and half exponents by multiplication, division and square root."""
     under, number = evaluator.evaluate_node(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
         found, whole = under.tensor, int(abs(number))
@@ -405,8 +371,8 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
         return Grid(torch.reciprocal(made) if number < 0 else made, under.indices)
     if isinstance(number, Fraction):
         return Grid(torch.pow(under.tensor, float(number)), under.indices)
-    powers, base_number = _find_integers(evaluator, exponent), evaluator.number(base)
-    if isinstance(base_number, Fraction) and powers.tensor.is_floating_point():
+    powers, base_number = evaluator.evaluate_place(exponent), evaluator.number(base)
+    if isinstance(base_number, Fraction) and not evaluator.is_plain(exponent):
         return Grid(torch.pow(float(base_number), powers.tensor), powers.indices)
     (one, two), indices = align([under, powers])
     return Grid(torch.pow(one, two), indices)
@@ -415,8 +381,11 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
     """An elementwise function of the notation."""
     if function in {"floordiv", "mod"}:
-        whole = _find_integers(evaluator, ir.Call(function, arguments))
-        return Grid(whole.tensor.double(), whole.indices)
+        (over, under), indices = align([evaluator.evaluate_node(each) for each in arguments])
+        is_undefined = under == 0  # nan: every comparison with it is false
+        found = torch.div(over, torch.where(is_undefined, 1, under), rounding_mode="floor")
+        found = over - under * found if function == "mod" else found
+        return Grid(torch.where(is_undefined, nan, found) if is_undefined.any() else found, indices)
     row, known = FUNCTIONS[function], find_call(function)
     count = len(arguments) if row.is_variadic else len(row.tensors)
     numbers = [evaluator.number(argument) for argument in arguments[count:]]
