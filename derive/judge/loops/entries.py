@@ -317,21 +317,14 @@ def add_equation(
 def write_entries(formula: Formula, names: Names) -> str:
     """The Python text of the equations as functions of their indices."""
     lines: list[str] = []
-    taken = {*names.python.values(), *make_namespace()}
-    fresh = (name for name in map("row_{}".format, range(1, 10**9)) if name not in taken)
     begun: set[str] = set()
     for equation in formula.equations:
         name, places = name_of_left(equation), places_of_left(equation)
         left = names.python[name]
         indices = tuple(dict.fromkeys(k for place in places for k in find_indices(place, names)))
-        scope = text.Scope(names, frozenset(indices), empty_row=formula.empty_row)
+        scope = text.Scope(names, frozenset(indices), formula.empty_row, lines)
         if name in begun and not places:
             raise refuse("place-filled-twice", f"{name} is defined twice")
-        for row in text.find_rows(equation.rhs, frozenset(indices), names):
-            needs = [k for k in indices if k in text.find_row_indices(row, names)]
-            called, given = next(fresh), _list_names(needs, names)
-            lines.append(f"{called} = keep_(lambda {given}: {text.write_reduction(row, scope)})")
-            scope.rows[row] = f"{called}({given})"
         value = text.write_node(equation.rhs, scope)
         if places and name not in begun:
             lines.append(f"{left} = tensor({name!r}, {text.write_shape(name, scope)})")

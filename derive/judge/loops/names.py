@@ -268,7 +268,7 @@ def _choose_python_names(names: Names) -> None:
     plain = [name for name in every if name.isidentifier() and name not in taken]
     for name in (*plain, *(name for name in every if name not in plain)):
         spelt = re.sub(r"\W", "_", name)
-        spelt = f"_{spelt}" if not spelt or spelt[0].isdigit() else spelt
+        spelt = f"_{spelt}" if re.match(r"\d|$|row_", spelt) else spelt
         while spelt in taken:
             spelt += "_"
         taken.add(spelt)

@@ -9,9 +9,8 @@
 A bracket among the factors of a product or quotient, at any depth of nested products, guards all
 other factors: they are not evaluated where it is false. A Kronecker delta is such a bracket.
 
-A reduction that would be evaluated repeatedly (a row for each of its entries, a mean for each
-element) is a function on a line of its own, whose values are kept. It stays in place if its indices
-are bound inside the expression.
+A reduction is a function of its free indices on a line of its own, whose values are kept: a row is
+evaluated once for all of its entries, and a mean once for all elements.
 """
 
 from __future__ import annotations
@@ -49,14 +48,13 @@ class Scope:
 
     names: Names
     bound: frozenset[str] = frozenset()  # indices with a value
-    inner: frozenset[str] = frozenset()  # bound indices of loops inside the expression
-    rows: dict[Any, str] = field(default_factory=dict)  # hoisted reductions and their names
     empty_row: str = "nan"
+    lines: list[str] = field(default_factory=list)  # of the text
+    rows: dict[Any, str] = field(default_factory=dict)  # a reduction: its function
 
     def enter(self, indices: Iterable[str]) -> Scope:
         """The scope inside a reduction over these indices."""
-        new = frozenset(indices)
-        return replace(self, bound=self.bound | new, inner=self.inner | new)
+        return replace(self, bound=self.bound.union(indices))
 
 
 def write_shape(name: str, scope: Scope) -> str:
@@ -83,14 +81,7 @@ def write_node(value: Any, scope: Scope) -> str:
 @write_node.register(Symbol)
 @write_node.register(Idx)
 def _(value: Any, scope: Scope) -> str:
-    name = label_of(value)
-    if name in scope.names.indices and name not in scope.bound:
-        raise refuse(
-            "index-dangles",
-            f"index {name} stands on the right but is neither summed nor on the left",
-            help=f"put {name} on the left, or write sum[{name}](...) to add it up",
-        )
-    return _write_name(name, scope)
+    return _write_name(label_of(value), scope)
 
 
 @write_node.register(IndexedBase)
@@ -107,6 +98,12 @@ def _(value: Any, scope: Scope) -> str:
 
 def _write_name(name: str, scope: Scope) -> str:
     """The value of a name; a result without indices is a function, called when it is read."""
+    if name in scope.names.indices and name not in scope.bound:
+        raise refuse(
+            "index-dangles",
+            f"index {name} stands on the right but is neither summed nor on the left",
+            help=f"put {name} on the left, or write sum[{name}](...) to add it up",
+        )
     equation = scope.names.defined.get(name)
     is_number = equation is not None and not places_of_left(equation)
     return scope.names.python[name] + ("()" if is_number else "")
@@ -363,12 +360,12 @@ def write_all(conditions: Iterable[Any], scope: Scope) -> str:
 @write_node.register(sympy.Sum)
 @write_node.register(sympy.Product)
 def _(value: Any, scope: Scope) -> str:
-    return _write_or_recall(value, scope)
+    return _call_row(value, scope)
 
 
 @write_node.register(Reduction)
 def _(value: Any, scope: Scope) -> str:
-    text = _write_or_recall(value, scope)
+    text = _call_row(value, scope)
     if not is_kept(value):
         return text
     if ROWS[WORDS[type(value)]].is_matrix:
@@ -381,26 +378,24 @@ def _(value: Any, scope: Scope) -> str:
     return f"{text}[{place}]"
 
 
-def find_row_indices(value: Any, names: Names) -> dict[str, None]:
-    """The free indices of a reduction's row: for cumsum(e, j) those besides j."""
-    free = find_indices(value, names)
-    if isinstance(value, Reduction):
+def _call_row(value: Any, scope: Scope) -> str:
+    """The call of a reduction's function, which gets a line of the text at its first use."""
+    free = find_indices(value, scope.names)
+    if isinstance(value, Reduction):  # the row of cumsum(e, j) has no free j
         for index in value.bound:
             free.pop(label_of(index), None)
-    return free
+    given = ", ".join(_write_name(name, scope) for name in free)
+    if value not in scope.rows:
+        is_row = isinstance(value, Reduction)
+        inside = replace(scope, bound=frozenset(free))
+        text = _write_row(value, inside) if is_row else _write_sum(value, inside)
+        scope.rows[value] = f"row_{len(scope.lines)}"
+        scope.lines.append(f"{scope.rows[value]} = keep_(lambda {given}: {text})")
+    return f"{scope.rows[value]}({given})"
 
 
-def _write_or_recall(value: Any, scope: Scope) -> str:
-    name = scope.rows.get(value)
-    if name is not None and not scope.inner & set(find_row_indices(value, scope.names)):
-        return name
-    return write_reduction(value, scope)
-
-
-def write_reduction(value: Any, scope: Scope) -> str:
+def _write_row(value: Reduction, scope: Scope) -> str:
     """The text of a reduction over its loops."""
-    if not isinstance(value, Reduction):
-        return _write_sum(value, scope)
     kind = WORDS[type(value)]
     row = ROWS[kind]
     names = [label_of(index) for index in value.bound]
@@ -464,28 +459,3 @@ def _write_range(limits: Any, scope: Scope) -> str:
     low, high = ends
     stop = write_node(high + 1, scope)
     return f"range({stop})" if low == 0 else f"range({write_node(low, scope)}, {stop})"
-
-
-def find_rows(value: Any, target: frozenset[str], names: Names) -> dict[Any, None]:
-    """The reductions of an equation that would be evaluated repeatedly, inner ones first."""
-    found: dict[Any, None] = {}
-
-    def collect(here: Any, inner: frozenset[str]) -> None:
-        if isinstance(here, (Idx, Symbol, IndexedBase, sympy.Tuple)):
-            return
-        is_row = isinstance(here, (Reduction, sympy.Sum, sympy.Product))
-        inside = inner | {label_of(index) for index in _find_bound(here)} if is_row else inner
-        for part in here.args:
-            collect(part, inside)
-        free = frozenset(find_row_indices(here, names)) if is_row else frozenset()
-        if is_row and free <= target and not free & inner and (inner or free < target):
-            found[here] = None
-
-    collect(value, frozenset())
-    return found
-
-
-def _find_bound(value: Any) -> list[Any]:
-    """The indices that a reduction binds."""
-    is_sum = isinstance(value, (sympy.Sum, sympy.Product))
-    return [limits[0] for limits in value.args[1:]] if is_sum else list(value.bound)
