@@ -87,7 +87,7 @@ def _evaluate(
         namespace = entries.open_formula(code, names, values, steps)
         return read(namespace)
     except runtime.OutsideError as error:
-        raise _refuse_outside(error, names) from None
+        raise _refuse_outside(error) from None
     except OverflowError:
         raise refuse(
             "number-too-large", "an integer of the formula is too large for a float"
@@ -136,28 +136,24 @@ def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
     return formula.outputs
 
 
-def _refuse_outside(error: runtime.OutsideError, names: Names) -> DeriveError:
-    """The error for a missing element: its tensor, its place and the values of the indices."""
-    spelt = {python: name for name, python in names.python.items()}
+def _refuse_outside(error: runtime.OutsideError) -> DeriveError:
+    """The error for a missing element: its tensor and its place."""
     name, shape = error.tensor.name, error.tensor.shape
     places = error.place if isinstance(error.place, tuple) else (error.place,)
-    values = {spelt[k]: v for k, v in runtime.find_locals(error).items() if k in spelt}
-    at = ", ".join(f"{name} = {value}" for name, value in values.items() if name in names.indices)
-    element, facts = f"{name}[{', '.join(map(str, places))}]", [f"at {at}"] if at else []
+    element = f"{name}[{', '.join(map(str, places))}]"
     if len(places) != len(shape):
         message = f"{element} names {len(places)} places, and {name} has {len(shape)}"
-        return refuse("rank-differs", message, facts=facts)
+        return refuse("rank-differs", message)
     for number, (place, extent) in enumerate(zip(places, shape, strict=True)):
         if not 0 <= place < extent:
             return refuse(
                 "reads-outside",
                 f"{element} lies outside of {name}: place {number} is {place}, "
                 f"and its extent is {extent}",
-                facts=facts,
                 help=f"guard it with a condition, {name}[..] * [0 <= .. < {extent}]",
             )
         if place != int(place):
             message = f"{element} is no element: place {number} is {place}, no integer"
-            return refuse("place-not-whole", message, facts=facts)
+            return refuse("place-not-whole", message)
     code = "place-filled-twice" if "twice" in error.reason else "place-not-filled"
-    return refuse(code, error.reason.format(element), facts=facts)
+    return refuse(code, error.reason.format(element))

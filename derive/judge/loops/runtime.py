@@ -150,9 +150,6 @@ def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
     return answer
 
 
-FILE = "<loops>"
-
-
 class OutsideError(Exception):
     """A read of an element that does not exist; `evaluate_loops` turns it into a message."""
 
@@ -415,8 +412,8 @@ def find_names() -> frozenset[str]:
 
 def compile_text(text: str) -> CodeType:
     """The code of a text, with operators replaced by functions."""
-    tree = _Operators().visit(ast.parse(text, FILE))
-    return compile(ast.fix_missing_locations(tree), FILE, "exec")
+    tree = _Operators().visit(ast.parse(text))
+    return compile(ast.fix_missing_locations(tree), "<loops>", "exec")
 
 
 _CALLS = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.Mod: "mod_"}
@@ -448,18 +445,3 @@ class _Operators(ast.NodeTransformer):
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-
-
-def find_locals(error: BaseException) -> dict[str, Value]:
-    """The local variables of the text in the equation that raised an error."""
-    found: dict[str, Value] = {}
-    is_other = False
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        if frame.f_code.co_filename == FILE:
-            found = {**({} if is_other else found), **frame.f_locals}
-            is_other = False
-        is_other |= frame.f_code is Tensor.__missing__.__code__
-        trace = trace.tb_next
-    return found
