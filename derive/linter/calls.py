@@ -3,7 +3,6 @@
     library.einsum("ij,jk->ik", A, B)           the string first; torch takes [A, B] as well
     einops.einsum(A, B, "i j, j k -> i k")      the string last
     library.einsum(A, [0, 1], B, [1, 2], [0, 2])   sublists, read as the string ab,bc->ac
-    partial(library.einsum, "ij,jk->ik")        the operands come later
 
 A call with an unknown string is left out, and so is a call that a test expects to fail. The last
 functions find surprises in a string, and an equivalent plainer call.
@@ -97,11 +96,6 @@ def read_calls(tree: ast.Module) -> Iterator[Call]:
 
 def _read_einsum(seen: Seen) -> Iterator[Call]:
     targets = find_dotted(seen.node.func, seen.scope)
-    arguments = list(seen.node.args)
-    is_whole = True  # False for functools.partial
-    if targets & {"functools.partial"} and arguments:
-        targets, is_whole = find_dotted(arguments[0], seen.scope), False
-        arguments = arguments[1:]
     known = sorted({found for target in targets if (found := _find_function(target))})
     if len({name == "einops" for name, _ in known}) != 1:
         return
@@ -115,7 +109,7 @@ def _read_einsum(seen: Seen) -> Iterator[Call]:
         scope=seen.scope,
         is_bare=seen.is_bare,
     )
-    yield from _read_strings(call, arguments, is_whole, has_words=library == "einops")
+    yield from _read_strings(call, seen.node.args, has_words=library == "einops")
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
@@ -125,9 +119,7 @@ def _find_function(target: str) -> tuple[str, str] | None:
     return (_EINSUMS[target], target.rpartition(".")[2]) if target in _EINSUMS else None
 
 
-def _read_strings(
-    call: Call, arguments: list[ast.expr], is_whole: bool, *, has_words: bool
-) -> Iterator[Call]:
+def _read_strings(call: Call, arguments: list[ast.expr], *, has_words: bool) -> Iterator[Call]:
     """Yield a call for each possible string: a keyword, or the last (einops) or first argument."""
     keyword = "pattern" if has_words else "equation" if call.library in _EQUATION else ""
     string, rest = call.keywords.get(keyword), list(arguments)
@@ -139,20 +131,20 @@ def _read_strings(
     for text in texts:
         any_index = not has_words and (call.library in _ANY_INDEX or not call.library)
         found = read_einsum(text.value, has_words=has_words, any_index=any_index)
-        yield call.with_string(text, _find_operands(call, rest, is_whole, found), found)
+        yield call.with_string(text, _find_operands(call, rest, found), found)
     if not texts and has_words and not is_named:
         for text in find_texts(arguments[0], call.scope):
             says, advice = "einops takes the string last", "put it behind the tensors"
             yield call.with_string(text, None, Fault("form", says, 0, len(text.value), advice))
-    elif not texts and not has_words and is_whole:
+    elif not texts and not has_words:
         yield from _read_sublists(call, arguments)
 
 
 def _find_operands(
-    call: Call, rest: list[ast.expr], is_whole: bool, found: Spec | Fault
+    call: Call, rest: list[ast.expr], found: Spec | Fault
 ) -> tuple[ast.expr, ...] | None:
     """The operands; None if they come later or in a variable list."""
-    if not is_whole or call.function == "contract_expression":
+    if call.function == "contract_expression":
         return None
     if len(rest) == 1 and call.library in _TAKES_LISTS:  # perhaps the list of all operands
         (only,) = rest

@@ -41,11 +41,6 @@ class Severity(StrEnum):
     WARNING = "warning"
     ERROR = "error"
 
-    @property
-    def rank(self) -> int:
-        """The position in order of severity."""
-        return list(Severity).index(self)
-
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 

@@ -140,13 +140,6 @@ def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> algebra.Par
     return scatter_add(run, value, dim, places, new)
 
 
-def index_add(run: Run, value: Any, dim: int, *rest: Any, alpha: Any = 1) -> algebra.Parts:
-    """The value with slices added at places along a dimension."""
-    places, new = rest
-    parts = run.parts(value), run.scale(run.parts(new), alpha)
-    return _add_up(lambda one, other: one.index_add(dim, places, other), *parts)
-
-
 def _write_over(
     act: Callable[..., torch.Tensor], target: algebra.Parts, source: algebra.Parts
 ) -> algebra.Parts:
@@ -189,7 +182,6 @@ def _fill(run: Run, shape: Any, new: Any) -> algebra.Parts:
 VIEWS: dict[str, Handler] = {
     "_to_copy": convert,
     "where": where,
-    "masked_fill": lambda run, value, mask, number: where(run, mask, number, value),
     "constant_pad_nd": pad,
     "index_put": index_put,
     "_index_put_impl": index_put,
@@ -197,7 +189,6 @@ VIEWS: dict[str, Handler] = {
     "scatter": scatter,
     "scatter_add": scatter_add,
     "scatter_reduce": scatter_reduce,
-    "index_add": index_add,
     "fill": fill_with,
     "zero": fill_with,
     "copy": fill_with,
@@ -302,12 +293,6 @@ def _norm(
     raise algebra.NotModelledError(f"a norm of order {power}")
 
 
-def _safe_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
-    parts = run.parts(value)
-    empty = (parts.state == algebra.BELOW).all(dim, keepdim=True)
-    return algebra.choose(empty, run.parts(0), functions.normalize(run, parts, dim))
-
-
 def _log_softmax(run: Run, value: Any, dim: int, *_: Any) -> algebra.Parts:
     parts = functions.unmask_full_rows(run, run.parts(value), dim)
     total = functions.log_sum_exp(run, parts, dim, True)
@@ -370,7 +355,6 @@ ARITHMETIC: dict[str, Handler] = {
     "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
     "_softmax": lambda run, value, dim, *_: functions.normalize(run, run.parts(value), dim),
-    "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": lambda run, value, dims, keepdim=False: functions.log_sum_exp(
         run, run.parts(value), dims, keepdim
