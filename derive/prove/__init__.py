@@ -194,7 +194,8 @@ def _is_proved(code: ir.System, formula: ir.System) -> bool:
         places = tuple(map(to_affine, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
-            algebra.finish(layer.reader.read_tensor(tensor.name, places)) for layer, tensor in named
+            algebra.finish(_absorb(layer.reader.read_tensor(tensor.name, places)))
+            for layer, tensor in named
         )
         if ours.free.union(theirs.free).difference(indices):
             raise nf.GivesUp("a letter that was left over")
@@ -204,6 +205,15 @@ def _is_proved(code: ir.System, formula: ir.System) -> bool:
         if not is_finite_alike(algebra, mine, needs, indices):
             return False
     return True
+
+
+def _absorb(poly: nf.Poly) -> nf.Poly:
+    """The value without its finite terms at the places where it is -oo."""
+    infinite = tuple(filter(cond.is_infinite, poly))
+    if not infinite or any(term.coefficient > 0 for term in infinite):
+        return poly
+    finite, regions = cond.find_regions(poly)
+    return (*cond.guard(regions, finite), *infinite)
 
 
 def _pair_inputs(code: ir.System, formula: ir.System) -> list[tuple[ir.Tensor, ir.Tensor]]:
