@@ -191,6 +191,21 @@ def _write_as(
     return new
 
 
+def drop_ones(draft: Draft) -> None:
+    """Drop the axes of length 1 of steps that are no results."""
+    for tensor in list(draft.values):
+        kept = [k for k, extent in enumerate(tensor.shape) if extent is not ir.ONE]
+        if len(kept) == len(tensor.shape) or tensor in draft.results:
+            continue
+        new = replace(tensor, shape=tuple(tensor.shape[k] for k in kept))
+
+        def read(access: ir.Access, new: ir.Tensor = new, kept: Sequence[int] = kept) -> ir.Expr:
+            return ir.Access(new, tuple(access.places[k] for k in kept))
+
+        draft.map_reads(tensor, read)
+        draft.replace_tensor(tensor, new, [draft.steps[tensor].indices[k] for k in kept])
+
+
 def split_indices(trace: Trace, draft: Draft) -> None:
     """Rewrite `a[i,..] = .. i//H .. i%H ..` over i < B*H as an equation of a[b,h,..]."""
     todo = list(draft.values)
@@ -379,6 +394,7 @@ def collect(
     _inline(draft)
     prune(draft)
     drop_copies(draft)
+    drop_ones(draft)
     split_indices(trace, draft)
     split_sums(trace, draft)
     return rename(draft, tuple(inputs), tuple(sizes), name)
