@@ -2,7 +2,7 @@
 
 SymPy has one class, `Symbol`, for four roles. The role is inferred from the use:
 - size: in a tensor's shape, in the range of an index, or declared as one
-- index: an `Idx` with a range
+- index: an `Idx`, or a `Symbol` that a sum binds, that is on a left side, or that is a plain place
 - scalar: named in `Formula.scalars`, or declared as one
 - tensor: an `IndexedBase`, or the bare left side of an equation
 
@@ -125,7 +125,8 @@ def find_names(formula: Formula) -> Context:
         context.sizes.update(dict.fromkeys(sizes))
         for bounded in formula.declarations.domains:
             context.domains[find_label(bounded)] = _to_domain(bounded.domain, context)
-    for value in (part for equation in formula.equations for part in walk_sympy(equation)):
+    every = [value for equation in formula.equations for value in walk_sympy(equation)]
+    for value in every:
         if isinstance(value, IndexedBase | Idx):
             context.sizes.update(dict.fromkeys(_find_sizes(value)))
     for equation in formula.equations:
@@ -133,6 +134,18 @@ def find_names(formula: Formula) -> Context:
         context.defined.setdefault(name, equation)
         for value in walk_sympy(equation):
             _enter_node(value, context)
+        for place in getattr(equation.lhs, "indices", ()):
+            for part in walk_sympy(place):
+                if isinstance(part, Symbol) and _is_open(part, context):
+                    context.extents.setdefault(part.name, [])
+    # an index without a range has the extent of its sum's limits, if they start at 0
+    sums = (value for value in every if isinstance(value, Sum | Product))
+    for index, *limits in (each for value in sums for each in value.args[1:]):
+        if len(limits) == 2 and limits[0] == 0 and not context.extents[find_label(index)]:
+            names = {find_label(symbol) for symbol in limits[1].free_symbols}
+            if not names & set(context.extents):
+                context.sizes.update(dict.fromkeys(sorted(names - set(context.scalars))))
+                context.extents[find_label(index)].append(limits[1] + 1)
     roles: dict[str, Any] = {
         "a tensor": {**context.bases, **context.defined},
         "an index": context.extents,
@@ -149,7 +162,7 @@ def find_names(formula: Formula) -> Context:
 
 
 def _find_extents(formula: Formula, context: Context) -> None:
-    """Find the places of the left sides, whose reach is the shape of a tensor."""
+    """Infer the extents of indices without a range."""
 
     def to_sizes(expr: Any) -> Any:
         """Replace plain symbols by those of sizes, which are positive integers."""
@@ -173,10 +186,20 @@ def _find_extents(formula: Formula, context: Context) -> None:
     for equation in formula.equations:
         places = [to_form(place) for place in getattr(equation.lhs, "indices", ())]
         lefts.setdefault(find_label(getattr(equation.lhs, "base", equation.lhs)), []).append(places)
+    every = (value for equation in formula.equations for value in walk_sympy(equation))
+    uses = [
+        (find_label(value.base), number, to_form(place))
+        for value in every
+        if isinstance(value, Indexed)
+        for number, place in enumerate(value.indices)
+    ]
     bases = {n: base.shape for n, base in context.bases.items() if base.shape is not None}
     shapes = {name: [*map(to_sizes, shape)] for name, shape in bases.items()}
     known = {name: to_sizes(e[0]) for name, e in context.extents.items() if e}
-    context.resolved = Extents(known, shapes, lefts, ())
+    context.resolved = Extents(known, shapes, lefts, uses).spread()
+    for name, extent in context.resolved.known.items():
+        if not context.extents[name]:
+            context.extents[name].append(extent)
 
 
 def _check_equations(formula: Formula) -> None:
@@ -233,9 +256,14 @@ def _enter_node(value: Any, context: Context) -> None:
             context.extents.setdefault(find_label(limits[0]), [])
     elif isinstance(value, Indexed):
         for number, place in enumerate(value.indices):
-            if isinstance(place, Idx):
+            if isinstance(place, Idx) or (isinstance(place, Symbol) and _is_open(place, context)):
                 name = find_label(place)
+                context.extents.setdefault(name, [])
                 context.plain.setdefault(name, []).append((find_label(value.base), number))
+
+
+def _is_open(place: Any, context: Context) -> bool:
+    return place.name not in context.sizes and place.name not in context.scalars
 
 
 # Tensors and arguments.
@@ -252,7 +280,7 @@ def _find_tensors(formula: Formula, context: Context) -> None:
     given = {find_label(argument) for argument in declared if isinstance(argument, IndexedBase)}
     for name, base in context.bases.items():
         if name not in context.defined or name in given:
-            shape = () if base.shape is None and name in given else _find_shape(base)
+            shape = () if base.shape is None and name in given else _find_shape(base, formula)
             made = tuple(to_extent(extent, context) for extent in shape)
             context.tensors[name] = _to_tensor(name, base, made, context)
     for name in context.defined:
@@ -260,14 +288,22 @@ def _find_tensors(formula: Formula, context: Context) -> None:
             context.tensors[name] = _define(name, context)
 
 
-def _find_shape(base: Any) -> Sequence[Any]:
-    """Return the declared shape of an argument."""
+def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
+    """Return the declared shape of an argument, or that of its first use."""
     if base.shape is not None:
         return tuple(base.shape)
     name = find_label(base)
-    says = f"tensor {name} has no shape and no equation defines it"
-    advice = f'give it a shape, tensors("{name}", ...), or an equation'
-    raise refuse("tensor-undefined", says, help=advice)
+    if isinstance(base, words.TensorBase):
+        says = f"tensor {name} has no shape and no equation defines it"
+        advice = f'give it a shape, tensors("{name}", ...), or an equation'
+        raise refuse("tensor-undefined", says, help=advice)
+    for value in (value for equation in formula.equations for value in walk_sympy(equation)):
+        if isinstance(value, Indexed) and find_label(value.base) == name:
+            extents = [find_extent(place) for place in value.indices]
+            if None not in extents:
+                return extents
+    advice = f'write IndexedBase("{name}", shape=(...)), or index it with Idx("i", S)'
+    raise refuse("shape-unknown", f"nothing tells the shape of {name}", help=advice)
 
 
 def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:
@@ -299,7 +335,7 @@ def _define(name: str, context: Context) -> ir.Tensor:
             shape += (to_node(place, context),)
             continue
         whole = polynomial.Polynomial.of(to_node(extent, context)).to_expr()
-        is_index = isinstance(place, Idx)
+        is_index = isinstance(place, Idx | Symbol) and find_label(place) in context.extents
         own = find_index(place, context).extent if is_index else whole
         is_own = len(context.resolved.lefts[name]) == 1 or polynomial.is_same_extent(own, whole)
         shape += (own if is_own else whole,)

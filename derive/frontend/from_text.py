@@ -477,11 +477,36 @@ def _find_shifts(
         alone = [
             each[number] for each in fixed.values() if each == own | {number: each.get(number)}
         ]
+        alone += _find_corner(names, line, number, fixed)
         # without places before the first, h[-1]
         alone = [each for each in alone if not each.is_negative]
         ends = names.extents.find_ends(place.id, alone) if alone else None
         if ends:
             found[place.id] = ends
+    return found
+
+
+def _find_corner(
+    names: expr.Names, line: EquationLine, number: int, fixed: Mapping[EquationLine, dict[int, Any]]
+) -> list[Any]:
+    """Return the positions of a place that an earlier line defines with the same value.
+
+    D[0,j] = j; D[i,0] = i     both define D[0,0] as 0
+    """
+    own, found = fixed[line], []
+    for other in list(fixed)[: list(fixed).index(line)]:
+        both = own | fixed[other]
+        at = [k for k in own if k not in fixed[other]]
+        is_alike = all(fixed[other].get(k, form) == form for k, form in own.items())
+        if not is_alike or len(at) != 1 or both != own | {number: both.get(number)}:
+            continue
+        values = set()
+        for each, k in ((line, number), (other, at[0])):
+            place = (each.places or ())[k]
+            name = place.id if isinstance(place, ast.Name) else ""
+            values.add(expr.to_number(each.value, expr.Scope(names, each, {}, {name: both[k]})))
+        if len(values) == 1 and both not in fixed.values():
+            found.append(both[number])
     return found
 
 

@@ -71,8 +71,7 @@ class Formula:
         _check_words(name=name, title=title, source=source)
         if name is not None:
             check_name(name)
-        _refuse_dummies(equations)
-        self.equations = equations
+        self.equations = _rename_dummies(equations)
         self.name = name
         self.title = title
         self.source = source
@@ -94,13 +93,25 @@ class Formula:
         return f"Formula({self.name or 'unnamed'}, {len(self.equations)} equations)"
 
 
-def _refuse_dummies(equations: tuple[Any, ...]) -> None:
-    """Refuse SymPy's dummy symbols, which differ where their names do not."""
-    from sympy import Basic, Dummy
+def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
+    """SymPy's dummy symbols differ where their names do not; here each gets a name of its own."""
+    from sympy import Basic, Dummy, Symbol, preorder_traversal
 
-    if any(isinstance(each, Basic) and each.atoms(Dummy) for each in equations):
-        advice = 'name each index: i, j = indices("i j", N)'
-        raise refuse("expression-unknown", "a Dummy of SymPy has no name of its own", help=advice)
+    known = [equation for equation in equations if isinstance(equation, Basic)]
+    parts = (part for equation in known for part in preorder_traversal(equation))
+    dummies = list(dict.fromkeys(part for part in parts if isinstance(part, Dummy)))
+    if not dummies:
+        return equations
+    taken = {str(symbol) for equation in known for symbol in equation.atoms(Symbol)}
+    new = {}
+    for dummy in dummies:
+        stem = dummy.name.strip("_") or "k"
+        name = next(
+            n for n in (stem, *(f"{stem}{k}" for k in range(len(taken) + 2))) if n not in taken
+        )
+        taken.add(name)
+        new[dummy] = Symbol(name, **dummy._assumptions.generator)
+    return tuple(e.xreplace(new) if isinstance(e, Basic) else e for e in equations)
 
 
 def check_name(name: str) -> None:

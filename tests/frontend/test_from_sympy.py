@@ -31,6 +31,7 @@ from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import from_sympy
 from derive.ir.nodes import ScalarInput, SizeInput, Tensor
 from derive.ir.polynomial import evaluate_extent
+from derive.ir.text import to_text
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.notation import words
@@ -48,6 +49,7 @@ m = tensors("m", N, N, dtype="bool")
 tok = tensors("tok", N, dtype="int", below=V)
 E = tensors("E", V, D)
 z, q, out = tensors("z q out")
+n, t, p = (Symbol(name, integer=True) for name in "ntp")
 
 
 def right(expr, **given):
@@ -111,10 +113,37 @@ def test_a_float_is_its_shortest_decimal():
 # --- names ----------------------------------------------------------------------------------------
 
 
+def test_plain_symbols_are_indices_sizes_and_scalars_by_use():
+    u = IndexedBase("u", shape=(n,))
+    formula = Formula(Eq(IndexedBase("r")[t], Sum(u[p] * u[t], (p, 0, n - 1)) * Symbol("c")),
+                      scalars="c")  # fmt: skip
+    assert show(formula) == "u[n]; scalar c\nr[t] = c * sum[p](u[p] * u[t])"
+    bounded = Formula(Eq(IndexedBase("r")[t], Sum(u[t] * p, (p, 0, N - 1))), scalars="N")
+    assert show(bounded) == "u[n]; scalar N\nindex p < N\nr[t] = sum[p](u[t] * p)"
+
+
+def test_indexed_bases_without_shape_take_it_from_ranges():
+    u, r = IndexedBase("u"), IndexedBase("r")
+    assert show(Formula(Eq(r[i], Sum(u[i, d], d)))) == "u[N, D]\nr[i] = sum[d](u[i,d])"
+
+
 def test_an_index_range_may_be_a_number_or_an_expression():
     u = IndexedBase("u", shape=(2 * N - 1, 3))
     a, c = Idx("a", 2 * N - 1), Idx("c", 3)
     assert show(Formula(Eq(z[a], Sum(u[a, c], c)))) == "u[2*N - 1, 3]\nz[a] = sum[c](u[a,c])"
+
+
+@pytest.mark.parametrize(
+    ("equations", "extent"),
+    [
+        ((Eq(q[t], x[t]), Eq(z[n], q[n])), "N"),
+        ((Eq(z[n], q[n] * 2), Eq(q[t], x[t])), "N"),
+        ((Eq(q[t * D + p], tensors("W", H, D)[t, p]), Eq(z[n], q[n])), "D * H"),
+    ],
+)
+def test_a_plain_symbol_has_the_extent_of_its_places(equations, extent):
+    (result,) = from_sympy(Formula(*equations, outputs=["z"])).results
+    assert to_text(result.shape[0]) == extent
 
 
 def test_a_result_without_places_may_be_a_symbol_or_a_base():
@@ -225,3 +254,18 @@ def test_outputs_are_names_or_tensors():
     z = IndexedBase("z")
     assert Formula(outputs=[z]).outputs == Formula(outputs=z).outputs == ("z",)
     assert Formula(outputs="z alpha").outputs == ("z", "alpha")
+
+
+def test_dummies_of_one_name_stay_distinct():
+    import torch
+    from sympy import Dummy, Eq, Sum
+
+    from derive import Formula, build, evaluate_loops, sizes, tensors
+
+    N = sizes("N")
+    x, z = tensors("x", N), tensors("z")
+    one, other = Dummy("k", integer=True), Dummy("k", integer=True)
+    formula = Formula(Eq(z, Sum(x[one] * x[other], (one, 0, N - 1), (other, 0, N - 1))))
+    values = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    assert float(evaluate_loops(formula, {"x": values})) == 49
+    assert float(build(formula).function(values)) == 49

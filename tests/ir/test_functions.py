@@ -80,7 +80,7 @@ def test_the_text_is_read_and_written(row):
 
 @each(row for row in WORDS if row.is_kept)
 def test_the_class_of_sympy_is_the_word_of_the_text(row):
-    x, z, w = (sympy.IndexedBase(name, (5,))[sympy.Idx("i", 5)] for name in "xzw")
+    x, z, w = (sympy.IndexedBase(name)[sympy.Idx("i", 5)] for name in "xzw")
     given = (x, z, w)[: 2 if row.is_variadic else len(row.tensors)]
     kind = notation.ELEMENTWISE[row.name]
     y = sympy.IndexedBase("y")[sympy.Idx("i", 5)]

@@ -1,7 +1,7 @@
 """Translation of SymPy nodes into the index language, dispatched on their class.
 
     Indexed               Access                 Piecewise        Where, nested
-    Idx                   Index                  KroneckerDelta   Where(i == j, 1, 0)
+    Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
     Symbol                Size or Scalar         floor(i/r)       floordiv(i, r)
     Sum, Product          Reduce                 cumsum(e, i)     Along
     Sum with (j, 0, i)    its condition j <= i   -oo              Infinity(negative)
@@ -252,10 +252,12 @@ def to_extent(value: Any, context: Context) -> ir.Expr:
 
 
 def find_index(value: Any, context: Context) -> ir.Index:
-    """Return the index of an Idx; equal extents of a name share a node."""
+    """Return the index of an Idx or an integer Symbol; equal extents of a name share a node."""
     name = find_label(value)
     known = context.indices.setdefault(name, [])
     extent = find_extent(value)
+    if extent is None:
+        extent = next(iter(context.extents.get(name, ())), None)
     if extent is None:
         advice = f'give it an extent, {name} = Idx("{name}", S)'
         says = f"nothing tells the extent of index {name}"
@@ -311,6 +313,8 @@ def _(value: Any, context: Context) -> ir.Expr:
 @to_node.register(sympy.Symbol)
 def _(value: Any, context: Context) -> ir.Expr:
     name = value.name
+    if name in context.extents:
+        return find_index(value, context)
     if name in context.sizes:
         return ir.Size(name)
     if name in context.tensors:
@@ -399,7 +403,7 @@ def _is_whole(value: Any, context: Context) -> bool:
     if isinstance(value, sympy.Indexed):
         return context.tensors[find_label(value.base)].kind == "int"
     if isinstance(value, sympy.Symbol):
-        return value.name in context.sizes
+        return value.name in context.extents or value.name in context.sizes
     if isinstance(value, sympy.Pow):
         return bool(value.exp.is_Integer)
     plain = sympy.Idx | sympy.IndexedBase | sympy.Rational

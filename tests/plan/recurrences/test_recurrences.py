@@ -181,7 +181,9 @@ WAVES = {name: text for name, (text,) in PARTS.items()}
 
 
 FAST = slow_except(
-    WAVES, *("before", "one up, one down", "three", "soft"), *("a local alignment", "of later rows")
+    WAVES,
+    *("before", "a corner told twice", "one up, one down", "three", "soft"),
+    *("a local alignment", "of later rows"),
 )
 
 
