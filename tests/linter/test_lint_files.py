@@ -57,9 +57,7 @@ def test_cells_in_other_languages_and_broken_ones():
     assert [(f.code, f.place.cell) for f in found] == [("DE901", 4), ("DE002", 5)]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '"cells"', '{"cells": 3}', '{"cells": [3]}', "[" * 10**5]
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"cells": 3}', '{"cells": [3]}', "[" * 10**5])
 def test_a_malformed_notebook_is_a_finding(text):
     assert [f.code for f in lint_text(text, "n.ipynb")] == ["DE902"]
 
