@@ -73,25 +73,27 @@ def test_dropout_in_training_is_named_as_the_reason():
     assert check(Heads(6, 3, dropout=0.5).eval(), parse(HEADS)).same is True
 
 
+DIFFERENCE = "a, b[N]; y[n] = a[n] - b[n]"
+
+
 def test_arguments_are_found_by_name_then_by_order():
-    def swapped(value, query, key):
-        return attend(query, key, value)
+    def swapped(b, a):
+        return a - b
 
-    def nameless(one, two, three):
-        return attend(one, two, three)
+    def nameless(one, two):
+        return one - two
 
-    assert check(swapped, parse(ATTENTION)).same is True
-    assert check(nameless, parse(ATTENTION)).same is True
+    assert check(swapped, DIFFERENCE).same is True
+    assert check(nameless, DIFFERENCE).same is True
 
 
 def test_a_binding_overrides_names_and_order():
-    def nameless(one, two, three):
-        return attend(two, three, one)
+    def nameless(one, two):
+        return two - one
 
-    assert check(nameless, parse(ATTENTION)).same is not True
-    bind = {"one": "V", "two": "Q", "three": "K"}
-    assert check(nameless, parse(ATTENTION), bind=bind).same is True
-    assert check(nameless, parse(ATTENTION), bind="one=V, two=Q, three=K").same is True
+    assert check(nameless, DIFFERENCE).same is not True
+    assert check(nameless, DIFFERENCE, bind={"one": "b", "two": "a"}).same is True
+    assert check(nameless, DIFFERENCE, bind="one=b, two=a").same is True
 
 
 @pytest.mark.slow
@@ -234,7 +236,7 @@ def test_unusable_arguments_are_refused(arguments, code):
 
 
 def test_a_verdict_is_data():
-    data = check(attend, parse(ATTENTION)).to_data()
+    data = check("2 * x", DOUBLE).to_data()
     assert json.loads(json.dumps(data)) == data
     assert data["same"] is True
 

@@ -129,12 +129,6 @@ class RunsOnSquares(Named):
         return super().forward(x) + x.new_zeros(x.shape[1], 1, 1)
 
 
-class Refusing(Named):
-    def __init__(self, width, heads):
-        assert width % heads == 0
-        super().__init__(width, heads)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("code", "hint", "raises"), ROWS["numbers of a class are found by names and shapes"]
