@@ -3,10 +3,8 @@
 contain   user, process and network namespaces; its own session and subreaper, so that its
 children end with it; memory limits; no descriptors but those named; a fresh folder.
 Namespaces that the system refuses are left out; `isolate` returns those granted.
-child     a fork that sends its results so far. Each message is authenticated with a key that
-the child reads at its first message: processes forked from it earlier have neither
-the key nor the descriptor. Where the system cannot fork, the work is done in this
-process.
+child     a fork that sends its results so far. Where the system cannot fork, the work is done in
+this process.
 link      requests to the process that holds an object; functions marked `where_it_lives` run
 there. Messages are `frames`.
 """
@@ -14,7 +12,6 @@ there. Messages are `frames`.
 from __future__ import annotations
 
 import ctypes
-import hmac
 import os
 import signal
 import socket
@@ -150,7 +147,6 @@ def name_classes(*classes: type) -> dict[str, type]:
 
 
 MOST_MEMORY = 3 << 30  # bytes of data allowed to a child beyond the parent's
-_SEAL = 32
 
 
 def run_in_child(
@@ -170,21 +166,16 @@ def run_in_child(
         return (words[-1] if words else None), ""
     sys.stdout.flush()
     sys.stderr.flush()
-    key = os.urandom(_SEAL)
     source, sink = socket.socketpair()
-    lock, opener = os.pipe()
-    os.write(opener, key)
+    known = name_classes(*classes)
     child = os.fork()
     if child == 0:
         source.close()
-        os.close(opener)
-        _work_and_leave(work, _Sealed(sink.fileno(), lock, name_classes(*classes)), memory)
+        _work_and_leave(work, lambda word: sink.sendall(Writer(known).frame(word)), memory)
     sink.close()
-    os.close(lock)
-    os.close(opener)
     status = 0
     try:
-        last, crash, in_time = _listen(source, key, name_classes(*classes), seconds, show)
+        last, crash, in_time = _listen(source, known, seconds, show)
     finally:
         source.close()
         ended = wait_for(child)  # a child that closed the channel is about to exit
@@ -230,7 +221,6 @@ def describe_exit_code(code: int) -> str:
 
 def _listen(
     source: socket.socket,
-    key: bytes,
     classes: dict[str, type],
     seconds: float | None,
     show: Callable[[str], None],
@@ -246,15 +236,12 @@ def _listen(
 
     while True:
         try:
-            seal, head = take_bytes(_SEAL), take_bytes(HEAD.size)
-            frame = head + take_bytes(HEAD.unpack(head)[0])
+            frame = take_bytes(HEAD.unpack(take_bytes(HEAD.size))[0])
         except TimeoutError:
             return last, crash, False
         except ConnectionError:
             return last, crash, True
-        if not hmac.compare_digest(seal, hmac.digest(key, frame, "sha256")):
-            return last, crash, True  # a frame not from the child
-        match Reader(classes).read_frame(frame[HEAD.size :], b""):
+        match Reader(classes).read_frame(frame, b""):
             case Failure(says=says):
                 crash = f"crashed: {says}"
             case Note(says=says):
@@ -263,38 +250,20 @@ def _listen(
                 last = value
 
 
-class _Sealed:
-    """The child's authenticated channel; the key is read at the first message."""
-
-    def __init__(self, sink: int, lock: int, classes: dict[str, type]) -> None:
-        self.sink, self.lock, self.classes = sink, lock, classes
-        self.key = b""
-
-    def send(self, word: Any) -> None:
-        """Send one message with its digest."""
-        if not self.key:
-            self.key = os.read(self.lock, _SEAL)
-            os.close(self.lock)
-        frame = Writer(self.classes).frame(word)
-        left = memoryview(hmac.digest(self.key, frame, "sha256") + frame)
-        while left:
-            left = left[os.write(self.sink, left) :]
-
-
-def _work_and_leave(work: Callable[[Send], None], way: _Sealed, memory: int) -> NoReturn:
+def _work_and_leave(work: Callable[[Send], None], send: Send, memory: int) -> NoReturn:
     """Do the work in the child and exit, without the parent's cleanup."""
     code = 1
     try:
         end_with_parent()
         redirect_standard_streams()
         limit_memory(memory)
-        work(way.send)
+        work(send)
         code = 0
     except DeriveError as error:
-        way.send(error.diagnostic)
+        send(error.diagnostic)
         code = 0
     except BaseException as error:  # report the crash, then exit
-        way.send(Failure(type(error).__name__, describe_crash(error)))
+        send(Failure(type(error).__name__, describe_crash(error)))
     finally:
         os._exit(code)
 

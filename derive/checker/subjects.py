@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from derive.checker import bind, load, processes, runs
@@ -138,7 +138,7 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
 @processes.where_it_lives
 def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
     """The integers of the globals, the closure and the defaults by name, and the literals."""
-    functions = _find_functions(target)
+    functions = find_functions(target)
     named = {name: value for function in functions for name, value in find_reads(function)}
     for function in functions[: len(functions) if isinstance(target, type) else 1]:
         named |= {each.name: each.default for each in find_arguments(function)}
@@ -151,16 +151,29 @@ def _keep_numbers(named: Mapping[str, Any]) -> dict[str, int]:
     return {n: v for n, v in named.items() if type(v) is int and 0 < v <= MOST_NUMBER}
 
 
-def _find_functions(target: Any) -> list[Any]:
-    """The function or methods that are called, and the functions that they read."""
-    kind = target if isinstance(target, type) else type(target)
-    found = [target]
-    if issubclass(kind, torch.nn.Module):
-        owners = [each for each in kind.__mro__ if each not in torch.nn.Module.__mro__]
-        found = [f for each in owners for f in vars(each).values() if inspect.isfunction(f)]
-    for function in found:
-        read = (value for _, value in find_reads(function))
-        found += [each for each in read if inspect.isfunction(each) and each not in found]
+_HOLDERS = (FunctionType, staticmethod, classmethod, property, type)
+
+
+def find_functions(target: Any) -> list[FunctionType]:
+    """The functions of a target and those that they read; none of torch's own."""
+    found, left = list[FunctionType](), [target]
+    for value in left:
+        inner: list[Any] = []
+        if isinstance(value, FunctionType):
+            found.append(value)
+            inner = [getattr(value, "__wrapped__", None), *(each for _, each in find_reads(value))]
+        elif isinstance(value, (staticmethod, classmethod)):
+            inner = [value.__func__]
+        elif isinstance(value, property):
+            inner = [value.fget]
+        elif isinstance(value, type):
+            owners = (e for e in value.__mro__ if not e.__module__.startswith("torch"))
+            inner = [each for owner in owners for each in vars(owner).values()]
+        else:
+            parts = value.modules() if isinstance(value, torch.nn.Module) else [value]
+            inner = [getattr(value, "__func__", None), *map(type, parts)]
+        own = (e for e in inner if isinstance(e, _HOLDERS) and e not in left)
+        left += (e for e in own if not (getattr(e, "__module__", "") or "").startswith("torch"))
     return found
 
 

@@ -14,7 +14,7 @@ from texts import read_sections
 
 from derive import check, parse
 from derive.checker import processes
-from derive.checker.processes import Kept, Reader, Writer, _Sealed, name_classes, run_in_child
+from derive.checker.processes import Kept, Reader, Writer, name_classes, run_in_child
 from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.from_sympy import to_system
@@ -149,15 +149,6 @@ def test_the_network_and_other_processes_are_out_of_reach(tmp_path):
 def _send_contained(job, folder, send):
     with start_runner(job, folder) as link:
         send(link.ask("tell_contained"))
-
-
-def test_a_message_without_a_seal_is_ignored():
-    def work(send):
-        send("true")
-        way: _Sealed = send.__self__
-        os.write(way.sink, b"\0" * 32 + Writer({}).frame("forged"))
-
-    assert run_in_child(work) == ("true", "")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
 
-from derive.checker import load, processes, runs
+from derive.checker import load, processes, runs, subjects
 from derive.checker.program import Program
 from derive.checker.runs.trace import Example, are_close
 from derive.frontend.torch.numbers import is_number
@@ -331,7 +331,7 @@ class Texts:
     """The functions of a file, whose code can be exchanged for that of an edited text."""
 
     def __init__(self, code: load.Code) -> None:
-        found = _find_functions(code.target, set())
+        found = subjects.find_functions(code.target)
         self.code = code
         self.functions = [each for each in found if each.__code__.co_filename == code.path]
         self.before = [each.__code__ for each in self.functions]
@@ -413,35 +413,6 @@ def find_block(source: str, line: int) -> tuple[int, int]:
         if first <= line <= last:
             return first, last
     raise ValueError(f"no statement has line {line}")
-
-
-def _find_functions(value: Any, seen: set[Any]) -> Iterator[FunctionType]:
-    """The functions that a value wraps, closes over, has as methods, or reads as globals."""
-    if value in seen:
-        return
-    seen.add(value)
-    inner: list[Any] = []
-    if isinstance(value, FunctionType):
-        yield value
-        is_torchs = (value.__module__ or "").startswith("torch")  # its globals hold torch
-        seen_by_name = [] if is_torchs else value.__globals__.values()
-        inner = [getattr(value, "__wrapped__", None), *seen_by_name]
-        for cell in value.__closure__ or ():
-            with suppress(ValueError):  # a cell may be empty
-                inner.append(cell.cell_contents)
-    elif isinstance(value, (staticmethod, classmethod)):
-        inner = [value.__func__]
-    elif isinstance(value, property):
-        inner = [value.fget]
-    elif isinstance(value, type):
-        inner = [] if value.__module__.startswith("torch") else list(vars(value).values())
-    else:
-        parts = value.modules() if hasattr(value, "modules") else [value]
-        kinds = (kind for part in parts for kind in type(part).__mro__[:-1])
-        inner = [getattr(value, "__func__", None), *dict.fromkeys(kinds)]
-    for each in inner:
-        if isinstance(each, (FunctionType, staticmethod, classmethod, property, type)):
-            yield from _find_functions(each, seen)
 
 
 @processes.where_it_lives

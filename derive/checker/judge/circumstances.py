@@ -4,7 +4,6 @@
                values, and other sizes, give the formula's results
     layout     the same values elsewhere in memory: other strides, an offset, an expanded tensor
     gradients  arguments that require them, no_grad, inference_mode
-    mode       a module in training mode if it is judged in eval mode, and the reverse
     chance     random numbers from another seed, and all at one end of their range; a later time
 
 A difference by layout or gradients makes the code different. Results that depend on chance cannot
@@ -24,7 +23,7 @@ from typing import Any
 
 from derive.checker.judge import judge_at
 from derive.checker.judge.digits import judge_further
-from derive.checker.processes import CannotRunError, EndedError, find_kind, where_it_lives
+from derive.checker.processes import CannotRunError, EndedError, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
     Answer,
@@ -181,13 +180,6 @@ def _enter_circumstance(target: Any, at: str, path: str, asked: dict[str, None])
         elif at == "noted":
             stack.callback(sys.setprofile, sys.getprofile())
             sys.setprofile(watch)
-        elif at == "other mode":
-            asked |= {"training": None} if target.training else {}
-            for part in target.modules():
-                stack.callback(setattr, part, "training", part.training)
-            for buffer in target.buffers():
-                stack.callback(buffer.data.copy_, buffer.clone())
-            target.train(not target.training)
         yield
 
 
@@ -309,8 +301,6 @@ def _plan_calls(program: Program, samples: Sequence[Sample]) -> list[Planned]:
     plan += [(sample, RunOptions(), "again") for sample in others]
     plan += [(first, RunOptions(), at) for at in PROMISED]
     plan.append((replace(first, change=_repeat_first, reason=_EXPANDED), RunOptions(), "expanded"))
-    if find_kind(program.code.target) != "function":
-        plan.append((first, RunOptions(), "other mode"))
     return [*plan, *[(first, RunOptions(), "noted")] * 2]
 
 
@@ -340,9 +330,6 @@ def judge_circumstances(
     judge = program, formula
     for planned, call in both:  # repeated calls first: their failures are not due to a circumstance
         at = planned[2]
-        if at == "other mode":
-            findings += _name_mode(program, usual, call)
-            continue
         failed = call.answer if isinstance(call.answer, CannotRunError) else None
         if failed and at in _CALLED and failed.refusal:
             says = f"the code stops at other inputs, {failed}: later lines were not checked there"
@@ -411,14 +398,3 @@ def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
                 what = "at another time" if at == "later" else "with other random numbers"
                 return f"the code gives other results {what}"
     return ""
-
-
-def _name_mode(program: Program, usual: Sequence[Any], call: RunOutcome) -> Iterator[Diagnostic]:
-    """A finding if the results in the module's other mode differ."""
-    where = "it stops"
-    with suppress(CannotRunError):
-        where = _compare(program, usual, call.get_answer().results)
-    if where:
-        here, there = ("training", "eval") if "training" in call.asked else ("eval", "training")
-        says = f"judged in {here} mode; in {there} mode the module gives other results"
-        yield Diagnostic("mode", says, facts=(where,))
