@@ -35,7 +35,7 @@ from derive.notation import formula as _formula
 if TYPE_CHECKING:
     from derive.checker import check
     from derive.checker.verdict import Verdict
-    from derive.compiler import build
+    from derive.compiler import build, evaluate_loops
     from derive.errors import DeriveError, Diagnostic
     from derive.frontend.from_code import from_torch
     from derive.frontend.from_einsum import from_einsum
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from derive.frontend.from_sympy import show
     from derive.frontend.from_text import parse
     from derive.frontend.gradient import gradient
-    from derive.judge.loops import evaluate_loops
     from derive.notation.formula import Formula
     from derive.notation.words import indices, sizes, tensors
 
@@ -76,7 +75,7 @@ __all__.sort()
 _HOMES = {
     "derive.checker": "check",
     "derive.checker.verdict": "Verdict",
-    "derive.compiler": "build",
+    "derive.compiler": "build evaluate_loops",
     "derive.errors": "DeriveError Diagnostic",
     "derive.frontend.from_code": "from_torch",
     "derive.frontend.from_einsum": "from_einsum",
@@ -86,7 +85,6 @@ _HOMES = {
     "derive.frontend.gradient": "gradient",
     "derive.notation.formula": "Formula",
     "derive.notation.words": " ".join(["indices", "sizes", "tensors", *PUBLIC]),
-    "derive.judge.loops": "evaluate_loops",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

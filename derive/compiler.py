@@ -198,6 +198,22 @@ def build_file(
         return replace(built, source=to_module(plan, system.name, header, built.remarks))
 
 
+def evaluate_loops(formula: Formula, tensors: Mapping[str, Any]) -> Any:
+    """The results of the formula for these values, by direct loops.
+
+    `tensors` maps the names of tensors, scalars and keyword sizes to torch tensors, arrays, nested
+    lists or numbers. The results have the type of the given tensors: torch (float64, or int64 for
+    integers), NumPy, or nested lists; a tuple if the formula has several results.
+
+    Raises DeriveError for a formula that cannot be used, where values are missing or do not fit,
+    and where a read is out of range.
+    """
+    from derive.judge import loops
+
+    to_system(formula)
+    return loops.evaluate_loops(formula, tensors)
+
+
 def typeset(formula: Formula) -> str:
     """The equations as display LaTeX, for a notebook."""
     from derive.backend.to_latex import to_rows

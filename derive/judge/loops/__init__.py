@@ -9,31 +9,27 @@ from itertools import zip_longest
 from math import inf
 from typing import Any
 
-from derive.errors import DeriveError, refuse, suggest
+from derive.errors import DeriveError, refuse
 from derive.judge.loops import entries, runtime
 from derive.judge.loops.names import Names, name_of_left
 from derive.judge.loops.text import read_whole_names
-from derive.notation.formula import Formula, check_formula
+from derive.notation.formula import Formula
 from derive.notation.words import find_complex
 
 
 def evaluate_loops(formula: Formula, tensors: Mapping[str, Any]) -> Any:
-    """The results of the formula for these values.
-
-    `tensors` maps the names of tensors, scalars and keyword sizes to torch tensors, arrays, nested
-    lists or numbers. The results have the type of the given tensors: torch (float64, or int64 for
-    integers), NumPy, or nested lists; a tuple if the formula has several results.
+    """The results of a checked formula for these values, in the type of the given tensors.
 
     Raises DeriveError where values are missing or do not fit, and where a read is out of range.
     """
-    names = read_whole_names(check_formula(formula))
+    names = read_whole_names(formula)
     if not isinstance(tensors, Mapping):
         raise refuse(
             "values-form",
             f"values are a dictionary by name, not {type(tensors).__name__}",
             help='write evaluate_loops(formula, {"x": x})',
         )
-    results = _find_results(formula, names)
+    results = formula.outputs or (name_of_left(formula.equations[-1]),)
     found = _evaluate(formula, names, tensors, inf, lambda each: _read_all(each, names))
     complexes = find_complex(formula.equations)
     kinds = [complex if n in complexes else int if n in names.whole else float for n in results]
@@ -55,7 +51,7 @@ def evaluate_entries(
     The entries of all results are computed in turn until the loops have taken `steps` steps. The
     remaining entries are left out.
     """
-    names = read_whole_names(check_formula(formula))
+    names = read_whole_names(formula)
     found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
     turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
 
@@ -120,20 +116,6 @@ def _is_read(tensor: Any, step: int) -> bool:
     except RecursionError:
         return False
     return True
-
-
-def _find_results(formula: Formula, names: Names) -> tuple[str, ...]:
-    if formula.outputs is None:
-        return (name_of_left(formula.equations[-1]),)
-    for name in formula.outputs:
-        if name not in names.defined:
-            raise refuse(
-                "output-unknown",
-                f"no equation defines the output {name}",
-                facts=[f"defined are {', '.join(names.defined)}"],
-                help=suggest(name, names.defined) or "name a tensor that an equation defines",
-            )
-    return formula.outputs
 
 
 def _refuse_outside(error: runtime.OutsideError) -> DeriveError:

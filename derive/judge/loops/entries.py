@@ -45,7 +45,7 @@ from derive.judge.loops.runtime import (
     make_rows,
     to_extent,
 )
-from derive.notation.formula import Formula, check_formula
+from derive.notation.formula import Formula
 
 
 def bind_values(
@@ -322,9 +322,7 @@ def write_entries(formula: Formula, names: Names) -> str:
         name, places = name_of_left(equation), places_of_left(equation)
         left = names.python[name]
         indices = tuple(dict.fromkeys(k for place in places for k in find_indices(place, names)))
-        scope = text.Scope(names, frozenset(indices), formula.empty_row, lines)
-        if name in begun and not places:
-            raise refuse("place-filled-twice", f"{name} is defined twice")
+        scope = text.Scope(names, formula.empty_row, lines)
         value = text.write_node(equation.rhs, scope)
         if places and name not in begun:
             lines.append(f"{left} = tensor({name!r}, {text.write_shape(name, scope)})")
@@ -390,7 +388,7 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     It returns inf or nan where the formula does, and None where digits or steps are exhausted.
     `most` is the number of precisions from DIGITS that are tried.
     """
-    names = text.read_whole_names(check_formula(formula))
+    names = text.read_whole_names(formula)
     code = compile_text(write_entries(formula, names))
 
     def compute(

@@ -10,13 +10,12 @@ that it reads. The extent of a result is the largest place on its left sides plu
 
 import keyword
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Equality, Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
+from sympy import Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
 
-from derive.errors import DeriveError, refuse
 from derive.ir.functions import ROWS
 from derive.judge.loops import runtime
 from derive.notation.formula import Formula
@@ -50,11 +49,10 @@ class Names:
 def read_names(formula: Formula) -> Names:
     """The role, the extent or shape, and the Python name of every name."""
     names = Names()
-    nodes = [node for equation in _check_equations(formula) for node in walk_nodes(equation)]
+    nodes = [node for equation in formula.equations for node in walk_nodes(equation)]
     _collect_tensors(formula, nodes, names)
     _collect_indices(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
-    _check_roles(names)
     _find_extents(formula, nodes, names)
     _choose_python_names(names)
     return names
@@ -119,29 +117,6 @@ def union_indices(parts: Iterable[Any], names: Names) -> dict[str, None]:
     return found
 
 
-def _check_equations(formula: Formula) -> tuple[Any, ...]:
-    if not formula.equations:
-        raise refuse(
-            "formula-empty",
-            "the formula has no equation",
-            help="write at least one, y[i] = sum[j](A[i,j] * x[j])",
-        )
-    for number, equation in enumerate(formula.equations, 1):
-        if not isinstance(equation, Equality):
-            raise refuse(
-                "equation-wanted",
-                f"equation {number} is no equation: {equation}",
-                help="write Eq(y[i], ...)",
-            )
-        if not isinstance(equation.lhs, (Indexed, IndexedBase, Symbol)):
-            raise refuse(
-                "left-side",
-                f"the left side of equation {number} is no element of a tensor: {equation.lhs}",
-                help="write the result alone on the left, Eq(y[i], ...)",
-            )
-    return formula.equations
-
-
 def _collect_tensors(formula: Formula, nodes: list[Any], names: Names) -> None:
     """Collect tensors, results, sizes, and indices with ranges of their own."""
     declared = formula.declarations
@@ -170,19 +145,11 @@ def _add_sizes(names: Names, *extents: Any) -> None:
 
 def _add_range(index: Any, names: Names) -> None:
     name = label_of(index)
-    known = names.indices.setdefault(name, None)
+    names.indices.setdefault(name, None)
     if index.upper is None:
         return
-    if index.lower != 0:
-        raise refuse(
-            "index-start",
-            f"index {name} starts at {index.lower}; places count from 0",
-            help=f'write Idx("{name}", extent)',
-        )
     extent = index.upper + 1
     _add_sizes(names, extent)
-    if known is not None and not is_same(known, extent):
-        raise _refuse_two_extents(name, known, extent)
     names.indices[name] = extent
 
 
@@ -226,40 +193,6 @@ def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
             names.scalars.setdefault(name, None)
 
 
-def _check_roles(names: Names) -> None:
-    taken: dict[str, str] = {}
-    roles: dict[str, Iterable[str]] = {
-        "a tensor": {**names.bases, **names.defined},
-        "an index": names.indices,
-        "a size": names.sizes,
-        "a scalar": names.scalars,
-    }
-    for role, members in roles.items():
-        for name in members:
-            if name in taken:
-                raise refuse(
-                    "name-clash",
-                    f"{name} is {taken[name]} and {role}",
-                    help="give one of them another name",
-                )
-            taken[name] = role
-
-
-def is_same(one: Any, other: Any) -> bool:
-    """Whether two extents are equal for all sizes; symbols are compared by name alone."""
-    difference = expand(one - other)
-    by_name = {symbol: Symbol(symbol.name) for symbol in difference.free_symbols}
-    return bool(expand(difference.xreplace(by_name)) == 0)
-
-
-def _refuse_two_extents(index: str, one: Any, other: Any) -> DeriveError:
-    return refuse(
-        "index-two-extents",
-        f"index {index} has extent {one} and extent {other}",
-        help="give one of the two another name",
-    )
-
-
 def _choose_python_names(names: Names) -> None:
     """Give every name a Python name that differs from keywords and names of the runtime."""
     taken = set(runtime.find_names()) | set(keyword.kwlist)
@@ -277,30 +210,12 @@ def _choose_python_names(names: Names) -> None:
 
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
     """Deduce the extents of indices and the shapes of results from one another."""
-    needed = _find_needed(formula, nodes, names)
-    ranged = {index for index, extent in names.indices.items() if extent is not None}
     reads = [node for node in nodes if isinstance(node, Indexed)]
-    for name in map(label_of, (read.base for read in reads if read.indices)):
-        if name not in names.shapes and name not in names.defined:
-            raise refuse("shape-unknown", f"nothing tells the shape of {name}")
     while True:
         _read_limits(nodes, names)
-        _read_extents(reads, names, ranged, needed)
+        _read_extents(reads, names)
         if not _shape_results(formula, names):
             break
-    for index in needed:
-        if names.indices[index] is None:
-            raise refuse("extent-unknown", f"nothing tells the extent of index {index}")
-
-
-def _find_needed(formula: Formula, nodes: list[Any], names: Names) -> dict[str, None]:
-    """The indices that need an extent: those of left sides and of reductions without limits."""
-    left = [place for equation in formula.equations for place in places_of_left(equation)]
-    whole = [index for node in nodes if isinstance(node, Reduction) for index in node.bound]
-    for node in nodes:
-        if isinstance(node, (Sum, Product)):
-            whole += [limits[0] for limits in node.args[1:] if len(limits) == 1]
-    return union_indices(left, names) | {label_of(index): None for index in whole}
 
 
 def _read_limits(nodes: list[Any], names: Names) -> None:
@@ -313,19 +228,14 @@ def _read_limits(nodes: list[Any], names: Names) -> None:
                     names.indices[name] = limits[1] + 1
 
 
-def _read_extents(reads: list[Any], names: Names, ranged: set[str], needed: Container[str]) -> None:
+def _read_extents(reads: list[Any], names: Names) -> None:
     """Give an index without a range the extent of a place that it fills alone."""
     for read in reads:
         shape = names.shapes.get(label_of(read.base), [])
         for place, extent in zip(read.indices, shape, strict=False):
             index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
-            if index not in names.indices or index in ranged:
-                continue
-            if names.indices[index] is None:
+            if index in names.indices and names.indices[index] is None:
                 names.indices[index] = extent
-            known = names.indices[index]
-            if index in needed and not is_same(known, extent):
-                raise _refuse_two_extents(index, known, extent)
 
 
 def _shape_results(formula: Formula, names: Names) -> bool:
@@ -336,9 +246,7 @@ def _shape_results(formula: Formula, names: Names) -> bool:
         indices = {k for side in sides for place in side for k in find_indices(place, names)}
         if name in names.shapes or any(names.indices[index] is None for index in indices):
             continue
-        reaches = [[_find_reach(place, name, names) for place in side] for side in sides]
-        if len({len(reach) for reach in reaches}) > 1:
-            raise refuse("rank-differs", f"{name} stands on the left with two numbers of places")
+        reaches = [[_find_reach(place, names) for place in side] for side in sides]
         names.shapes[name] = [_find_longest(column) for column in zip(*reaches, strict=True)]
         columns = zip(*sides, strict=True)
         names.before[name] = tuple(  # the number of negative places of initial values, by axis
@@ -349,20 +257,14 @@ def _shape_results(formula: Formula, names: Names) -> bool:
     return changed
 
 
-def _find_reach(place: Any, name: str, names: Names) -> Any:
+def _find_reach(place: Any, names: Names) -> Any:
     """The largest value of a place on the left, plus one."""
     whole = expand(place)
     ends = {}
     for atom in walk_nodes(whole):
         if isinstance(atom, (Idx, Symbol)) and label_of(atom) in names.indices:
-            slope = whole.coeff(atom)
-            if whole.has(atom) and (slope == 0 or whole.diff(atom).has(atom)):
-                raise refuse(
-                    "extent-unknown",
-                    f"the place {place} on the left does not tell how long {name} is",
-                    help=f"give {name} a shape",
-                )
-            ends[atom] = 0 if slope.is_negative else names.indices[label_of(atom)] - 1
+            is_falling = whole.coeff(atom).is_negative
+            ends[atom] = 0 if is_falling else names.indices[label_of(atom)] - 1
     return expand(whole.subs(ends, simultaneous=True) + 1)
 
 

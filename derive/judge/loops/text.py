@@ -16,7 +16,7 @@ evaluated once for all of its entries, and a mean once for all elements.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any
 
@@ -25,7 +25,6 @@ from sympy import Idx, Indexed, IndexedBase, KroneckerDelta, Mul, Piecewise, Pow
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 
-from derive.errors import refuse, suggest
 from derive.ir.functions import ROWS
 from derive.judge.loops.names import (
     Names,
@@ -47,14 +46,9 @@ class Scope:
     """The names available to an expression."""
 
     names: Names
-    bound: frozenset[str] = frozenset()  # indices with a value
     empty_row: str = "nan"
     lines: list[str] = field(default_factory=list)  # of the text
     rows: dict[Any, str] = field(default_factory=dict)  # a reduction: its function
-
-    def enter(self, indices: Iterable[str]) -> Scope:
-        """The scope inside a reduction over these indices."""
-        return replace(self, bound=self.bound.union(indices))
 
 
 def write_shape(name: str, scope: Scope) -> str:
@@ -67,15 +61,8 @@ def write_shape(name: str, scope: Scope) -> str:
 @singledispatch
 def write_node(value: Any, scope: Scope) -> str:
     """The text of an expression, in parentheses unless it is one name, number or call."""
-    name = type(value).__name__
-    if name not in _FUNCTIONS:
-        raise refuse(
-            "function-unknown",
-            f"nothing is known about {name}, in {value}",
-            help=suggest(name, _FUNCTIONS),
-        )
     arguments = ", ".join(write_node(argument, scope) for argument in value.args)
-    return f"{_FUNCTIONS[name]}({arguments})"
+    return f"{_FUNCTIONS[type(value).__name__]}({arguments})"
 
 
 @write_node.register(Symbol)
@@ -98,12 +85,6 @@ def _(value: Any, scope: Scope) -> str:
 
 def _write_name(name: str, scope: Scope) -> str:
     """The value of a name; a result without indices is a function, called when it is read."""
-    if name in scope.names.indices and name not in scope.bound:
-        raise refuse(
-            "index-dangles",
-            f"index {name} stands on the right but is neither summed nor on the left",
-            help=f"put {name} on the left, or write sum[{name}](...) to add it up",
-        )
     equation = scope.names.defined.get(name)
     is_number = equation is not None and not places_of_left(equation)
     return scope.names.python[name] + ("()" if is_number else "")
@@ -387,8 +368,7 @@ def _call_row(value: Any, scope: Scope) -> str:
     given = ", ".join(_write_name(name, scope) for name in free)
     if value not in scope.rows:
         is_row = isinstance(value, Reduction)
-        inside = replace(scope, bound=frozenset(free))
-        text = _write_row(value, inside) if is_row else _write_sum(value, inside)
+        text = _write_row(value, scope) if is_row else _write_sum(value, scope)
         scope.rows[value] = f"row_{len(scope.lines)}"
         scope.lines.append(f"{scope.rows[value]} = keep_(lambda {given}: {text})")
     return f"{scope.rows[value]}({given})"
@@ -399,13 +379,12 @@ def _write_row(value: Reduction, scope: Scope) -> str:
     kind = WORDS[type(value)]
     row = ROWS[kind]
     names = [label_of(index) for index in value.bound]
-    inside = scope.enter(names)
     loops = [f" for {scope.names.python[n]} in {_write_range((n,), scope)}" for n in names]
-    body, tail = write_node(value.body, inside), ""
+    body, tail = write_node(value.body, scope), ""
     if row.is_matrix:
         return f"{kind}([[{body}{loops[1]}]{loops[0]}])"
     if value.condition != sympy.true:
-        condition = write_node(value.condition, inside)
+        condition = write_node(value.condition, scope)
         if row.keeps or kind == "argmax":  # the result is indexed by places of the whole row
             left_out = row.left_out.replace("oo", "inf")
             body = f"{body} if {condition} else {left_out}"
@@ -428,7 +407,6 @@ def _write_sum(value: Any, scope: Scope) -> str:
     for limits in bound:
         index = label_of(limits[0])
         loops += f" for {scope.names.python[index]} in {_write_range(limits, scope)}"
-        scope = scope.enter([index])
     body, conditions = split_conditions(body, S.Zero if is_sum else S.One)
     text = write_node(body, scope)
     tail = f" if {write_all(conditions, scope)}" if conditions else ""
