@@ -41,7 +41,7 @@ from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, 
 from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.text import NOTATION, read_shapes, split_text
 from derive.frontend.latex.tree import FONTS, Reader
-from derive.frontend.latex.values import MisfitError, add_number, to_polynomial
+from derive.frontend.latex.values import MisfitError
 from derive.notation.formula import About, Formula
 
 MOST = 4096  # interpretations that are tried
@@ -219,20 +219,12 @@ def find_results(written: Sequence[str]) -> list[str]:
     return [] if results == own[-1:] else [f"return {', '.join(results)}"]
 
 
-def find_extent(reading: Reading, name: str, place: int, known: str) -> str:
-    """Return the extent of an undeclared tensor's place: large enough for all reads in limits."""
-    for read in sorted(reading.reads[name, place]):
-        found = re.fullmatch(r"(\w+)(?: \+ (\d+))?", read)
-        if found and found[1] in reading.limits:
-            extent = add_number(reading.limits[found[1]], int(found[2] or 0))
-            further = (to_polynomial(extent) - to_polynomial(known)).constant
-            known = extent if further is not None and further > 0 else known
-    if re.search(r"[^\W\d].* - \d+$", known):
-        says = f"it is open whether {name} goes no further than {known}"
-        sizes = reading.names.make_sizes(place + 1)
-        advice = f"add a line with its shape, {name}: [{sizes}]"
-        raise refuse("latex-form", says, help=advice)
-    return known
+def check_reach(name: str, extent: str) -> str:
+    """Return an undeclared tensor's extent; DeriveError if it is a size less a number."""
+    if re.search(r"[^\W\d].* - \d+$", extent):
+        says = f"it is open whether {name} goes no further than {extent}"
+        raise refuse("latex-form", says, help=f"add a line with its shape, {name}: [..]")
+    return extent
 
 
 def find_interpretation(equations: Sequence[Equation], names: Names, base: int) -> str:
@@ -248,9 +240,8 @@ def find_interpretation(equations: Sequence[Equation], names: Names, base: int) 
                     written.append(reading.write_equation(left, right))
                 for name, indices in reading.undeclared.items():
                     if not all(indices):  # its extents are unknown
-                        sizes = names.make_sizes(len(indices))
                         says = f"the shape of {name} is not declared"
-                        raise MisfitError(says, help=f"add a line: {name}: [{sizes}]")
+                        raise MisfitError(says, help=f"add a line: {name}: [..]")
             except MisfitError as error:
                 far = (len(written), error.of_extents)
                 if misfit is None or far > (misfit[0], misfit[1].of_extents):
@@ -369,11 +360,9 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
         extents.setdefault(index, known or (upper if is_free else f"N_{index}"))
-    shifted = set[str]()
     for name, indices in reading.undeclared.items():
-        shape = tuple(find_extent(reading, name, k, extents[i]) for k, i in enumerate(indices))
-        shifted |= {i for i, extent in zip(indices, shape, strict=True) if extent != extents[i]}
+        shape = tuple(check_reach(name, extents[index]) for index in indices)
         groups.setdefault(shape, []).append(name)
     lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
-    given = ({*plain} - shifted) | {*names.shapes.indices, *reading.choice.extents}
+    given = {*plain, *names.shapes.indices, *reading.choice.extents}
     return lines + [f"index {i} < {e}" for i, e in reading.limits.items() if i not in given]

@@ -25,8 +25,6 @@ class Shapes:
     returned: Sequence[str] = ()  # `return` lines
     has_rows: bool | None = None  # whether vectors are rows; None if not stated
     counted: int | None = None  # the first value of all indices; None if not stated
-    # new names of sizes that clash with tensors
-    renamed: Mapping[str, str] = field(default_factory=dict)
     stated: frozenset[str] = frozenset()  # indices with a declaration
 
     def find_shape(self, name: str) -> tuple[str, ...] | None:
@@ -49,7 +47,7 @@ def complete_shapes(
     r"""Complete the shapes from the equations.
 
     `i = 1, \ldots, n` gives the extent of an index. The shape of `W_i`, with i an index of a left
-    side, becomes a shape of W. Sizes named like tensors are renamed.
+    side, becomes a shape of W.
     """
     targets = tree.find_targets(equations)
     extents = dict[str, str]()
@@ -61,29 +59,19 @@ def complete_shapes(
     extents = {
         index: extent for index, extent in extents.items() if index.isidentifier() and extent
     }
-    taken = {left.base for left in targets} | {*shapes.tensors}
-    clashes = sorted((shapes.sizes | {*extents.values()}) & taken)
-    renamed = {size: size.upper() if size.islower() else f"N_{size}" for size in clashes}
-
-    def rename(extent: str) -> str:
-        return re.sub(r"[^\W\d]\w*", lambda size: renamed.get(size[0], size[0]), extent)
-
-    indices = {index: rename(extent) for index, extent in {**extents, **shapes.indices}.items()}
+    indices = {**extents, **shapes.indices}
     bound = {tree.to_word(place) for left in targets for place in left.below}
     tensors: dict[str, tuple[str, ...]] = {}
     for name, shape in shapes.tensors.items():
         stem, _, label = name.rpartition("_")
         alike = [other for other in shapes.tensors if other.rpartition("_")[0] == stem]
         is_each = stem and label in bound and len(label) == 1 and label.islower()
-        own = tuple(map(rename, shape))
         if is_each and len(alike) == 1 and label in indices:
-            tensors[stem] = (indices[label], *own)
+            tensors[stem] = (indices[label], *shape)
         else:
-            tensors[name] = own
-    families = {name: tuple(map(rename, shape)) for name, shape in shapes.families.items()}
+            tensors[name] = shape
     stated = frozenset(shapes.indices)
-    shapes = replace(shapes, tensors=tensors, families=families, indices=indices)
-    return replace(shapes, renamed=renamed, stated=stated)
+    return replace(shapes, tensors=tensors, indices=indices, stated=stated)
 
 
 def write_extent(part: tree.Tree) -> str:
@@ -164,11 +152,6 @@ class Names:
                 number = part.label
                 says = f"{part.base}_{number} and {part.base}^{{({number})}} have one name here"
                 raise MisfitError(says, part.token, "give one of them another letter")
-
-    def make_sizes(self, count: int) -> str:
-        """Return free letters for the shape in an advice."""
-        taken = self.sizes | self.words
-        return ", ".join([letter for letter in "NMKLPQRSTUV" if letter not in taken][:count])
 
     def is_known(self, name: str) -> bool:
         """Whether the name is declared or defined."""

@@ -54,7 +54,6 @@ class Reading:
         self.limits: dict[str, str] = {}  # extents that only the limits of sums give
         self.layouts: dict[str, Layout] = {}
         self.undeclared: dict[str, tuple[str, ...]] = {}  # indices of undeclared tensors
-        self.reads: dict[tuple[str, int], set[str]] = {}  # places read from undeclared tensors
         self.alike: list[tuple[str, str]] = []  # indices with one extent
         self.used: dict[str, None] = {}  # declared tensors that are read
         self.own, self.reads_own = ("", list[str]()), False  # the defined tensor and its places
@@ -180,8 +179,6 @@ class Reading:
         if len(known) != len(places):
             raise MisfitError(f"{name} has {len(known)} indices elsewhere", token)
         self.undeclared[name] = tuple(a or b for a, b in zip(known, plain, strict=True))
-        for k, place in enumerate(places):
-            self.reads.setdefault((name, k), set()).add(place)
         for one, other in zip(known, plain, strict=True):  # indices at one place have one extent
             if one and other and one != other:
                 self.alike.append((one, other))

@@ -19,9 +19,9 @@ A user's function is inlined at each call. An index bound inside its own scope i
 """
 
 import ast
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, pairwise
+from itertools import pairwise
 from typing import Any
 
 from sympy import And, Idx, Not, Or, S, expand
@@ -143,16 +143,8 @@ def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
         lines.span(index),
         bound[index.id],
         *(place for _, place in scope.calls[-1:]),
-        help=f"take a fresh name here, {_find_fresh(index.id, scope.names.claims)}",
+        help="take a fresh name here",
     )
-
-
-def _find_fresh(index: str, taken: Container[str]) -> str:
-    """Return a free name for an index: a following letter, or its own name with a number."""
-    start = ord(index[0].lower()) - ord("a")
-    alphabet = [chr(ord("a") + (start + k) % 26) for k in range(1, 26)]
-    numbered = (f"{index}{k}" for k in count(2))
-    return next(name for name in chain(alphabet, numbered) if name not in taken)
 
 
 def refuse_unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:

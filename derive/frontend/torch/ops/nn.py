@@ -42,22 +42,15 @@ def _rms_norm(
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    """Standardise each group; channel c of C is in group c*groups // C, of C // groups channels."""
+    """Standardise each group of C // groups channels."""
     channels, behind = input.shape[1], input.dim() - 2
-    if weight is not None and num_groups != 1:
+    if num_groups != 1 and (weight is not None or is_symbolic(channels % num_groups)):
         channels = int(channels)  # the module's own number
-    if num_groups == 1 or not is_symbolic(channels % num_groups):
-        parts = (num_groups, channels // num_groups if num_groups != 1 else -1)
-        grouped = input.unflatten(1, parts)
-        dims = tuple(range(2, grouped.dim()))
-        found = _standardize(grouped, dims, eps, behind + 1).flatten(1, 2)
-        return _scale(found, weight, bias, behind)
-    each = channels // num_groups
-    places = torch.arange(num_groups)[:, None] * each + torch.arange(each)
-    grouped, dims = input[:, places], tuple(range(2, input.dim() + 1))
-    own = torch.arange(channels) * num_groups // channels
-    moments = tuple(e[:, own] for e in (grouped.mean(dims), grouped.var(dims, correction=0)))
-    return _scale(_standardize(input, (), eps, behind, moments), weight, bias, behind)
+    parts = (num_groups, channels // num_groups if num_groups != 1 else -1)
+    grouped = input.unflatten(1, parts)
+    dims = tuple(range(2, grouped.dim()))
+    found = _standardize(grouped, dims, eps, behind + 1).flatten(1, 2)
+    return _scale(found, weight, bias, behind)
 
 
 def _attention(  # noqa: PLR0913, PLR0917 - torch's
