@@ -5,7 +5,6 @@ lifted.md lists formulas, the code that computes each, and the lifted equations 
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,7 +34,6 @@ def read_codes():
 
 
 CODES = read_codes()
-ATTENTION = CODES["by_einsum"][0]
 READABLE = [name for name, (*_, lines) in CODES.items() if lines]
 
 
@@ -73,15 +71,3 @@ def test_the_equations_read_as_a_person_would_write_them(name):
     text, _, _, lines = CODES[name]
     _, lifted = lift_against(load_code(name), text)
     assert [line for line in to_lines(lifted.system) if " = " in line] == lines.splitlines()
-
-
-def test_only_an_untraced_size_becomes_a_number():
-    untraced = SimpleNamespace(one=1.0)
-
-    def scale(Q, K, V):
-        scores = Q @ K.transpose(-2, -1) * (untraced.one / Q.shape[-1]) * Q.shape[-1] ** 0.5
-        return scores.softmax(-1) @ V
-
-    formula, lifted = lift_against(scale, ATTENTION)
-    assert list(lifted.fixed) == ["D"]
-    assert prove(lifted.system, formula, lifted.fixed) is not None

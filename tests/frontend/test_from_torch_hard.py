@@ -4,7 +4,6 @@ import builtins
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from lifting import lift_example
@@ -45,18 +44,6 @@ def test_functions_of_math_accept_scalars():
     declared = "x[B, S]; scalar a"
     lifted = lift_at(lambda x, a: x * math.tanh(a) + math.sin(a), declared)
     assert not lifted.fixed
-
-
-NUMPY = {
-    "a number": lambda x: x / np.prod(x.shape),
-    "a table": lambda x: x * torch.tensor(np.arange(x.shape[1])),
-}
-
-
-@pytest.mark.parametrize("name", NUMPY)
-def test_numpy_functions_of_sizes_are_refused(name):
-    with pytest.raises(DeriveError, match="does not tell which sizes"):
-        lift_at(NUMPY[name])
 
 
 class Scale(torch.nn.Module):

@@ -20,7 +20,7 @@ from derive.frontend.torch.call import find_fields, find_tensors
 from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_lifting, make_precise
-from derive.frontend.torch.numbers import Condition, SymbolicFloat, plain
+from derive.frontend.torch.numbers import Condition, SymbolicNumber, plain
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, UnknownValueError, at
 from derive.ir import nodes as ir
 from derive.judge import evaluate, samples
@@ -206,7 +206,7 @@ def _make_argument(trace: Trace, entry: Argument) -> Any:
         drawn = samples.draw_inputs(system, trace.sizes, _SEED)[entry.name]
         is_free = entry.lower is entry.upper is None
         read = ir.Scalar(entry.name, entry.lower, entry.upper, entry.strict)
-        return SymbolicFloat(1.375 if is_free else drawn, read, trace.watch)
+        return SymbolicNumber(1.375 if is_free else drawn, read, trace.watch)
     entry = _fix(trace, entry)
     assert isinstance(entry, ir.Tensor)
     lengths = tuple(trace.number(extent) for extent in entry.shape)

@@ -83,7 +83,7 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         return out
     if not shadow.rank and not is_data:
         if name == "item" and shadow.kind == "real":
-            return numbers.SymbolicFloat(out, value, trace.watch)
+            return numbers.SymbolicNumber(out, value, trace.watch)
         if name == "item" and shadow.kind == "int":
             return numbers.make_int(out, Polynomial.of(value), trace.watch)
         trace.watch.fix(value)
@@ -212,8 +212,10 @@ def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
 
 def _strip(value: Any) -> Any:
     """Return the arguments with plain numbers for symbolic ones."""
-    if type(value) in {tuple, list}:
+    if type(value) in {tuple, list, torch.Size}:
         return type(value)(map(_strip, value))
+    if type(value) is slice:
+        return slice(*map(_strip, (value.start, value.stop, value.step)))
     if type(value) is dict:
         return {name: _strip(each) for name, each in value.items()}
     return numbers.plain(value)
@@ -231,7 +233,7 @@ def _prepare(
                 trace.attach(tensor, UnknownValue(error.error))
     if len(written) > 1:
         return trace.refuse("lift-write", f"{name} writes into several tensors")
-    if is_reading_what_it_writes(name, args, named):
+    if is_reading_what_it_writes(name, _strip(args), named):
         says = f"{name} overwrites elements that it reads at other places"
         return trace.refuse("lift-write", says, help="read a copy: .clone()")
     return None

@@ -1,10 +1,10 @@
-"""Symbolic numbers: a Python number with its expression over sizes and scalars.
+"""Symbolic numbers: a number of the run with its expression over sizes and scalars.
 
-    SymbolicInt(int)      carries a Polynomial over sizes: `x.shape[0]`, `len(x)`
-    SymbolicFloat(float)  carries an expression: `sqrt(D)`, `D ** -0.5`, a scalar argument
+    x.shape[0]   len(x)   sqrt(D)   D ** -0.5   a scalar argument
 
-Both are ordinary numbers to torch and to Python. A `Watch` records where they become plain numbers:
-`range(S)`, `int(S / 2)`, `S == T`; and the conditions on sizes that decided branches of the run.
+To `isinstance`, torch's too, they are ints and floats; C code has to call a method to read the
+plain number. A `Watch` records where that happens: `range(S)`, `int(S / 2)`, `S == T`; and the
+conditions on sizes that decided branches of the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, partialmethod
+from functools import lru_cache, partial, partialmethod
 from math import inf, prod
 from typing import Any
 
@@ -24,6 +24,7 @@ from derive.ir.functions import ROWS
 from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, divide_wholly
 from derive.ir.walk import find_size_names, walk
+from derive.libraries import torch
 
 
 @dataclass(frozen=True)
@@ -70,126 +71,99 @@ class Watch:
         self.notes[condition] = None
 
 
-def to_expr(value: Any) -> ir.Expr:
-    """Return the expression of a symbolic number, or a plain number as an exact constant."""
-    if isinstance(value, SymbolicInt):
-        return value.form.to_expr()
-    if isinstance(value, SymbolicFloat):
-        return value.expr
-    return from_float(value)
+class SymbolicNumber:
+    """A number with its expression; its C-level type is neither int nor float."""
 
+    def __init__(self, value: Any, expr: ir.Expr, watch: Watch) -> None:
+        self.value, self.expr, self.watch = value, expr, watch
 
-def to_form(value: Any) -> Polynomial:
-    """Return the polynomial of an integer."""
-    return value.form if isinstance(value, SymbolicInt) else Polynomial.of(int(value))
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The type that `isinstance` sees."""
+        kind: Any = type(self.value)
+        return _find_face(kind)
 
+    def fix(self) -> Any:
+        """Return the plain number, and record that its sizes became numbers."""
+        self.watch.fix(self.expr)
+        return self.value
 
-def make_int(value: int, form: Polynomial, watch: Watch) -> int:
-    """Return the integer with its polynomial, or a plain one if that is constant."""
-    return int(value) if form.constant is not None else SymbolicInt(value, form, watch)
-
-
-class SymbolicInt(int):
-    """An integer that is a polynomial over sizes."""
-
-    form: Polynomial
-    watch: Watch
-
-    def __new__(cls, value: int, form: Polynomial, watch: Watch) -> SymbolicInt:
-        """An int with its polynomial."""
-        made = int.__new__(cls, value)
-        made.form, made.watch = form, watch
-        return made
+    def __getattr__(self, name: str) -> Any:
+        getattr(self.value, name)  # AttributeError fixes no size
+        return getattr(self.fix(), name)
 
     def __int__(self) -> int:
-        self.watch.fix(self.form.to_expr())
-        return int.__add__(self, 0)
+        return int(self.fix())
+
+    def __index__(self) -> int:
+        return operator.index(self.fix())
 
     def __float__(self) -> float:
-        self.watch.fix(self.form.to_expr())
-        return int.__float__(self)
-
-    def _return_self(self, _: Any = None) -> SymbolicInt:
-        return self
-
-    __trunc__ = __floor__ = __ceil__ = __round__ = __pos__ = __deepcopy__ = _return_self
+        return float(self.fix())
 
     def __bool__(self) -> bool:
-        return _decide(self, ">", 0)
+        return _decide(self, "!=", 0)
 
-    def __neg__(self) -> int:
-        return make_int(int.__neg__(self), -self.form, self.watch)
+    def __neg__(self) -> Any:
+        return compute("mul", -1, self)
 
-    def __abs__(self) -> int:
-        return self if _decide(self, ">=", 0) else -self
+    def __abs__(self) -> Any:
+        if isinstance(self, int):
+            return self if _decide(self, ">=", 0) else -self
+        return SymbolicNumber(abs(self.value), ir.Call("abs", (self.expr,)), self.watch)
 
-    def __reduce__(self) -> Any:
-        return int, (plain(self),)
-
-
-class SymbolicFloat(float):
-    """A real number that is an expression over sizes and scalars."""
-
-    expr: ir.Expr
-    watch: Watch
-
-    def __new__(cls, value: float, expr: ir.Expr, watch: Watch) -> SymbolicFloat:
-        """A float with its expression."""
-        made = float.__new__(cls, value)
-        made.expr, made.watch = expr, watch
-        return made
-
-    def __int__(self) -> int:
-        self.watch.fix(self.expr)
-        return float.__int__(self)
-
-    def __float__(self) -> float:
-        self.watch.fix(self.expr)
-        return float.__add__(self, 0.0)
-
-    def __bool__(self) -> bool:
-        self.watch.fix(self.expr)
-        return float.__bool__(self)
-
-    def _return_self(self, _: Any = None) -> SymbolicFloat:
+    def _return_self(self, _: Any = None) -> Any:
         return self
 
     __pos__ = __deepcopy__ = _return_self
 
-    def __neg__(self) -> SymbolicFloat:
-        return SymbolicFloat(float.__neg__(self), multiply(ir.MINUS_ONE, self.expr), self.watch)
-
-    def __abs__(self) -> SymbolicFloat:
-        return SymbolicFloat(float.__abs__(self), ir.Call("abs", (self.expr,)), self.watch)
-
     def __reduce__(self) -> Any:
-        return float, (plain(self),)
+        return type(self.value), (self.value,)
+
+
+@lru_cache(maxsize=4)
+def _find_face(kind: Any) -> type:
+    """Return a type that is `kind` to Python and a symbolic number to torch."""
+    return type(kind.__name__, (kind, torch.SymInt if kind is int else torch.SymFloat), {})
+
+
+def to_expr(value: Any) -> ir.Expr:
+    """Return the expression of a symbolic number, or a plain number as an exact constant."""
+    return value.expr if is_symbolic(value) else from_float(value)
+
+
+def to_form(value: Any) -> Polynomial:
+    """Return the polynomial of an integer."""
+    return Polynomial.of(value.expr if is_symbolic(value) else int(value))
+
+
+def make_int(value: int, form: Polynomial, watch: Watch) -> int:
+    """Return the integer with its polynomial, or a plain one if that is constant."""
+    if form.constant is not None:
+        return value
+    return SymbolicNumber(value, form.to_expr(), watch)  # type: ignore[return-value]
 
 
 def is_symbolic(value: Any) -> bool:
     """Whether a number is symbolic."""
-    return isinstance(value, (SymbolicInt, SymbolicFloat))
+    return isinstance(value, SymbolicNumber)
 
 
 def plain(value: Any) -> Any:
     """Return the plain number of a symbolic one; the watch records nothing."""
-    if isinstance(value, SymbolicInt):
-        return int.__add__(value, 0)
-    return float.__add__(value, 0.0) if isinstance(value, SymbolicFloat) else value
+    return value.value if is_symbolic(value) else value
 
 
-def _round(value: SymbolicFloat, how: Callable[[float], int]) -> int:
+def _round(value: SymbolicNumber, how: Callable[[float], int]) -> Any:
     """Round a polynomial with integer coefficients to itself; fix the sizes of other values."""
     form = Polynomial.of(value.expr)
-    number = how(plain(value))
     whole = all(
         number.denominator == 1 and all(exponent > 0 for _, exponent in monomial)
         for monomial, number in form.terms.items()
     )
     if whole and all(isinstance(atom, ir.Size) for atom in form.atoms):
-        return make_int(number, form, value.watch)
-    value.watch.fix(value.expr)
-    return number
+        return make_int(how(value.value), form, value.watch)
+    return how(value.fix())
 
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
@@ -231,13 +205,13 @@ def compute(name: str, one: Any, two: Any) -> Any:
     both_whole = isinstance(one, int) and isinstance(two, int)
     if both_whole and name in _WHOLE:
         return make_int(number, _WHOLE[name](to_form(one), to_form(two)), watch)
-    if both_whole and name == "pow" and not isinstance(two, SymbolicInt) and two >= 0:
+    if both_whole and name == "pow" and not is_symbolic(two) and two >= 0:
         form = math.prod([to_form(one)] * two, start=Polynomial.of(1))
         return make_int(number, form, watch)
     if isinstance(number, complex) or not math.isfinite(number):
         watch.fix(to_expr(one), to_expr(two))
         return number
-    return SymbolicFloat(number, _REAL[name](to_expr(one), to_expr(two)), watch)
+    return SymbolicNumber(number, _REAL[name](to_expr(one), to_expr(two)), watch)
 
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
@@ -280,9 +254,10 @@ def is_number(value: Any) -> bool:
 
 def _forward(name: str, is_backward: bool = False) -> Callable[[Any, Any], Any]:
     def act(self: Any, other: Any) -> Any:
-        if isinstance(other, (list, tuple, str)):  # a list as long as a size
-            self.watch.fix(to_expr(self))
-        if not is_number(other):
+        if isinstance(other, complex):
+            self.fix()
+            return _PLAIN[name](*((other, self.value) if is_backward else (self.value, other)))
+        if not isinstance(other, (int, float)):
             return NotImplemented
         return compute(name, other, self) if is_backward else compute(name, self, other)
 
@@ -296,33 +271,26 @@ def _relate(relation: str) -> Callable[[Any, Any], Any]:
     return act
 
 
-def _fix_sizes(name: str, base: type) -> Callable[..., Any]:
-    plain_method = getattr(base, name)
-
+def _fix_sizes(name: str) -> Callable[..., Any]:
     def act(self: Any, *others: Any) -> Any:
-        self.watch.fix(to_expr(self))
-        return plain_method(plain(self), *map(plain, others))
+        return getattr(self.fix(), name)(*map(plain, others))
 
     return act
 
 
-_FIXING = {
-    SymbolicInt: "__lshift__ __rlshift__ __rshift__ __rrshift__ __and__ __rand__ __or__ __ror__ "
-    "__xor__ __rxor__ __invert__ bit_length bit_count to_bytes",
-    SymbolicFloat: "__round__ is_integer hex",
-}
-_FIXING_BOTH = "__divmod__ __rdivmod__ __hash__ __str__ __repr__ __format__ as_integer_ratio"
-for _cls, _names in _FIXING.items():
-    for _name in (*_names.split(), *_FIXING_BOTH.split()):
-        setattr(_cls, _name, _fix_sizes(_name, _cls.__base__ or int))
+_FIXING = (
+    "lshift rlshift rshift rrshift and rand or ror xor rxor invert divmod rdivmod "
+    "hash str repr format round"
+)
+for _name in _FIXING.split():
+    setattr(SymbolicNumber, f"__{_name}__", _fix_sizes(f"__{_name}__"))
 for _name in ("trunc", "floor", "ceil"):
-    setattr(SymbolicFloat, f"__{_name}__", partialmethod(_round, how=getattr(math, _name)))
-for _cls in (SymbolicInt, SymbolicFloat):
-    for _name in _PLAIN:
-        setattr(_cls, f"__{_name}__", _forward(_name))
-        setattr(_cls, f"__r{_name}__", _forward(_name, is_backward=True))
-    for _name, _act in ir.DECIDING.items():
-        setattr(_cls, f"__{_act.__name__}__", _relate(_name))
+    setattr(SymbolicNumber, f"__{_name}__", partialmethod(_round, how=getattr(math, _name)))
+for _name in _PLAIN:
+    setattr(SymbolicNumber, f"__{_name}__", _forward(_name))
+    setattr(SymbolicNumber, f"__r{_name}__", _forward(_name, is_backward=True))
+for _name, _act in ir.DECIDING.items():
+    setattr(SymbolicNumber, f"__{_act.__name__}__", _relate(_name))
 
 
 # Bounds on the magnitude of integers.

@@ -283,9 +283,6 @@ class Trace:
         if isinstance(value, (bool, int, float, complex)):
             kinds = {bool: "bool", int: "int", float: "real", complex: "complex"}
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
-        if type(value).__module__ == "numpy":
-            says = "a number or table of numpy does not tell which sizes it is made of"
-            raise self.refuse("lift-constant", says, "use torch or math")
         found = value.__dict__.get(SHADOW)
         if found is None or found[0] is not self:
             shadow = recognise(value, self.index)

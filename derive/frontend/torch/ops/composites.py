@@ -13,8 +13,7 @@ from typing import Any
 
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
-from derive.frontend.torch.code import apply_to
-from derive.frontend.torch.numbers import SymbolicFloat, SymbolicInt, is_symbolic
+from derive.frontend.torch.numbers import is_symbolic
 from derive.frontend.torch.ops.views import clamp, to_list
 from derive.libraries import torch
 
@@ -61,7 +60,7 @@ def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
     counts = tuple(given[0]) if isinstance(given[0], (tuple, list)) else given
     input = input[(None,) * (len(counts) - input.dim())]
     for dim, count in enumerate(counts, -len(counts)):
-        if isinstance(count, SymbolicInt) or count != 1:
+        if is_symbolic(count) or count != 1:
             length = input.shape[dim]
             input = input.index_select(dim, torch.arange(length * count) % length)
     return input
@@ -168,10 +167,6 @@ def _if_real(input: Any, test: Callable[[Any], Any], otherwise: bool) -> Any:
 
 def _log_times(input: Any, other: Any) -> Any:
     """Return input * log(other), and 0 where the input is 0 and the other is not nan."""
-    if not hasattr(other, "log"):
-        return input * apply_to("log", math.log, other)
-    if not hasattr(input, "dim"):
-        return input * other.log() if input else torch.where(other == other, 0.0, other)
     whole = input * other.log()
     return torch.where((input == 0) & (other == other), 0.0, whole)
 
@@ -205,7 +200,7 @@ def _norm(
 ) -> Any:
     order = p if ord is None else ord
     order = 2 if order is None or order == "fro" else order
-    if isinstance(order, (str, SymbolicFloat)) or not order > 0:
+    if isinstance(order, str) or not order > 0:
         unknown(f"a norm of order {order} is not known")
     if order == 2:
         return (input**2).sum(dim, keepdim) ** 0.5
