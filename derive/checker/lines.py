@@ -10,14 +10,14 @@ where the condition fails, the terms of a distributed sum of products.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, combinations, islice, permutations
 from typing import Any
 
+from derive.checker.edits.sites import LONGEST
 from derive.checker.runs.trace import ERRORS, Event, Print, Trace, Turn, find_print
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -39,6 +39,7 @@ class Node:
     indices: tuple[ir.Index, ...]
     equation: int  # number of the equation it is part of; -1 for an input
     whole: bool  # whether the whole value of an equation, or an input
+    of: str  # the tensor that the equation defines, or the input
     parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # slices, by axis and place
 
     @cached_property
@@ -167,7 +168,6 @@ def find_factor(factor: float, sizes: Mapping[str, int]) -> str | None:
 
 _MOST_EVALUATED = 1 << 18
 _MOST_PARTS = 5
-_LONGEST = 60  # characters of a node that reports quote whole
 
 
 def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
@@ -180,13 +180,13 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
             access = first or ir.Access(entry, own)
             value, name = evaluator.values[entry.name].double(), entry.name
             text = to_text(first) if first else name
-            yield Node(access, text, value, _find_indices(access), -1, True)
+            yield Node(access, text, value, _find_indices(access), -1, True, name)
     for number, equation in enumerate(system.equations):
         target = equation.target
         value, name = evaluator.values[target.tensor.name], target.tensor.name
         if value.is_floating_point() and value.dim():
             indices = _find_indices(target)
-            yield Node(equation.value, to_text(target), value, indices, number, True)
+            yield Node(equation.value, to_text(target), value, indices, number, True, name)
     for number, equation in enumerate(system.equations):
         target = equation.target
         seen = dict.fromkeys(walk(equation.value))
@@ -194,9 +194,9 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
             node = find_node(expr, evaluator)
             if node is not None:
                 text = to_text(expr)
-                if len(text) > _LONGEST and expr is not equation.value:
+                if len(text) > LONGEST and expr is not equation.value:
                     text = f"a part of {to_text(target)}"
-                yield replace(node, name=text, equation=number)
+                yield replace(node, name=text, equation=number, of=target.tensor.name)
 
 
 def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
@@ -209,7 +209,7 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
         return None
     value = grid.tensor.double()
     value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
-    return Node(expr, "", value, grid.indices, -1, False)
+    return Node(expr, "", value, grid.indices, -1, False, "")
 
 
 def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
@@ -276,6 +276,12 @@ class Lines:
         return self.trace.events[-1].line if self.trace.events else None
 
     @cached_property
+    def forms(self) -> frozenset[ir.Expr]:
+        """The formula's nodes and the equivalent forms of them in code."""
+        values = (equation.value for equation in self.system.equations)
+        return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
+
+    @cached_property
     def varying_events(self) -> list[Event]:
         """The events whose values are not constant."""
         return [event for event in self.trace.events if event in self.prints]
@@ -335,6 +341,12 @@ class Lines:
         """The last non-constant event of each line."""
         return {event.line: event for event in self.varying_events if self._is_seen(event)}
 
+    def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
+        """Whether the event equals one of the nodes without a factor."""
+        turn = self.turns.get(event)
+        found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+        return found is not None and not found.factor
+
     def count_parts(self) -> int:
         """The count of lines and equations that agree, less that of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
@@ -347,12 +359,46 @@ class Lines:
         wrong = (event for event in self.varying_events if event.number not in self.good)
         return next((event for event in wrong if self.good.issuperset(event.reads)), None)
 
+    def count_unexplained(
+        self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+    ) -> float:
+        """The number of lines without an edited node plus equations without a line."""
+        if not self.varying_events:
+            return 0.0
+        nodes = find_all_nodes(edited, evaluate)
+        lost: dict[int, bool] = {}
+        met: set[int] = set()
+        for event in filter(self._is_seen, self.varying_events):
+            turn = self.turns.get(event)
+            found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+            lost[event.line] = found is None
+            if found is not None and found.node.whole and (own := found.node.print):
+                whole = (n for n in nodes if n.whole and n.print)
+                met |= {n.equation for n in whole if n.print and n.print.is_like(own)}
+        missed = sum(number not in met for number in range(len(edited.equations)))
+        return sum(lost.values()) + missed
 
-def find_lines(system: ir.System, evaluator: Evaluator, trace: Trace) -> Lines:
+    def order_equations(self) -> tuple[tuple[int, ...], ...]:
+        """The first equation that no line computes, the other such ones, the computed ones."""
+        met = {match.node.equation for match in self.matches.values() if match.node.whole}
+        numbers = range(len(self.system.equations))
+        left, others = (
+            tuple(n for n in numbers if (n in met) is is_met) for is_met in (False, True)
+        )
+        return tuple(filter(None, (left[:1], left[1:], others)))
+
+
+def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]) -> list[Node]:
+    """The nodes of an edited formula with their values; none where evaluation fails."""
+    try:
+        return list(find_nodes(edited, evaluate(edited)))
+    except ERRORS:
+        return []
+
+
+def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
     """The events of a trace with the nodes that they match."""
-    sizes, nodes = evaluator.sizes, list[Node]()
-    with suppress(*ERRORS):
-        nodes += find_nodes(system, evaluator)
+    nodes = find_all_nodes(system, lambda _: evaluator)
     lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
     for event in trace.events:
         mark = find_print(event.value)
@@ -368,3 +414,63 @@ def find_lines(system: ir.System, evaluator: Evaluator, trace: Trace) -> Lines:
             good |= set(event.reads)
     lines.good = good | {e.number for e in trace.events if e not in lines.prints}
     return lines
+
+
+def find_changed_line(
+    lines: Lines, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
+) -> int | None:
+    """The first line whose value the edit changes, else the first that only now matches."""
+    nodes = find_all_nodes(edited, evaluate)
+    before = {e.target.tensor.name: e.value for e in lines.system.equations}
+    apart = {  # the edited subexpressions and those around them
+        node
+        for each in edited.equations
+        for node in _find_path(before.get(each.target.tensor.name, each.value), each.value)
+    }
+    changed = ({form for expr in apart for form in find_forms(expr)} - lines.forms) | apart
+    names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
+    mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
+    events = _find_origins(lines, mine)
+    if events:
+        return events[0].line
+    for event in lines.varying_events:
+        if event not in lines.matches and lines.is_any(event, nodes):
+            return event.line
+    return None
+
+
+def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
+    """The events that equal one of the nodes and do not read such an event."""
+    found: list[Event] = []
+    seen: set[int] = set()
+    for event in lines.varying_events:
+        if not lines.is_any(event, nodes):
+            continue
+        same = seen & set(event.reads)
+        seen.add(event.number)
+        if not same:
+            found.append(event)
+    mine = {node.equation for node in nodes if node.whole}
+    exact = {event: lines.matches[event].node for event in lines.exact}
+    # Where the formula itself has this value, the first line that computes it is right: code with
+    # the wrong weight computes the value that another equation has with that weight.
+    twins = dict.fromkeys(
+        event.line
+        for event in found
+        if event in exact and exact[event].whole and exact[event].equation not in mine
+    )
+    if len(twins) > 1:
+        first = next(iter(twins))
+        return [event for event in found if event.line != first]
+    return found
+
+
+def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
+    """The expressions on the paths from the root to each smallest differing part."""
+    if old is new:
+        return
+    yield new
+    one, two = old.children, new.children
+    if type(old) is type(new) and len(one) == len(two):
+        apart = [pair for pair in zip(one, two, strict=True) if pair[0] is not pair[1]]
+        yield from chain.from_iterable(_find_path(*pair) for pair in apart)

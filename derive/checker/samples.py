@@ -355,15 +355,9 @@ def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
     return [tensor for tensor in system.tensors if not kinds or tensor.kind in kinds]
 
 
-def evaluate_formula(sample: Sample) -> Evaluator:
-    """An evaluator at the sample's inputs that has the values of all equations."""
+def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
+    """Every node of the formula, with an evaluator at the sample's inputs."""
     evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
     for equation in sample.system.equations:
         evaluator.define(equation)
-    return evaluator
-
-
-def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
-    """Every node of the formula, with an evaluator at the sample's inputs."""
-    evaluator = evaluate_formula(sample)
     return ((part, evaluator) for part in list_parts(sample.system))

@@ -24,8 +24,9 @@ class Verdict:
     (one normal form, for all sizes unless `reasons` name some), "identical" (in every entry over
     random prime fields), "agrees" (float64 against the direct loops), "different", "unknown".
     `line` is the first line of the user's file that departs from the formula. `edit` is the change
-    there, confirmed by judging the edited code. `corrected` has the corrected lines of the code,
-    where known. `findings` are further remarks.
+    there, confirmed by judging the edited formula against the code or the edited code against the
+    formula. `corrected` has the corrected lines of the code, where known. `findings` are further
+    remarks.
     """
 
     same: bool | None

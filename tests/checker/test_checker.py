@@ -251,5 +251,5 @@ def test_a_check_shows_what_it_does_as_it_begins():
     assert check(code, text.format("-"), show=notes.append).line == 4
     last = notes[-1]
     assert re.fullmatch(
-        r"the explanation: \d+ of \d+ edits of the code tried, next on line \d", last
+        r"the explanation: \d+ of \d+ edits of the code tried, next on line 4", last
     )

@@ -177,7 +177,7 @@ def test_a_script_that_holds_at_its_own_sizes_alone_is_judged_there():
 def test_a_script_of_large_tensors_is_explained():
     verdict = check("import torch\n" + MAKERS + FREE.format(axis=1), FORMULA, seconds=120)
     assert verdict.same is False, str(verdict)
-    assert "SOFTMAX over axis" in verdict.edit
+    assert "SOFTMAX over j, not i" in verdict.edit
 
 
 MADE = (

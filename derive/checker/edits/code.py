@@ -21,10 +21,6 @@ from derive.checker.runs.trace import Example, are_close
 from derive.frontend.torch.numbers import is_number
 from derive.libraries import torch
 
-# The cost of an edit: one part exchanged for another of its kind, one left out, one misplaced,
-# several mistaken at once. Each step between the old part and the new one adds a tenth.
-EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
-
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -108,12 +104,6 @@ class SourceText:
                 name = node.id if isinstance(node, ast.Name) else node.attr
                 (read if isinstance(node.ctx, ast.Load) else made).add(name)
         return frozenset(made - read)
-
-    def find_reads(self, statement: ast.AST, name: str) -> list[tuple[int, int]]:
-        """The spans at which a statement reads a name."""
-        names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
-        own = (node for node in names if node.id == name and isinstance(node.ctx, ast.Load))
-        return [self.span(node) for node in own]
 
     def spread(self, lines: set[int]) -> set[int]:
         """All lines of the innermost statements on these lines."""

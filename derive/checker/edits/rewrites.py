@@ -6,7 +6,8 @@ leave out   an operand, a function, a keyword
 move        an operand out of a function, into it, to one term alone
 insert      a text of the tables around a value, filled with sizes, numbers, names and functions
 
-Inserted parts come from the surrounding code and from the formula.
+Inserted parts come from the surrounding code and from the formula. Costs follow the rule in
+`sites`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations
 from typing import Any
 
 from derive.checker import samples
 from derive.checker.edits import code
-from derive.checker.edits.code import EXCHANGED, LACKING, MISPLACED, SEVERAL
+from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, SEVERAL
 from derive.frontend.torch.numbers import is_number
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, find_call, find_confused
@@ -97,10 +98,6 @@ _WITH = (
     ("{x} - {by}", "ADD the term -{by} to {bare}", 0.2),
     ("{x} * {by}", "ADD the factor {by} to {bare}", 0.3),
     ("{x} / {by}", "DIVIDE {bare} by {by}", 0.3),
-)
-_MASKED = (
-    ('{x}.masked_fill(~{by}, float("-inf"))', "ADD the mask {by} to {bare}", 0.2),
-    ('{x}.masked_fill({by}, float("-inf"))', "ADD the mask ~{by} to {bare}", 0.2),
 )
 _UNUSED = (
     ("{x} @ {by}", "MULTIPLY {bare} by {by}, which is unused", 0.1),
@@ -202,13 +199,7 @@ def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         if name != old and value is not None and code.is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
-            change = site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
-            yield change
-            twins = site.source.find_reads(site.parents[0], name) if not prefix else []
-            if len(twins) == 1 and twins[0][0] > change.start:
-                turned = replace(change, start=twins[0][0], end=twins[0][1], text=old)
-                words = f"EXCHANGE {name} and {old}"
-                yield replace(change, words=words, cost=cost + 0.2, others=(turned,))
+            yield site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
     for text, number in code.find_spelt_sizes(site) if is_number(value) else ():
         if number != value:
             yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
@@ -323,24 +314,15 @@ def exchange_letters(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
     spec = site.node.value if isinstance(site.node, ast.Constant) else None
     if not isinstance(spec, str) or code.find_name(site.parent) not in {"einsum", "rearrange"}:
         return
-    parts = re.split(r"([A-Za-z_]\w*)" if " " in spec.strip() else "([A-Za-z])", spec)
-    places = range(1, len(parts), 2)
-
-    def put_letters(letters: Mapping[int, str]) -> str:
-        return "".join(letters.get(at, part) for at, part in enumerate(parts))
-
-    def is_apart(one: int, two: int) -> bool:
-        """Whether two letters are of different tensors."""
-        return bool(re.search(r",|->", "".join(parts[one + 1 : two : 2])))
-
-    new = {put_letters({at: parts[by]}): 0.2 for at in places for by in places}
-    turns = [(one, two, {one: parts[two], two: parts[one]}) for one, two in combinations(places, 2)]
-    for at, by, turn in turns:
-        new[put_letters(turn)] = 0.4 if is_apart(at, by) else 0.0
-    inside = [each for each in turns if not is_apart(each[0], each[1])]
-    for one, two in combinations(inside, 2):
-        if one[1] < two[0] and is_apart(one[1], two[0]):
-            new.setdefault(put_letters(one[2] | two[2]), 0.6)
+    found = [*re.finditer(r"[A-Za-z_]\w*" if " " in spec.strip() else "[A-Za-z]", spec)]
+    new: dict[str, float] = {}
+    for m in found:
+        for other in dict.fromkeys(each.group() for each in found):
+            new.setdefault(spec[: m.start()] + other + spec[m.end() :], 0.2)
+    for one, two in combinations(found, 2):
+        between = spec[one.end() : two.start()]
+        turned = spec[: one.start()] + two.group() + between + one.group() + spec[two.end() :]
+        new[turned] = min(new.get(turned, 9.0), 0.4 if re.search(r",|->", between) else 0.0)
     new.pop(spec, None)
     for text, extra in new.items():
         quoted = f"{site.text[0]}{text}{site.text[0]}"
@@ -455,7 +437,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         axes = value.dim() if hasattr(value, "shape") else None
         is_size = isinstance(value, int) and value in stock.sizes.values()
         is_truth = str(getattr(value, "dtype", "")) == "torch.bool"
-        if name == site.text or is_size or (axes is None and not is_number(value)):
+        if name == site.text or is_size or is_truth or (axes is None and not is_number(value)):
             continue
         is_unused = axes is not None and name in site.source.unused
         if isinstance(value, float):
@@ -465,7 +447,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         spread = {1: ("[:, None]", "[:, None, None]"), 2: ("[:, None]", "[..., None]")}
         for at, spelt in enumerate(("", *spread.get(axes or 0, ()))):
             yield from fill(
-                _MASKED if is_truth else _WITH if axes is not None else _WITH[:2],
+                _WITH if axes is not None else _WITH[:2],
                 name + spelt,
                 0.1 * at + (0.0 if is_unused else _NEW + 0.1),
             )

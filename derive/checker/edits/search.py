@@ -1,24 +1,182 @@
-"""Search for the edit that makes the code equal to the formula.
+"""Search for the edit that makes the formula equal to the code, or the code equal to the formula.
 
-An edit counts only if its results are right on every sample. The cheapest edits are tried first, in
-batches on one sample. The cost of an edit is that of the slip, plus that of its line. Among right
-edits of about the same cost, the one wins whose lines equal the most parts of the formula.
+An edit counts only if its results are right on every sample. The cheapest edits are tried first.
+The cost of an edit is that of the slip, plus the distance of its line from the first wrong value.
+Each line of the code that equals no part of the edited formula adds to the cost. Nodes are
+interned, so a node that reads no changed tensor keeps its value. Edits of the text are tried in
+batches on one sample. Among right edits of about the same cost, the one wins whose lines equal the
+most parts of the formula.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
+from math import prod
+from typing import Any
 
-from derive.checker.edits import code, rewrites
+from derive.checker.edits import code, operators, rewrites, sites
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
 from derive.checker.reading import say_line
-from derive.checker.runs.trace import Example, are_close
+from derive.checker.runs.trace import ERRORS, Example, are_close
+from derive.ir import nodes as ir
+from derive.judge.evaluate import Evaluator, Grid
+
+NODES = 20  # nodes that are evaluated in about a millisecond
+LARGE = 20_000  # elements whose arithmetic takes as long as the rest of an evaluation
+
+
+class BaseEvaluator(Evaluator):
+    """An evaluator of the formula itself, which keeps the values of its nodes."""
+
+    def __init__(
+        self, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> None:
+        super().__init__(values, sizes, system.empty_row)
+        self.found: dict[ir.Expr, Grid] = {}
+        for equation in system.equations:
+            self.define(equation)
+
+    def evaluate_node(self, expr: ir.Expr) -> Grid:
+        """The value of a node, kept for evaluators of edited formulas."""
+        grid = self.found[expr] = super().evaluate_node(expr)
+        return grid
+
+
+class EditEvaluator(Evaluator):
+    """An evaluator of an edited formula; `changed` names the tensors with new values."""
+
+    def __init__(self, base: BaseEvaluator, system: ir.System) -> None:
+        super().__init__(base.values, base.sizes, system.empty_row)
+        self._base = base
+        self.changed: set[str] = set()
+        self.count = 0  # evaluated nodes
+
+    def evaluate_node(self, expr: ir.Expr) -> Grid:
+        """The value of a node, reused if it reads no changed tensor."""
+        known = self._base.found.get(expr)
+        if known is not None and not find_names(expr) & self.changed:
+            return known
+        self.count += 1
+        return super().evaluate_node(expr)
+
+    def extent(self, extent: ir.Expr) -> int:
+        """The number of an extent, from the base evaluator."""
+        return self._base.extent(extent)
+
+
+@lru_cache(maxsize=1 << 16)
+def find_names(expr: ir.Expr) -> frozenset[str]:
+    """The names of the tensors in a node."""
+    own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
+    return frozenset(own).union(*map(find_names, expr.children))
+
+
+class Judge:
+    """The formula, and the code's results for some samples of its inputs."""
+
+    def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
+        self.system, self.runs = system, runs
+        self.steps = 0  # cost of the evaluations, about a millisecond each
+
+    @cached_property
+    def bases(self) -> tuple[BaseEvaluator, ...]:
+        """The formula's values for each sample."""
+        return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
+
+    def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
+        """The evaluator of an edited formula at a sample."""
+        found = EditEvaluator(self.bases[sample], edited)
+        old = {equation.target.tensor.name: equation for equation in self.system.equations}
+        counts = Counter(equation.target.tensor.name for equation in edited.equations)
+        later = {*counts}
+        try:
+            for equation in edited.equations:
+                name = equation.target.tensor.name
+                before = find_names(old[name].value) if name in old else frozenset()
+                if find_names(equation.value) & later - before:
+                    raise ValueError(f"{name} is made of what is not there yet")
+                later.discard(name)
+                same = old.get(name) is equation and counts[name] == 1
+                if not same or find_names(equation.value) & found.changed:
+                    found.define(equation)
+                    found.changed.add(name)
+        finally:
+            weight = 1 + prod(self.runs[sample].sizes.values()) // LARGE
+            self.steps += weight * (1 + found.count // NODES)
+        return found
+
+    def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
+        """Whether the edited formula reproduces the code's results for one sample."""
+        try:
+            found = self.evaluate(edited, sample)
+            results = [found.values[tensor.name] for tensor in edited.results]
+            return are_close(self.runs[sample].results, results, finite=sample == 0)
+        except ERRORS:
+            return False
+
+
+_UNEXPLAINED = 0.25  # cost of each line of the code that equals no part of the edited formula
+_MOST_HITS = 12
+
+
+@dataclass
+class EditSearch:
+    """A search for an edit of the formula, which stops at a number of steps and can be resumed."""
+
+    judge: Judge
+    weigh: Callable[[ir.System], float]  # unexplained share of the code
+    confirm: Callable[[ir.System], bool]
+    groups: Sequence[Sequence[int]]  # numbers of equations, the likeliest first
+    formula: sites.SizedFormula
+    may_be: Callable[[ir.System], bool]  # whether code can compute the formula
+    most: int = 0
+
+    @cached_property
+    def _changes(self) -> Iterator[tuple[int, sites.Change]]:
+        """All changes, cheap ones first, each with the number of its group of equations."""
+        for at, group in enumerate(self.groups):
+            seen: set[tuple[ir.Equation, ...] | ir.System] = {self.judge.system.equations}
+            for change in sorted(self._find_changes(group), key=lambda change: change.cost):
+                system = change.system
+                is_same = system.results == self.judge.system.results
+                key = system.equations if is_same else system
+                if key not in seen:
+                    seen.add(key)
+                    yield at, change
+
+    def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
+        for operator in operators.OPERATORS:
+            for site in (site for number in group for site in self.formula.sites[number]):
+                with suppress(*ERRORS):  # operators pass over sites to which they cannot be applied
+                    for change in operator.find(site):
+                        cost = operator.cost + change.cost
+                        yield replace(change, cost=cost, about=operator.about)
+
+    def find_change(self) -> sites.Change | None:
+        """The cheapest right change, in the first group that has one, with its total cost."""
+        best: sites.Change | None = None
+        hits = found_at = 0
+        while self.judge.steps <= self.most and hits < _MOST_HITS:
+            at, change = next(self._changes, (len(self.groups), None))
+            if change is None or (best is not None and (at > found_at or change.cost >= best.cost)):
+                break
+            runs = range(len(self.judge.runs))
+            is_like = self.judge.is_reproduced
+            if not (self.may_be(change.system) and all(is_like(change.system, r) for r in runs)):
+                continue
+            hits += 1
+            cost = change.cost + _UNEXPLAINED * self.weigh(change.system)
+            if (best is None or cost < best.cost) and self.confirm(change.system):
+                best, found_at = replace(change, cost=cost), at
+        return best
+
 
 MOST_COST = 2.5  # cost up to which an edit is more than chance
 _BATCH = 96  # edits per request
@@ -35,6 +193,15 @@ class Budget:
 
     left: int
     edits: int = 0  # tried edits of the code
+
+    @contextmanager
+    def split(self, part: float) -> Iterator[Budget]:
+        """A budget with a fraction of the steps; its unused steps return at the end."""
+        own = Budget(int(self.left * part))
+        self.left -= own.left
+        yield own
+        self.left += max(own.left, 0)
+        self.edits += own.edits
 
 
 @dataclass(frozen=True)
@@ -75,10 +242,10 @@ class CorrectionSearch:
     @cached_property
     def every(self) -> list[code.Rewrite]:
         """All edits of the text."""
-        found: dict[tuple[int, int, str, bool], code.Rewrite] = {}
+        found: dict[tuple[int, int, str], code.Rewrite] = {}
         for site in code.find_sites(self.source, self.ran[0]):
             for rewrite in chain.from_iterable(act(site, self.stock) for act in rewrites.OPERATORS):
-                key = (rewrite.start, rewrite.end, rewrite.text, bool(rewrite.others))
+                key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * isinstance(site.parents[0], ast.If)
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
