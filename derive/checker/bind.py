@@ -40,7 +40,7 @@ from derive.checker.slots import (
 )
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, evaluate_atom, evaluate_extent
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
 from derive.judge.samples import find_sizes
@@ -333,9 +333,6 @@ class Holder:
     def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
         """The shape of the source at these sizes; None where unknown."""
         try:
-            if self.extents:
-                found = (e.evaluate(lambda a: evaluate_atom(a, sizes)) for e in self.extents)
-                return tuple(map(int, found))
             shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
             values = {self.tensor.name: torch.empty(shape, device="meta")}
             return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)

@@ -50,8 +50,6 @@ def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[State
         case (("view" | "reshape"), (tensor, *shape)):
             shape = shape or [kwargs.get("shape", kwargs.get("size", ()))]
             have, asked = list(tensor.shape), _flatten(shape)
-        case "unflatten", (tensor, int(place), shape):
-            have, asked = [tensor.shape[place]], _flatten([shape])
     if not all(type(number) is int for number in asked) or not asked:
         return
     common = Counter(have) & Counter(asked)

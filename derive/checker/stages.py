@@ -178,9 +178,8 @@ class Stages:
             yield Found("unknown", ("the sizes are ambiguous: give --sizes or --bind",))
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, formula, choice.samples)
-        if calls.is_random or calls.chance:
-            reason = calls.chance or remarks.explain_chance(self.program)
-            yield Found("unknown", (reason,), line=calls.line)
+        if calls.chance:
+            yield Found("unknown", (calls.chance,), line=calls.line)
         floats = self.judge_all_floats()
         yield from self.judge_ordinary(floats)
         yield self.judge_calls(calls)

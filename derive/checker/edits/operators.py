@@ -248,31 +248,6 @@ def exchange_kind(site: Site) -> Iterator[Change]:
 
 
 @operator(
-    cost=SEVERAL,
-    formula="x[N, H, D]; y[n, d] = sum[h](x[n, h, d]**2)",
-    code="for h in range(x.shape[1]):\n    y = x[:, h] ** 2\nreturn y",
-    words="sum over h",
-)
-def leave_out_reduction(site: Site) -> Iterator[Change]:
-    """Only the first or last entry of a reduction, or a diagonal of a sum."""
-    if not isinstance(site.node, ir.Reduce) or not site.is_value:
-        return
-    kind, bound, condition, body = (
-        site.node.kind,
-        site.node.bound,
-        site.node.condition,
-        site.node.body,
-    )
-    for old in bound:
-        rest = tuple(index for index in bound if index is not old)
-        for place, end in ((ir.Add((old.extent, ir.MINUS_ONE)), "last"), (ir.ZERO, "first")):
-            kept, new = (exchange_nodes(part, {old: place}) for part in (condition, body))
-            alone = ir.Reduce(kind, rest, kept, new) if rest else new
-            words = f"{kind.upper()} over {old.name}: only the {end} is kept"
-            yield site.change(alone, words, 0.4)
-
-
-@operator(
     cost=EXCHANGED,
     formula="q, k[N, D]; e[i, j] = sum[d](q[i, d] * k[j, d]) / sqrt(D)",
     code="return q @ k.T",
@@ -514,6 +489,5 @@ def _interleaved_to_halved(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
 OPERATORS = (
     *(exchange_indices, read_other_tensor, exchange_kind, change_condition, rescale),
     *(exchange_number, leave_out_part, move_number, move_condition, move_place),
-    leave_out_reduction,
     *(exchange_tensors, read_other_layout, exchange_indices_twice),
 )

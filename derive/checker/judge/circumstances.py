@@ -23,6 +23,7 @@ from typing import Any
 
 from derive.checker.judge import judge_at
 from derive.checker.judge.digits import judge_further
+from derive.checker.judge.remarks import explain_chance
 from derive.checker.processes import CannotRunError, EndedError, where_it_lives
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
@@ -238,7 +239,6 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
 class Circumstances:
     """The findings of many calls of one object."""
 
-    is_random: bool = False  # two equal calls differ
     chance: str = ""  # why the results depend on chance, so that they cannot be judged
     difference: str = ""
     line: int | None = None  # the first line at which the code takes another path
@@ -314,10 +314,9 @@ def judge_circumstances(
     is_random = len(usual) != len(again) or not all(map(is_same, usual, again))
     is_changed = not program.parameters.keys().isdisjoint(calls[0].get_answer().changed)
     chance = _name_write(program, first, is_random) if is_random or is_changed else ""
-    if is_random or chance:
-        return Circumstances(is_random, chance)
-    chance = _find_chance(program, first, calls[-1].asked)
-    if chance:
+    if is_random:
+        chance = chance or explain_chance(program)
+    if chance := chance or _find_chance(program, first, calls[-1].asked):
         return Circumstances(chance=chance)
     findings = [
         Diagnostic(

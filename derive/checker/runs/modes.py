@@ -223,9 +223,6 @@ def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return None
     wide = [each.double() if isinstance(each, torch.Tensor) else each for each in args]
     try:
-        if name in {"lshift", "rlshift", "left_shift", "ilshift"}:
-            one, other = wide[::-1] if name == "rlshift" else wide
-            return one * 2.0**other
         if name.endswith("_") or name in {"and", "or", "xor", "not"}:
             return None
         return function(*wide, **{n: v for n, v in kwargs.items() if n not in {"dtype", "out"}})
