@@ -35,7 +35,7 @@ from derive.plan.plan import Plan, find_subscripts
 from derive.plan.steps import Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
-WIDE = ("zero", "one", "empty", "lowest")  # initial values of running sums and of their scales
+WIDE = ("zero", "empty", "lowest")  # initial values of running sums and of their scales
 INNER = WIDTH - 2 * len(INDENT)  # and of its loop
 MOST_TERMS = 40  # most terms of a cost that is shown as a polynomial
 REASONS = {  # for a start that is not the usual one
@@ -314,7 +314,6 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
     own = "" if dtype == f"{like}.dtype" else f", dtype={dtype}"
     starts = {
         "zero": f"new_zeros({{}}, dtype={tile.wide})",
-        "one": f"new_ones({{}}, dtype={tile.wide})",
         "empty": f"new_full({{}}, 0 if {some} else 1, dtype={tile.wide})",
         "lowest": f"new_full({{}}, torch.finfo({tile.wide}).min, dtype={tile.wide})",
         "-oo": f"new_full({{}}, -torch.inf{own})",

@@ -104,7 +104,8 @@ class Printer:
                 by = "" if offset == Polynomial({}).to_expr() else to_python(offset)
                 return f"{self._ones((rows, columns), 'torch.bool')}.{side}({by})", ATOM
             case ops.Einsum():
-                return self._write_op(to_matmul(op)) if self.is_matmul else self._contract(op)
+                is_einsum = not self.is_matmul and plan.has_letters(op)
+                return self._contract(op) if is_einsum else self._write_op(to_matmul(op))
             case ops.Apply(function, args, _):
                 return self._apply(function, args)
             case ops.Reduction():

@@ -12,11 +12,10 @@ from derive.ir import nodes as ir
 from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Subscript, TorchCall
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
-from derive.plan.cells.storage import gather_entries
 from derive.plan.common import (
     eliminate_common,
     is_work,
@@ -27,12 +26,12 @@ from derive.plan.common import (
 from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
+from derive.plan.lower.orders import lower_rank
 from derive.plan.lower.product import FINITE
-from derive.plan.lower.ranks import lower_rank
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
 from derive.plan.path import FLOPS
-from derive.plan.plan import SUBSCRIPTS, Plan
+from derive.plan.plan import Plan
 from derive.plan.steps import Step, free_name, is_mask, name_part
 from derive.rewrite.guards import mark_harmful
 from derive.rewrite.recipes import prepare
@@ -103,73 +102,14 @@ def lower_system(
     if has_factors:
         context.notes[FINITE] = None
         steps = eliminate_common(steps, set(sources), context.names)
-    steps = read_largest(use_norms(steps))
+    steps = use_norms(steps)
     steps, results = keep_in_place(steps, results, Storage(sizes))
-    steps = match_kinds(split_long(merge_many(steps), context.names), prepared)
+    steps = match_kinds(split_long(steps, context.names), prepared)
     if not any(is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
         context.notes.pop(FINITE, None)  # the masks went into calls of torch
     notes = (*form.notes, *context.notes, *find_notes(steps))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, orders=orders)
-
-
-def merge_many(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Merge indices of one role in products with more indices than torch has letters."""
-
-    def merge_roles(op: ops.Op) -> ops.Op:
-        args = tuple(map(merge_roles, op.args))
-        here = ops.with_args(op, args)
-        indices = dict.fromkeys(i for arg in args for i in arg.axes)
-        if not isinstance(here, ops.Einsum) or len(indices) <= len(SUBSCRIPTS):
-            return here
-        roles: dict[tuple[bool, ...], tuple[ir.Index, ...]] = {}
-        for index in (*here.axes, *indices):
-            role = tuple(index in part.axes for part in (*args, here))
-            roles[role] = tuple(dict.fromkeys((*roles.get(role, ()), index)))
-        merged = [
-            ops.merge(arg, [group for role, group in roles.items() if role[place]])
-            for place, arg in enumerate(args)
-        ]
-        groups = [group for role, group in roles.items() if role[-1]]
-        made: ops.Op = ops.Einsum(
-            tuple(merged), tuple(ops.merge_indices(g) if len(g) > 1 else g[0] for g in groups)
-        )
-        for place, group in reversed(list(enumerate(groups))):
-            made = ops.Unflatten(made, place, group) if len(group) > 1 else made
-        return ops.arrange(made, here.axes)
-
-    return tuple(Step(step.name, merge_roles(step.op)) for step in steps)
-
-
-def read_largest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Read maxima and minima at the argmax or argmin, where a step computes that already.
-
-    The gradient then goes to one entry; that of torch's amax is spread over equal entries.
-    """
-    known: dict[tuple[str, str, int], Step] = {}
-    for step in steps:
-        match step.op:
-            case ops.Reduction("argmax", ops.Source(name, axes), (index,)):
-                known["max", name, axes.index(index)] = step
-            case ops.Cell(Subscript(TorchCall(".min")), (ops.Source(name, axes),)):
-                known["min", name, len(axes) - 1] = step
-    done: list[Step] = []
-
-    def read_at_extreme(op: ops.Op) -> ops.Op:
-        match op:
-            case ops.Reduction(kind, ops.Source(name, axes) as arg, (index,)) if step := known.get(
-                (kind, name, axes.index(index))
-            ):
-                done.extend([step] if step not in done else [])
-                read = ops.Source(step.name, op.axes, ops.to_source("", step.op).kind)
-                return gather_entries(arg, read, axes.index(index), op)
-        return ops.with_args(op, tuple(map(read_at_extreme, op.args)))
-
-    for step in steps:
-        op = read_at_extreme(step.op) if known else step.op
-        if step not in done:
-            done.append(Step(step.name, op))
-    return tuple(done)
 
 
 NORM = "_norm"

@@ -1,15 +1,12 @@
-"""Contraction orders at given sizes, found by opt_einsum.
-
-A chain, in which each operand shares indices with its neighbours alone, is planned exactly.
-"""
+"""Contraction orders at given sizes, found by opt_einsum."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, combinations
+from itertools import combinations
 from math import prod
-from operator import or_
 from typing import TypeVar
 
 from derive.ir import nodes as ir
@@ -18,7 +15,7 @@ from derive.plan import ops
 
 EXHAUSTIVE = 7  # operands up to which the optimal search takes milliseconds
 OUTER = 12  # operands up to which outer products are tried too
-MOST_LINKS = 200  # operands up to which a chain is planned exactly, in cubic time
+MOST_LINKS = 100  # operands of a chain that is planned exactly, within seconds
 FLOPS = "flops"
 FEW = "combo"  # operations plus 64 times the elements written: fewer, larger products
 
@@ -112,85 +109,21 @@ def _search_numbered(
 def search_many(
     inputs: Sequence[frozenset[int]], output: frozenset[int], extents: Mapping[int, int]
 ) -> Path:
-    """The exact order of a chain; of other operands the best of random greedy orders."""
-    from opt_einsum import paths
+    """The exact order of a chain or a ring; of other operands the best of random greedy orders."""
+    from opt_einsum import DynamicProgramming
     from opt_einsum.path_random import RandomGreedy
 
-    chain = find_chain(inputs)
-    if chain is not None and len(chain) <= MOST_LINKS:
-        return tuple(paths.ssa_to_linear(plan_chain(chain, inputs, output, extents)))
+    own = [each - frozenset.intersection(*inputs) for each in inputs]
+    met = Counter(index for each in own for index in sorted(each))
+    if max(map(len, own)) <= 2 >= max(met.values(), default=0) and len(inputs) <= MOST_LINKS:
+        return tuple(
+            DynamicProgramming("flops")(own, output & frozenset().union(*own), dict(extents))
+        )
     state = random.getstate()  # RandomGreedy seeds each order by its number
     try:
         return tuple(RandomGreedy()(list(inputs), output, dict(extents)))
     finally:
         random.setstate(state)
-
-
-def find_chain(inputs: Sequence[frozenset[int]]) -> list[int] | None:
-    """The operands as a chain in which only neighbours share indices; None for others."""
-    places: dict[int, list[int]] = {}
-    for place, each in enumerate(inputs):
-        for index in sorted(each - frozenset.intersection(*inputs)):
-            places.setdefault(index, []).append(place)
-    if any(len(each) > 2 for each in places.values()):
-        return None
-    beside: list[set[int]] = [set() for _ in inputs]
-    for pair in places.values():
-        for place in pair:
-            beside[place] |= {*pair} - {place}
-    ends = [place for place, each in enumerate(beside) if len(each) == 1]
-    if len(ends) != 2 or any(len(each) > 2 for each in beside):
-        return None
-    chain = [ends[0]]
-    while new := beside[chain[-1]] - {*chain[-2:]}:
-        chain.append(new.pop())
-    return chain if len(chain) == len(inputs) else None
-
-
-def plan_chain(
-    chain: Sequence[int],
-    inputs: Sequence[frozenset[int]],
-    output: frozenset[int],
-    extents: Mapping[int, int],
-) -> list[tuple[int, int]]:
-    """The pairs of fewest operations that contract only neighbours, in opt_einsum's SSA form."""
-    links, sizes = [inputs[place] for place in chain], dict[frozenset[int], int]()
-    after = list(accumulate(reversed(links), or_, initial=output))[::-1]
-    before = list(accumulate(links, or_, initial=frozenset[int]()))
-
-    def count(indices: frozenset[int]) -> int:
-        if indices not in sizes:
-            sizes[indices] = prod(extents[index] for index in sorted(indices))
-        return sizes[indices]
-
-    kept = {(k, k): link for k, link in enumerate(links)}  # by the first and the last link
-    best = {
-        (k, k): (0, k) for k in range(len(links))
-    }  # the operations, and the last link on the left
-    for last, first in ((k, j) for k in range(len(links)) for j in reversed(range(k))):
-        best[first, last] = min(
-            (
-                count(kept[first, cut] | kept[cut + 1, last])
-                + best[first, cut][0]
-                + best[cut + 1, last][0],
-                cut,
-            )
-            for cut in range(first, last)
-        )
-        both = kept[first, last - 1] | kept[first + 1, last]
-        kept[first, last] = both & (before[first] | after[last + 1])
-    parts, waiting = list[tuple[int, int]](), [(0, len(links) - 1)]
-    while waiting:
-        first, last = waiting.pop()
-        if first < last:
-            parts.append((first, last))
-            cut = best[first, last][1]
-            waiting += [(first, cut), (cut + 1, last)]
-    number = {(k, k): place for k, place in enumerate(chain)}
-    for made, (first, last) in enumerate(reversed(parts), len(links)):
-        number[first, last] = made
-    cuts = ((first, last, best[first, last][1]) for first, last in reversed(parts))
-    return [(number[first, cut], number[cut + 1, last]) for first, last, cut in cuts]
 
 
 def has_smaller_product(

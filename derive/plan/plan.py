@@ -127,7 +127,8 @@ class Plan:
     def find_einsums(self, *steps: Step) -> tuple[str, ...]:
         """The einsum strings of some of the steps, innermost first."""
         subscripts = find_subscripts(self.steps, calls=True)
-        return tuple(to_equation(op, subscripts) for step in steps for op in find_products(step.op))
+        found = (op for step in steps for op in find_products(step.op))
+        return tuple(to_equation(op, subscripts) for op in found if has_letters(op))
 
     @property
     def flops(self) -> Polynomial:
@@ -324,6 +325,11 @@ def find_freed(
         if step.name in left and step.name not in kept and place < len(steps) - 1:
             freed[place] = (*freed.get(place, ()), step.name)
     return freed
+
+
+def has_letters(op: ops.Einsum) -> bool:
+    """Whether torch has a letter for each index of an einsum."""
+    return len(_indices_of(op)) <= len(SUBSCRIPTS)
 
 
 def to_equation(op: ops.Einsum, subscripts: Mapping[ir.Index, str]) -> str:

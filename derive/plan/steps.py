@@ -17,8 +17,8 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_size_names
 from derive.plan import ops
 
-# Initial values of a loop: 0; 0, but 1 without any block; 1; the lowest finite number; infinities.
-Start: TypeAlias = Literal["zero", "empty", "one", "lowest", "-oo", "oo"]
+# Initial values of a loop: 0; 0, but 1 without any block; the lowest finite number; infinities.
+Start: TypeAlias = Literal["zero", "empty", "lowest", "-oo", "oo"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,12 @@ MANY = dict(B=2, N=1 << 10, M=1 << 12, D=64, E=64)  # the result, twice, is 1 Mi
 MASKED = ("masked", "softmax-under-its-own-guard")  # the third draw_qkv leaves a row empty
 
 
-def build_loops(text, indices, *, empty_row="nan", length=2):
+def build_loops(text, indices, length=2):
     """Build with a loop over the first index, and nested loops over the others: "i", "j*".
 
     A loop over an index with a star sums over it.
     """
     formula = parse(text)
-    formula.empty_row = empty_row
     system = to_system(formula)
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     for index in indices:
@@ -72,11 +71,9 @@ def test_each_sum_in_blocks_computes_its_formula(name):
     found = find_folds(text)
     assert sorted(found.values()) == wanted.split()
     for index in found:
-        rows = ["nan", "zeros"] if "softmax" in text else ["nan"]
-        for empty_row in rows:
-            built = build_loops(text, [f"{index}*"], empty_row=empty_row)
-            assert built.plan.tile.running
-            built.judge(3 if name in MASKED else 2)
+        built = build_loops(text, [f"{index}*"])
+        assert built.plan.tile.running
+        built.judge(3 if name in MASKED else 2)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +117,9 @@ def draw_qkv(dtype, size=1.0, places=7):
     return [q, k, v, bias * size]
 
 
-@pytest.fixture(scope="module", params=["nan", "zeros"])
-def additive(request):
-    return build_loops(ADDITIVE, ["j*"], empty_row=request.param)
+@pytest.fixture(scope="module")
+def additive():
+    return build_loops(ADDITIVE, ["j*"])
 
 
 @pytest.mark.sampled(3)
@@ -150,12 +147,10 @@ def test_many_blocks_in_half_precision_lose_no_digits(additive):
     assert float((found - wanted).abs().max() / wanted.abs().max()) < 0.05
 
 
-def test_a_row_of_nothing_is_what_the_formula_asks_for(additive):
+def test_a_row_of_nothing_is_nan(additive):
     given = draw_qkv(torch.float32)
     given[3][1] = -torch.inf
-    found = additive.function(*given, block=2)[:, 1]
-    zeros = additive.formula.empty_row == "zeros"
-    assert bool((found == 0).all()) if zeros else bool(found.isnan().all())
+    assert bool(additive.function(*given, block=2)[:, 1].isnan().all())
 
 
 def test_nothing_to_sum_is_zero(additive):
@@ -174,14 +169,6 @@ def test_gradients_are_those_of_the_whole(additive):
             torch.testing.assert_close(one, other)
     smooth = [each.requires_grad_() for each in draw_qkv(torch.float64, places=4)]
     assert torch.autograd.gradgradcheck(lambda *args: additive.function(*args, block=3), smooth)
-
-
-def test_a_row_of_nothing_leaves_the_gradients_of_the_others_alone():
-    built = build_loops(ADDITIVE, ["j*"], empty_row="zeros")
-    given = [each.requires_grad_() for each in draw_qkv(torch.float32)]
-    given[3].data[1] = -torch.inf
-    for gradient in torch.autograd.grad(built.function(*given, block=2).sum(), given):
-        assert bool(gradient.isfinite().all())
 
 
 def test_a_compiler_gets_one_block(additive):

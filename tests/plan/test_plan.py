@@ -269,22 +269,6 @@ def test_what_is_rounded_or_a_choice_of_numbers_is_real():
         assert built.function(**draw_counted(built, torch.float32))[0].dtype.is_floating_point
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "is_read"), ROWS["the largest entry is read where its place is known"]
-)
-def test_the_largest_entry_is_read_where_its_place_is_known(text, expected, is_read):
-    """With nan, with what is infinite and with equal entries, along any index."""
-    built = build(f"x[N, M]; {text}; return a, b")
-    assert (".gather(" in built.source) is is_read
-    assert "argm" not in built.source.partition("import torch")[2].replace("argmax[", "")
-    x = torch.tensor([[1.0, torch.nan, 2.0], [3.0, 3.0, -torch.inf], [0.0, -0.0, 0.0]])
-    for given in (x, x.double().mT, x[:, :1], x[1:, 1:].bfloat16()):
-        found = built.function(given)
-        torch.testing.assert_close(found, eval(expected)(given), equal_nan=True)
-    y = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda y: built.function(y)[0], y)
-
-
 FOUR = """
 X[B, S, F]; W_Q, W_K[H, F, D]
 s[b,h,i,j] = sum[d, f, g](X[b,i,f] * W_Q[h,f,d] * W_K[h,g,d] * X[b,j,g])

@@ -6,7 +6,7 @@ of one position, the batch indices of a contraction can be merged, so that torch
 A loop over a summed index carries accumulators from block to block. If no single loop keeps to a
 memory budget, a nested loop may.
 
-    sum_j x_j = ((x_1 + x_2) + x_3) + ..             likewise prod, max, min
+    sum_j x_j = ((x_1 + x_2) + x_3) + ..             likewise max, min
     sum_j softmax_j(s_j) v_j = acc / total           where, block by block,
         higher = max(peak, max_j s_j)                rescale = exp(peak - higher)
         total' = total * rescale + sum_j exp(s_j - higher)
@@ -197,7 +197,7 @@ def open_region(plan: Plan) -> Region:
     if plan.tile is not None:
         steps = steps[plan.tile.first : plan.tile.last + 1]
         read = {name for name, _, _ in plan.tile.joined} | {r.name for r in plan.tile.running}
-    return Region(steps, read, taken, plan.complete(plan.sizes), plan.system.empty_row)
+    return Region(steps, read, taken, plan.complete(plan.sizes))
 
 
 def find_indices(plan: Plan) -> tuple[ir.Index, ...]:

@@ -148,20 +148,14 @@ class _Loop:
             self.inside.append(step)
 
     def _substitute_weights(self, op: ops.Op) -> ops.Op:
-        """Replace normalized rows in the operation by the weights, which are proportional to them.
-
-        Weights are 0 where a score is -oo, so fills with zeros are dropped.
-        """
+        """Replace normalized rows in the operation by the weights, proportional to them."""
         parts = [part for part in ops.walk_ops(op) if isinstance(part, ops.Source)]
         new: dict[ops.Op, ops.Op] = {
             part: ops.Source(self.renamed[part.name], part.axes)
             for part in parts
             if part.name in self.renamed
         }
-        fills = [
-            part for part in ops.walk_ops(op) if isinstance(part, ops.Fill) and part.arg in new
-        ]
-        return ops.exchange(op, new | {part: new[part.arg] for part in fills})
+        return ops.exchange(op, new)
 
     def _emit_online_softmax(self, step: Step) -> None:
         """Emit the softmax weights of a block, and the accumulator of their sum."""
@@ -173,8 +167,6 @@ class _Loop:
         self._accumulate(peak.total, ops.Cell(call, (weights,), part, peak.total.axes), peak)
         self.peaks[step.name] = peak
         self.renamed[step.name] = weights.name
-        if self.region.empty_row == "zeros":
-            self.after.append(_fill_empty(peak.total))
 
     def _hoist_invariants(self) -> None:
         """Move operations that are the same for every block in front of the loop."""
@@ -209,8 +201,7 @@ class _Loop:
     ) -> Peak:
         """Emit the running maximum of the scores and the factor that rescales the sums."""
         rows = tuple(i for i in scores.axes if i not in over)
-        zeros = self.region.empty_row == "zeros" or clamp
-        total = self._add_accumulator("total", rows, "zero" if zeros else "empty")
+        total = self._add_accumulator("total", rows, "zero" if clamp else "empty")
         peak = self._add_accumulator("peak", rows, "lowest")
         places = tuple(scores.axes.index(i) - len(scores.axes) for i in over)
         where = places[0] if len(places) == 1 else places
@@ -248,10 +239,6 @@ class _Loop:
                 value = self._add_accumulator(f"{name}_{kind}", axes, EXTREMES[kind])
                 self._accumulate(value, closer, None, kind)
                 return value
-            case ops.Reduction("prod"):
-                value = self._add_accumulator(f"{name}_product", axes, "one")
-                self._accumulate(value, closer, None, "*")
-                return ops.Cast(value)
             case ops.Reduction("mean", arg, over):
                 closer, count = (
                     ops.Reduction("sum", arg, over),
@@ -294,12 +281,6 @@ def _exponentiate_scores(scores: ops.Op, peak: ops.Op) -> ops.Op:
     """Return exp(scores - peak)."""
     axes = scores.axes
     return ops.Apply("exp", (ops.Apply("-", (scores, ops.arrange(peak, axes)), axes),), axes)
-
-
-def _fill_empty(total: ops.Source) -> Step:
-    """Return a step that replaces a total of 0 by 1: rows with scores of -oo only become 0 / 1."""
-    is_empty = ops.Apply("==", (total, ops.Num(ir.ZERO)), total.axes)
-    return Step(total.name, ops.Fill(total, is_empty, ops.Num(ir.ONE), True))
 
 
 def name_leaves(

@@ -27,7 +27,6 @@ class Region:
     read: Set[str]  # names that are read after the steps
     taken: Set[str]  # names in use
     sizes: Mapping[str, int]
-    empty_row: str  # the value of a normalized row without entries: zeros or nan
 
     @cached_property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -51,9 +50,7 @@ class NotPointwiseError(Exception):
 class Members:
     """The roles of steps in and after a loop over an index; steps without a role come before it."""
 
-    parts: dict[str, ops.Op]  # the operation of each step
     is_summed: bool  # whether the last steps may sum over the index
-    empty_row: str  # with nan, fills with zeros are not dropped: the quotient would lose them
     inside: dict[str, int] = field(default_factory=dict)  # the axis of the index in each step
     # Steps that normalize a row along the index: their other indices, and their arguments.
     rows: dict[str, tuple[ir.Index, ...]] = field(default_factory=dict)
@@ -106,8 +103,7 @@ def find_members(
 def _sort_steps(
     region: Region, index: ir.Index, banned: Collection[str], *, is_summed: bool
 ) -> Members:
-    parts = {step.name: step.op for step in region.steps}
-    members = Members(parts, is_summed, region.empty_row)
+    members = Members(is_summed)
     for step in region.steps:
         try:
             if step.name in banned:
@@ -135,7 +131,7 @@ def _sort_step(step: Step, index: ir.Index, members: Members) -> None:
         return
     if ops.find_reads(step.op) & members.late:
         raise NotPointwiseError
-    scores = match_normalized_row(step.op, index, members) if members.is_summed else None
+    scores = match_normalized_row(step.op, index) if members.is_summed else None
     if scores is not None:
         find_leaves(scores, index, members.inside)
         if ops.find_reads(scores) & members.roots.keys():
@@ -159,37 +155,12 @@ def _is_view(op: ops.Op, leaves: Collection[ops.Op]) -> bool:
     return isinstance(op, ops.VIEWS) and all(_is_view(arg, leaves) for arg in op.args)
 
 
-def match_normalized_row(op: ops.Op, index: ir.Index, members: Members) -> ops.Op | None:
-    """Return the argument of a normalization along the index, with or without a fill; or None."""
+def match_normalized_row(op: ops.Op, index: ir.Index) -> ops.Op | None:
+    """Return the argument of a normalization along the index, or None."""
     match op:
         case ops.Along(kind, scores, over) if over is index and ROWS[kind].normalizes:
             return scores
-        case ops.Fill(ops.Along() as row):
-            given = match_normalized_row(row, index, members)
-            return given if given is not None and _fills_empty_rows(op, given, members) else None
     return None
-
-
-def _fills_empty_rows(fill: ops.Fill, scores: ops.Op, members: Members) -> bool:
-    """Whether the fill writes zeros where the scores are -oo, where online weights are 0 anyway."""
-    if fill.value.value is not ir.ZERO or members.empty_row != "zeros":
-        return False
-    if fill.where:
-        return fill.mask is ops.Apply("==", (scores, ops.Num(ir.MINUS_INFINITY)), scores.axes)
-    match _find_definition(scores, members):
-        case ops.Fill(_, mask, ops.Num(value), False) if value is ir.MINUS_INFINITY:
-            return _find_definition(mask, members) is _find_definition(fill.mask, members)
-    return False
-
-
-def _find_definition(op: ops.Op, members: Members) -> ops.Op:
-    """Return the definition of a name, below any permutations and expansions."""
-    while isinstance(op, (ops.Arrange, ops.Expand)):
-        op = op.arg
-    if not isinstance(op, ops.Source) or op.name not in members.parts:
-        return op
-    made = members.parts[op.name]
-    return ops.rename_indices(made, dict(zip(made.axes, op.axes, strict=True)))
 
 
 def find_proportional_row(op: ops.Op, members: Members) -> str | None:
@@ -210,10 +181,6 @@ def find_proportional_row(op: ops.Op, members: Members) -> str | None:
             | ops.Reduction("sum" | "mean", arg)
         ):
             roots = [find_proportional_row(arg, members)]
-        case ops.Fill(arg):
-            roots = [find_proportional_row(arg, members)]
-            if roots[0] is None or not _fills_empty_rows(op, members.scores[roots[0]], members):
-                raise NotPointwiseError
         case ops.Einsum(args) | ops.Apply("*", args):
             roots = [
                 root for arg in args if (root := find_proportional_row(arg, members)) is not None
@@ -237,7 +204,7 @@ def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
         raise NotPointwiseError
     if any(index in arg.axes for arg in op.args):
         is_closing = isinstance(op, ops.Einsum) or (
-            isinstance(op, ops.Reduction) and op.kind in {*FOLDS, "mean"}
+            isinstance(op, ops.Reduction) and op.kind in {*FOLDS, "mean"} - {"prod"}
         )
         if not is_closing or ops.is_boolean(op) or ops.is_integral(op):
             raise NotPointwiseError

@@ -21,7 +21,6 @@ from derive.plan.cells.matching import (
     Definitions,
     Signed,
     divide,
-    is_same,
     join_product,
     join_sum,
     split_product,
@@ -85,45 +84,36 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
     call = TorchCall(".flip", (call, place)) if is_backwards else call
     call = TorchCall(".to", (call, LocalName("dtype")))
     whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
-    cell = ops.Cell(call, args, ops.arrange(whole, axes), axes, note=EQUAL if is_extreme else "")
-    return ops.arrange(cell, op.axes)
+    note = EQUAL if is_extreme else ""
+    return ops.arrange(ops.Cell(call, args, ops.arrange(whole, axes), axes, note=note), op.axes)
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a contraction with an inclusive or exclusive running sum of a product."""
+    """Match a contraction with a running sum of a product."""
     match op:
         case ops.Einsum((one, other), axes) if definitions.chunks:
             pairs = ((one, other), (other, one))
         case _:
             return None
     for query, total in pairs:
-        match strip(definitions.unwrap(total)):
-            case ops.Apply("-", (left, own)):
-                running, is_strict = strip(definitions.unwrap(left)), True
-            case running:
-                own, is_strict = running, False
+        running = strip(definitions.unwrap(total))
         if not isinstance(running, ops.Along) or running.kind != "cumsum":
             continue
         added = definitions.definition_of(strip(running.arg))
         chunk = free_name(f"{running.index.name}_chunk", definitions.names)
-        if is_strict and not is_same(definitions.definition_of(strip(own)), added):
-            continue
         match strip(added):
             case ops.Apply("*", (key, value)):
                 factors = (strip(key), strip(value))
                 for pair in (factors, factors[::-1]):
                     taken = (strip(query), *pair)
-                    found = _write_product(taken, (running.index, chunk), axes, is_strict)
+                    found = _write_product(taken, (running.index, chunk), axes)
                     if found is not None:
                         return found
     return None
 
 
 def _write_product(
-    factors: tuple[ops.Op, ops.Op, ops.Op],
-    along: tuple[ir.Index, str],
-    order: tuple[ir.Index, ...],
-    is_strict: bool,
+    factors: tuple[ops.Op, ops.Op, ops.Op], along: tuple[ir.Index, str], order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
     """Return the call if one summed index is in the query and the key only, else None."""
     (query, key, value), (index, chunk) = factors, along
@@ -141,12 +131,8 @@ def _write_product(
     wide = (*batch, *summed, *made, index)
     product = ops.Apply("*", ops.align(args[1:], wide), wide)
     total: ops.Op = ops.Along("cumsum", product, index)
-    if is_strict:
-        total = ops.Apply("-", (total, product), wide)
     axes = (*batch, index, *made)
-    call = TorchCall(
-        RUNNING, (*map(CellArgument, range(3)), -int(is_strict)), (("chunk", LocalName(chunk)),)
-    )
+    call = TorchCall(RUNNING, (*map(CellArgument, range(3)), 0), (("chunk", LocalName(chunk)),))
     scratch = (axes, args[0].axes)
     whole = ops.Einsum((args[0], total), axes)
     return ops.arrange(ops.Cell(call, args, whole, axes, (), wide, LATER, scratch), order)

@@ -154,14 +154,9 @@ def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     own = tuple(each.index for each in opened if isinstance(each, ops.Iota))
     if len(data_places) != 1 or set(own) != set(axes):
         return None
-    integers = ops.arrange(strip(by[data_places[0]]), own)
-    return ops.arrange(gather_entries(arg, integers, data_places[0], ops.arrange(op, own)), axes)
-
-
-def gather_entries(arg: ops.Op, integers: ops.Op, place: int, whole: ops.Op) -> ops.Cell:
-    """Return one entry along an axis for each position of the others; gather keeps that axis."""
+    place, integers = data_places[0], ops.arrange(strip(by[data_places[0]]), own)
     call = TorchCall(
         ".gather", (CellArgument(0), place, TorchCall(".unsqueeze", (CellArgument(1), place)))
     )
-    call = TorchCall(".squeeze", (call, place))
-    return ops.Cell(call, (arg, integers), whole, whole.axes)
+    call = TorchCall(".squeeze", (call, place))  # gather keeps the axis
+    return ops.arrange(ops.Cell(call, (arg, integers), ops.arrange(op, own), own), axes)

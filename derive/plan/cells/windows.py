@@ -383,7 +383,7 @@ def write_arguments(
 
 
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the maximum, the mean or the sum of each window."""
+    """Match the maximum or the mean of each window."""
     match op:
         case ops.Apply("*", (total, ops.Num(scale))) if (
             isinstance(total := definitions.unwrap(total), ops.Reduction)
@@ -391,7 +391,7 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         ):
             found = match_pool(ops.Reduction("mean", total.arg, total.over), definitions)
             return found and ops.arrange(found, op.axes)
-        case ops.Reduction("max" | "mean" | "sum" as kind, arg, over):
+        case ops.Reduction("max" | "mean" as kind, arg, over):
             arg = swap_window_indices(arg, over)
             base, windows = split_windows(arg)
         case _:
@@ -401,8 +401,6 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if not windows or len(windows) > MOST or inner != set(over) or len(others) > 2:
         return None
     if kind != "max" and any(w.dilation is not ir.ONE for w in windows):
-        return None
-    if kind == "sum" and len(windows) == 1:  # avg_pool1d has no divisor_override
         return None
     is_apart = len(windows) == 1 and is_same_extent(windows[0].stride, windows[0].inner.extent)
     if not others and kind != "max" and is_apart:  # a reduction of matrix rows is faster
@@ -427,8 +425,6 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     )
     if not any(name == "stride" for name, _ in keywords):
         keywords = (*keywords, ("stride", 1))
-    if kind == "sum":
-        keywords = (*keywords, ("divisor_override", 1))
     name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     unit_axes = () if others else (ir.Index("#", ir.ONE),)  # torch requires an axis of channels
     given = _insert_unit_axes(0, unit_axes, unit_axes)

@@ -20,7 +20,7 @@ from derive.ir.definitions import PLAIN, Maker, bind, read_definition
 from derive.ir.functions import FUNCTIONS, ROWS, find_call, holds_complex
 from derive.ir.walk import find_free, is_number, is_whole, walk
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Subscript, TorchCall
+from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.calls import fold_call, fold_shifted
 from derive.plan.lower.condition import (
     expand,
@@ -374,38 +374,11 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     if parted is not None:
         return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)
-    if reduce.kind == "argmax" and reduce.condition is ir.TRUE and _has_sign(reduce.body):
-        return _write_argmin(reduce, context, inner)
     arg, _ = _fill_excluded(reduce, context, inner)
     arg = expand_to_indices(arg, reduce.bound, inner)
     if ROWS[reduce.kind].is_matrix:
         arg = ops.arrange(arg, ops.sort_axes(arg.axes, inner))
     return ops.Reduction(reduce.kind, arg, reduce.bound)
-
-
-def _has_sign(body: ir.Expr) -> bool:
-    """Whether every term has a negative factor."""
-    match body:
-        case ir.Add(terms):
-            return all(map(_has_sign, terms))
-        case ir.Reduce("sum" | "mean", _, _, inner):
-            return _has_sign(inner)
-    return any(isinstance(f, ir.Number) and f.value < 0 for f in ir.split_product(body))
-
-
-def _write_argmin(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """Lower argmax of -x as the position of the first minimum of x."""
-    contrary = ir.change_sign(reduce.body)
-    factors = [factor for factor in ir.split_product(contrary) if factor is not ir.ONE]
-    arg = context.lower(ir.product_of(factors), order)
-    arg = expand_to_indices(arg, reduce.bound, order)
-    kept = [i for i in ops.sort_axes(arg.axes, order) if i not in reduce.bound]
-    axes = (*kept, *reduce.bound)
-    arg = ops.arrange(arg, axes)
-    turned = ops.Apply("neg", (arg,), axes)
-    whole = ops.Reduction("argmax", turned, reduce.bound)
-    call = Subscript(TorchCall(".min", (CellArgument(0), -1)), (1,))  # faster than argmin
-    return ops.Cell(call, (arg,), whole, whole.axes)
 
 
 def _fill_excluded(

@@ -2,9 +2,9 @@
 
     reduce over `bound`, where all `guards` hold, of the product of `factors`
 
-A guard may be written as a condition, a bracket, a choice, or a name for one of these. `orders`,
-`segments` and `ranks` eliminate an index by the structure of its guards. Guards and factors without
-that index are applied to the result.
+A guard may be written as a condition, a bracket, a choice, or a name for one of these. `orders` and
+`segments` eliminate an index by the structure of its guards. Guards and factors without that index
+are applied to the result.
 """
 
 from __future__ import annotations
@@ -121,12 +121,8 @@ def _find_guards(value: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def name_operation(op: ops.Op, context: Context) -> ir.Access:
-    """Add a step for an operation and return a read of it."""
-    return read_source(context.add_step(op), context)
-
-
-def read_source(source: ops.Source, context: Context) -> ir.Access:
-    """Return a read of a step at its own axes."""
+    """Add a step for an operation and return a read of it at its own axes."""
+    source = context.add_step(op)
     axes, kind = source.axes, "int" if source.kind == "int" else "real"
     context.stored[source.name] = tuple((index,) for index in axes)
     return ir.name_axes(source.name, axes, kind)

@@ -13,7 +13,6 @@ from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.orders import lower_ordered
-from derive.plan.lower.ranks import lower_ranked
 from derive.plan.lower.segments import lower_segments
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def lower_guarded(
         return lower_integers(expr, context, order) if counted else context.lower(expr, order)
 
     wanted = Wanted(context, order, counted, lower)
-    structures = (lower_ranked, lower_segments, lower_ordered)
+    structures = (lower_segments, lower_ordered)
     tried = structures if context.cells else ()
     return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
 

@@ -6,7 +6,6 @@ formula.
 """
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from functools import reduce
 from operator import itemgetter
 
@@ -23,7 +22,6 @@ from derive.plan.plan import Plan
 SIZE_BITS = 16  # assumed bits of a size in a product of sizes
 INTEGER_BITS = 64
 FLOAT_BITS = 1000
-ROOTS = {Fraction(1, 2): "sqrt", Fraction(-1, 2): "rsqrt"}
 
 
 def lower_number(expr: ir.Expr) -> ops.Op:
@@ -37,14 +35,9 @@ def _lower(expr: ir.Expr) -> ops.Op:
     if is_steady(expr):
         return ops.Num(expr)
     match expr:
-        case ir.Add(terms):
-            return reduce(lambda one, other: ops.Apply("+", (one, other), ()), map(_lower, terms))
-        case ir.Mul(factors):
-            return _lower_factors(factors)
-        case ir.Pow(base, ir.Number(power)) if power == -1:
-            return ops.Apply("/", (ops.Num(ir.ONE), _to_tensor(base)), ())
-        case ir.Pow(base, ir.Number(power)) if power in ROOTS:
-            return ops.Apply(ROOTS[power], (_to_tensor(base),), ())
+        case ir.Add(parts) | ir.Mul(parts):
+            sign = "+" if isinstance(expr, ir.Add) else "*"
+            return reduce(lambda a, b: ops.Apply(sign, (a, b), ()), map(_to_tensor, parts))
         case ir.Pow(base, exponent):
             return ops.Apply("pow", (_to_tensor(base), _lower(exponent)), ())
         case ir.Call(function, (left, right)):
@@ -119,27 +112,6 @@ def is_wide(op: ops.Op) -> bool:
 def _to_tensor(expr: ir.Expr) -> ops.Op:
     op = _lower(expr)
     return ops.NumTensor(op.value, True) if isinstance(op, ops.Num) else op
-
-
-def _lower_factors(factors: Sequence[ir.Expr]) -> ops.Op:
-    """Lower the factors that are a Python number together, then the others one by one."""
-    steady: list[ir.Expr] = []
-    others: list[ir.Expr] = []
-    for factor in factors:
-        fits = is_steady(factor) and is_steady(ir.Mul((*steady, factor)))
-        (steady if fits else others).append(factor)
-    first = ir.product_of(steady)
-    # If the other factors are steady too, their product is too long for one Python number.
-    result: ops.Op = ops.NumTensor(first, True) if all(map(is_steady, others)) else ops.Num(first)
-    for factor in others:
-        match factor:
-            case ir.Pow(base, ir.Number(power)) if power == -1:
-                result = ops.Apply("/", (result, _to_tensor(base)), ())
-            case _ if result == ops.Num(ir.ONE):
-                result = _lower(factor)
-            case _:
-                result = ops.Apply("*", (result, _lower(factor)), ())
-    return result
 
 
 def is_steady(expr: ir.Expr) -> bool:

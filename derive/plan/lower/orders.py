@@ -6,7 +6,8 @@ A sort and a search replace all pairs. Likewise for max, min, product, logsumexp
 and the number of entries, which is the position itself. Only integers are subtracted, so rounding
 errors are those of a running sum. Bounds share the order of the keys.
 
-Ties broken by position in the row give ranks, which are distinct.
+A rank, the number of smaller entries in a row, is compared with a number without all pairs:
+rank_j < K holds for the K lowest keys, and for those equal to the K-th.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.ir import nodes as ir
-from derive.ir.walk import find_accesses, find_free, rename_apart, substitute
+from derive.ir.polynomial import Polynomial
+from derive.ir.walk import find_accesses, find_free, is_number, rename_apart, substitute, walk
 from derive.plan import ops
 from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides
@@ -34,11 +36,13 @@ from derive.plan.lower.guarded import (
     read_guarded,
     take_where,
 )
+from derive.plan.lower.number import lower_number
 from derive.plan.lower.places import take_positions
 from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_some
 
-COUNT, BELOW = "_count_below", "_reduce_below"
+COUNT, BELOW, FIRST = "_count_below", "_reduce_below", "_is_among_first"
+COMPARED = 16  # least entries of a row for a comparison by its K-th lowest key
 PAIRED = 64  # comparisons in the time of sorting an element: with fewer, pairs are compared
 # Costs per element in elementwise operations: a sort, a search among other keys or among its own
 # keys, a running sum, a running logsumexp. Measured in rows of 512 and 2048.
@@ -344,3 +348,51 @@ def _take_in_order(x: ops.Op, order: ops.Op, index: ir.Index, place: ir.Index) -
     """Return the values in an order, as operations that define a call's meaning."""
     rows = {i: ops.Iota(i) for i in x.axes if i in order.axes}
     return take_positions(x, {index: order, **rows}, (*x.axes, place))
+
+
+def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:
+    """Lower a comparison of a rank with a number by an order relation, or return None."""
+    if is_number(left):
+        left, right, relation = right, left, ir.MIRRORED[relation]
+    is_size = not any(isinstance(part, (ir.Scalar, ir.Index, ir.Access)) for part in walk(right))
+    is_known = isinstance(left, ir.Reduce) and context.recall(left) is not None
+    if not is_size or is_known or relation in {"==", "!="}:
+        return None
+    rank = _read_rank(left, context)
+    if rank is None:
+        return None
+    side, added = rank
+    limit = Polynomial.of(right) - added
+    limit += Polynomial.of(int(relation in {"<=", ">"}))
+    key, bound = lower_keys(replace(side, is_descending=False), context)
+    sign = (">" if side.is_descending else "<") + "=" * side.is_equal
+    guard = write_guard(sign, key, bound, "", side.ends)
+    number, axes = lower_number(limit.to_expr()), bound.axes
+    whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
+    call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), sign))
+    made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
+    return made if relation in {"<", "<="} else ops.Apply("not", (context.add_step(made),), axes)
+
+
+def _read_rank(expr: ir.Expr, context: Context) -> tuple[Side, Polynomial] | None:
+    """Return (the keys below each key of a row, an added number) of a rank, or None."""
+    terms = [term for term in ir.split_sum(expr) if not is_number(term)]
+    added = Polynomial.of(ir.sum_of([term for term in ir.split_sum(expr) if is_number(term)]))
+    form = None
+    match terms:
+        case [ir.Access(tensor) as access] if tensor not in context.system.results:
+            value = context.find_definition(access)
+            found = None if value is None else _read_rank(value, context)
+            return found and (found[0], found[1] + added)
+        case [ir.Reduce("sum", (index,)) as reduce]:
+            form = next(read_guarded(reduce, context), None)
+    if form is None or form.factors:
+        return None
+    sides = [side for guard in form.guards for side in match_sides(guard, index, context, COMPARED)]
+    if len(sides) != 1:
+        return None
+    (side,) = sides
+    rest = [guard for guard in form.guards if guard is not side.guard]
+    own = [i for i in find_free(side.bound) if i not in find_free(side.key)]
+    is_own = len(own) == 1 and substitute(side.bound, {own[0]: index}) is side.key
+    return (replace(side, own=own[0]), added) if is_own and all(map(side.implies, rest)) else None

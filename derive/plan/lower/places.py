@@ -53,7 +53,6 @@ def read_tensor(
     places = [access.places[k] for k in layout]
     extents = [shape[k] for k in layout]
     parts: list[tuple[ir.Index, ...]] = [stored[k] if stored else () for k in layout]
-    _join_split(places, extents, parts)
     axes: list[ir.Index] = []
     merge: list[tuple[int, int, int]] = []  # (place, first axis, last axis)
     for k, (place, extent, indices) in enumerate(zip(places, extents, parts, strict=True)):
@@ -93,23 +92,6 @@ def read_tensor(
         for axis, form in cut.items():
             op = _read_form(op, op.axes.index(axis), form)
     return _take_diagonals(op), tuple(left.items())
-
-
-def _join_split(
-    places: list[ir.Expr], extents: list[ir.Expr], parts: list[tuple[ir.Index, ...]]
-) -> None:
-    """Merge adjacent places t // L and t % L into one place t if the second axis has extent L."""
-    for k in reversed(range(len(places) - 1)):
-        match places[k], places[k + 1]:
-            case ir.Call("floordiv", (over, under)), ir.Call("mod", given) if (
-                given == (over, under)
-                and is_same_extent(under, extents[k + 1])
-                and not any(len(each) > 1 for each in parts[k : k + 2])
-            ):
-                both = extents[k : k + 2]
-                places[k : k + 2] = [over]
-                extents[k : k + 2] = [ir.Mul(tuple(both))]
-                parts[k : k + 2] = [tuple(ir.Index(f"#{n}", each) for n, each in enumerate(both))]
 
 
 def _hold_place(position: int, place: ir.Expr, extent: ir.Expr) -> ir.Index:

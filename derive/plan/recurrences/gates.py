@@ -20,14 +20,7 @@ from derive.ir import nodes as ir
 from derive.ir.definitions import PLAIN, multiply, read_definition
 from derive.ir.polynomial import is_same_extent
 from derive.ir.recurrences import Recurrence
-from derive.ir.walk import (
-    Names,
-    find_accesses,
-    find_free,
-    map_children,
-    rewrite_bottom_up,
-    substitute,
-)
+from derive.ir.walk import find_accesses, find_free, map_children, rewrite_bottom_up, substitute
 from derive.plan import ops
 from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells.matching import is_equal
@@ -78,27 +71,6 @@ class Gated:
     value: ir.Expr  # the right side of the target's equation
     needed: tuple[Part, ...]
     parts: tuple[ir.Access, ...] = ()  # the initial states and the needed parts, as tensors
-
-    def name_parts(self, names: Names) -> Iterator[tuple[ir.Access, ir.Equation | None]]:
-        """Each part as a tensor, with an equation if the tensor is new."""
-        known: dict[tuple[tuple[ir.Index, ...], ir.Expr], ir.Access] = {}
-        for part in self.needed:
-            shape = tuple(index.extent for index in part.axes)
-            value = part.value
-            if isinstance(value, ir.Access) and {*value.places} == {*part.axes}:
-                own = [place for place in value.places if isinstance(place, ir.Index)]
-                extents = zip(value.tensor.shape, own, strict=True)
-                is_whole = all(is_same_extent(extent, i.extent) for extent, i in extents)
-                if is_whole and len(own) == len(shape) and value.tensor.kind == "real":
-                    yield value, None
-                    continue
-            if (part.axes, value) in known:
-                yield known[part.axes, value], None
-                continue
-            word = "zero" if value is ir.ZERO else part.name
-            name = names.take(f"{self.target.tensor.name}_{word}")
-            target = known[part.axes, value] = ir.Access(ir.Tensor(name, shape), part.axes)
-            yield target, ir.Equation(target, value)
 
     def to_op(self, index: ir.Index, *args: ops.Op) -> ops.Op:
         """The operation on the initial states and the parts."""

@@ -24,7 +24,7 @@ from derive.analysis.names import is_condition
 from derive.errors import refuse
 from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.recurrences import Recurrence, find_recurrences
 from derive.ir.starts import MOST_BACK
 from derive.ir.walk import (
@@ -236,10 +236,13 @@ class _LoopExtractor:
         """Replace the loop by a call of torch; return the equations of the call's arguments."""
         begun = [self.loop.first.pop(tensor)[-1] for tensor in gated.states]
         given = [e.target for tensor in begun for e in self.outside if e.target.tensor is tensor]
-        for target, equation in gated.name_parts(self.names):
-            given.append(target)
-            self.outside += [equation] if equation is not None else []
         tensor = gated.target.tensor
+        for part in gated.needed:
+            target = part.value
+            if not isinstance(target, ir.Access) or not _is_plain(target, part.axes):
+                target = ir.name_axes(self.names.take(f"{tensor.name}_{part.name}"), part.axes)
+                self.outside.append(ir.Equation(target, part.value))
+            given.append(target)
         self.loop.whole = replace(gated, parts=tuple(given))
         self.loop.made, self.loop.first = {tensor: tensor}, {}
         return self.outside
@@ -484,12 +487,11 @@ class _LoopExtractor:
 
 def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
     """Whether an expression is a read of a real tensor over exactly these indices."""
-    return (
-        isinstance(expr, ir.Access)
-        and expr.tensor.kind == "real"
-        and len({*expr.places}) == len(expr.places)
-        and {*expr.places} == {*axes}
-    )
+    if not isinstance(expr, ir.Access) or expr.tensor.kind != "real":
+        return False
+    own = find_indices_of(expr)
+    is_whole = all(map(is_same_extent, expr.tensor.shape, (index.extent for index in own)))
+    return is_whole and len({*own}) == len(expr.places) and {*own} == {*axes}
 
 
 def restore_loops(plan: Plan, system: ir.System, loops: list[Loop]) -> Plan:
