@@ -101,11 +101,8 @@ def test_loops_function_and_gradients_are_those_of_code_by_hand(name: str, draw:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [  # fast for scalars only: the comparison with the reference covers tensors
-        pytest.param(name, marks=[] if "scalar" in WRITTEN[name] else [pytest.mark.slow])
-        for name in NAMES
-    ],
+    "name",  # fast for some scalars: the comparison with the reference covers tensors
+    slow_except(NAMES, "personalized_page_rank", "group_norm", "dpo_loss", "batch_norm", "film"),
 )
 def test_gradients_equal_finite_differences(name: str) -> None:
     """Scalars are passed as tensors, so that they have gradients too."""
@@ -125,11 +122,9 @@ def test_gradients_equal_finite_differences(name: str) -> None:
 
 LARGE = slow_except(
     NAMES,
-    *("self_attention", "luong_concat_attention", "differential_attention", "linear", "tucker"),
-    *("grouped_query_attention", "disentangled_attention", "highway", "capsule_routing"),
-    *("depthwise_conv2d", "causal_conv1d", "batch_norm_inference", "gaussian_kernel", "dpo_loss"),
-    *("triplet_loss", "sparse_graph_attention", "segment_mean", "mp2_energy", "heat_step"),
-    *("geodesic_acceleration", "circulant_product", "histogram", "s4d"),
+    *("self_attention", "grouped_query_attention", "tucker", "capsule_routing", "dpo_loss"),
+    *("depthwise_conv2d", "sparse_graph_attention", "segment_mean", "s4d", "histogram"),
+    *("circulant_product", "geodesic_acceleration"),
 )
 
 
@@ -169,10 +164,8 @@ def test_every_attention_but_kernels_and_the_sigmoid_has_a_softmax() -> None:
 
 LARGE_LOGITS = slow_except(
     SOFTMAX,
-    *("relative_attention", "masked_attention", "multi_query_attention", "rotary_attention"),
-    *("luong_concat_attention", "sliding_window_attention", "axial_attention", "infonce"),
-    *("gated_attention_pooling", "capsule_routing", "cross_entropy", "ctc_loss", "dice_loss"),
-    *("sinkhorn_step", "graph_attention", "triangle_attention", "forward_algorithm"),
+    *("relative_attention", "masked_attention", "sliding_window_attention", "graph_attention"),
+    *("capsule_routing", "cross_entropy", "ctc_loss", "forward_algorithm"),
 )
 
 
@@ -194,7 +187,7 @@ def test_large_logits_in_single_precision(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["masked_attention", "masked_multi_head_attention"])
-@pytest.mark.parametrize(("B", "H"), [(2, 3), (3, 2), (3, 3), (4, 1)])
+@pytest.mark.parametrize(("B", "H"), [(2, 3), (3, 3)])
 def test_a_mask_belongs_to_its_sequence_whatever_the_heads(name: str, B: int, H: int) -> None:
     """At B = H a mask that is broadcast over heads by mistake has the right shape too."""
     system = built(name).system
@@ -206,10 +199,8 @@ def test_a_mask_belongs_to_its_sequence_whatever_the_heads(name: str, B: int, H:
 
 
 def test_formulas_with_a_mask_have_zeros_in_empty_rows() -> None:
-    masked = []
-    for name in NAMES:
-        inputs = draw_from(name, 0).values()
-        masked += [name for v in inputs if isinstance(v, torch.Tensor) and v.dtype == torch.bool]
+    inputs = {name: to_system(find_formula(name)).inputs for name in NAMES}
+    masked = [n for n in NAMES if "bool" in [getattr(e, "kind", None) for e in inputs[n]]]
     assert masked == MASKED
     assert MASKED
 
@@ -276,32 +267,14 @@ def test_a_formula_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            (
-                "layernorm",
-                (
-                    "formula-unknown: the library has no formula layernorm\n"
-                    "  help: did you mean layer_norm?"
-                ),
-            )
-        ),
-        (
-            (
-                "zzz",
-                (
-                    "formula-unknown: the library has no formula zzz\n"
-                    "  help: derive list shows what there is"
-                ),
-            )
-        ),
-    ],
+    ("name", "help_line"),
+    [("layernorm", "did you mean layer_norm?"), ("zzz", "derive list shows what there is")],
 )
-def test_an_unknown_name(name: str, says: str) -> None:
+def test_an_unknown_name(name: str, help_line: str) -> None:
     for find in (find_formula, family_of):
         with pytest.raises(DeriveError) as caught:
             find(name)
+        says = f"formula-unknown: the library has no formula {name}\n  help: {help_line}"
         assert str(caught.value) == says
 
 
@@ -320,48 +293,10 @@ def test_a_formula_is_named_by_its_variable() -> None:
     }
 
 
-# Outputs of the notebook: x @ w for two heads, by loop and by reshape.
-NOTEBOOK_X = [
-    ([1.5410, -0.2934, -2.1788]),
-    ([0.5684, -1.0845, -1.3986]),
-    ([0.4033, 0.8380, -0.7193]),
-    ([-0.4033, -0.5966, 0.1820]),
-    ([-0.8567, 1.1006, -1.0712]),
-]
-NOTEBOOK_W = [
-    ([[-0.3742, -0.2658], [-0.4034, -0.5407], [-0.3370, 0.4963]]),
-    ([[0.2576, 0.2798], [0.0304, -0.2960], [0.0977, -0.5391]]),
-]
-NOTEBOOK_Q = [
-    (
-        [
-            [0.2760, -1.3322],
-            [0.6961, -0.2588],
-            [-0.2466, -0.9173],
-            [0.3303, 0.5202],
-            [0.2377, -0.8991],
-        ]
-    ),
-    (
-        [
-            [0.1753, 1.6926],
-            [-0.0231, 1.2340],
-            [0.0591, 0.2525],
-            [-0.1042, -0.0344],
-            [-0.2919, 0.0119],
-        ]
-    ),
-]
-
-
 def test_three_forms_of_a_head_projection_are_equal() -> None:
-    x = torch.tensor([NOTEBOOK_X], dtype=torch.float64)
-    w = torch.tensor(NOTEBOOK_W, dtype=torch.float64)
+    """A loop over heads, one merged product, and a broadcast product."""
+    x, w = (torch.randn(shape, dtype=torch.float64) for shape in ((1, 5, 3), (2, 3, 2)))
     merged = w.permute(1, 0, 2).reshape(3, -1)
     loop = torch.stack([x @ one for one in w], dim=1)
     assert_equal(built("head_projection").function(x, w), loop)
     assert_equal(built("head_projection_merged").function(x, merged, N=2), loop)
-    assert_equal((x @ merged).reshape(1, 5, 2, 2).transpose(1, 2), loop)
-    assert_equal(torch.einsum("bit,ntk->bnik", x, w), loop)
-    printed = torch.tensor([NOTEBOOK_Q], dtype=torch.float64)
-    torch.testing.assert_close(loop, printed, rtol=0, atol=2e-4)

@@ -1,10 +1,6 @@
 """Public functions: names, sizes and dtypes of inputs, formulas as text, and refusals."""
 
-import subprocess
-import sys
-
 import pytest
-from house import ROOT
 
 from derive import build, evaluate_loops, indices, show, sizes, tensors
 from derive.errors import DeriveError
@@ -48,9 +44,3 @@ def test_malformed_arguments_are_refused(call, code):
     with pytest.raises(DeriveError) as caught:
         call()
     assert caught.value.diagnostic.code == code
-
-
-def test_python_runs_the_package():
-    call = [sys.executable, "-m", "derive", "--version"]
-    found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout[:6]) == (0, "derive")

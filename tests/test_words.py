@@ -1,5 +1,7 @@
 """Prose is plain: few docstrings, names and comments are marked by prose.py."""
 
+from functools import cache
+
 import pytest
 from house import read_modules
 from prose import find_prose
@@ -8,15 +10,17 @@ from prose import find_prose
 ALLOWED = {"docstrings": 2, "names": 4, "comments": 3}
 
 
+@cache
+def find_all(folder):
+    """Pairs (module, remark) of a folder."""
+    modules = read_modules(folder).items()
+    return [(name, remark) for name, source in modules for remark in find_prose(source)]
+
+
 @pytest.mark.parametrize("folder", ["derive", "tests"])
 @pytest.mark.parametrize("kind", ALLOWED)
 def test_little_prose_is_marked(kind, folder):
-    found = [
-        (name, remark)
-        for name, source in read_modules(folder).items()
-        for remark in find_prose(source)
-        if remark.kind == kind
-    ]
+    found = [(name, remark) for name, remark in find_all(folder) if remark.kind == kind]
     marked = [f"{name}:{r.line}: {r.text}" for name, r in found if r.is_marked]
     share = 100 * len(marked) / len(found)
     assert share <= ALLOWED[kind], "\n".join([f"{share:.1f} % of {kind} are marked", *marked])

@@ -79,10 +79,8 @@ def test_a_cell_of_a_notebook_is_a_formula():
     [
         ("", "magic-words: a cell has one name"),
         ("mm --out here", "magic-words: --out is no option here"),
-        ("mm --json", "magic-words: --as_json is no option here"),
         ("mm --sizes I=x", "sizes-form: I=x is no size"),
         ("mm --nothing", "magic-words: No such option: --nothing"),
-        ("one two", "magic-words: a cell has one name"),
         ("'", "magic-words: No closing quotation"),
     ],
 )
