@@ -187,7 +187,24 @@ def map_parts(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
 # Norms over the axes of a vector or matrix.
 NORMS = dict.fromkeys(("norm", "norm_2", "norm_F"), "norm[{}]({})")
 NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
+# Letters that papers use without a declaration, and the advice for each.
+USUAL = {"sigma": "write \\operatorname{sigmoid}(..) for the function"}
+USUAL |= {"I": "write the identity with its indices, \\delta_{ij}"}
 DOTS = {"ldots", "dots", "cdots"}
+# Commands outside the grammar, and the advice for each.
+_SET = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"
+UNREAD = {
+    "int iint oint lim": "write the sum or the value that it stands for",
+    "partial nabla": "write the derivative out",
+    "pm mp": "write an equation for each sign",
+    "sup limsup": "write \\max_i",
+    "inf liminf": "write \\min_i",
+    "binom": "declare it as a tensor or a scalar",
+    "pmod": "write \\bmod",
+    "lceil": "write -\\lfloor -x \\rfloor",
+    "in": f"{_SET}, with A_{{ik}} 1 where k is in the set of i and 0 elsewhere",
+}
+UNREAD = {f"\\{word}": advice for words, advice in UNREAD.items() for word in words.split()}
 # Functions by their command or word, in lower case and without underscores.
 WORDS = {name.replace("_", ""): name for name in (*FUNCTIONS, *ROWS)}
 WORDS |= {"ln": "log", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "swish": "silu"}

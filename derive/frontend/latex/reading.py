@@ -247,7 +247,8 @@ class Reading:
             raise MisfitError(says, name.token, f"write \\sqrt{{{read.name}^2}}")
         elif is_bare and not self.names.is_known(read.name):
             word = read.name
-            advice = f"declare it, {word}: [N, M], scalar {word} or size {word}"
+            usual = f"{tex.USUAL[word]}, or " if word in tex.USUAL else ""
+            advice = f"{usual}declare it, {word}: [N, M], scalar {word} or size {word}"
             advice += f"; a function: {word}(x) = .."
             raise MisfitError(f"{word} is not declared", name.token, advice)
         else:

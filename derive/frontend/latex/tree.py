@@ -36,6 +36,7 @@ _SEPARATORS = {",", ";", "|", "\\|", "\\mid"}  # separators of the arguments of 
 _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
 _INVERSE = tex.Sum((("-", Number("1")),))  # in superscripts
 _MOD = {"\\bmod", "\\mod"}
+_ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
 _BIG = {"\\sum": "sum", "\\prod": "prod"}
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
 # Commands that print a letter; other commands are names only if the text declares them.
@@ -202,7 +203,7 @@ class Reader(Tokens):
         if text.startswith("\\"):
             ends = {END, "\\\\", "\\in", "\\rfloor", "\\rvert", "\\}", "\\mid", "\\rVert"}
             ends |= {"\\|", "\\Vert"} if self.bars or self.is_list else set()
-            ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD}
+            ends |= {"\\rangle", "\\to", "\\ldots", "\\dots", *_MOD, *tex.UNREAD}
             return text not in ends
         return text[0].isalnum() or text in {"(", "[", "{"}
 
@@ -356,7 +357,10 @@ class Reader(Tokens):
                 return self._read_bars(token)
             case _, "\\langle":
                 first = self.read_sum()
-                self.take_token(",")
+                if self.peek() != ",":
+                    says = "of angle brackets the inner product of two parts is read"
+                    raise refuse_at(says, token, f"write \\langle x, y \\rangle, or {_ENTRY}")
+                self.take_token()
                 second = self.read_sum()
                 self.take_token("\\rangle")
                 return Call("inner", token, (first, second))
@@ -368,7 +372,13 @@ class Reader(Tokens):
         """Return the content of parentheses, braces or brackets."""
         outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
         part = self.read_relation()
+        if opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
+            advice = "write the sum of the products of its parts"
+            raise refuse_at("a concatenation is not read", opened, advice)
         self.bars, self.is_list = outside, False
+        if self.peek() == "," and opened.text == "(":
+            advice = "define the function whose arguments these are: d(x, y) = .."
+            raise refuse_at("a list in parentheses is not read here", opened, advice)
         self.take_token(_CLOSING[opened.text])
         if opened.text in {"\\lfloor", "\\lvert"}:
             return Call("floor" if opened.text == "\\lfloor" else "abs", opened, (part,))
@@ -382,9 +392,14 @@ class Reader(Tokens):
         body = self.read_sum()
         self.bars -= 1
         if opened.text == "|":
-            self.take_token("|")
+            if self.peek() != "|":
+                raise refuse_at("| is missing", opened, f"write |x|, or {_ENTRY}")
+            self.take_token()
             return Call("abs", opened, (body,))
-        closing = self.take_token("" if self.peek() in {"\\Vert", "\\rVert"} else "\\|")
+        closing = self.take_token()
+        if closing.text not in {"\\|", "\\Vert", "\\rVert"}:
+            says = f"\\| is missing before {closing.text}"
+            raise refuse_at(says, closing, f"write \\|x\\|, or {_ENTRY}")
         below, power = self._read_scripts()
         order = next(iter(below), None)
         word = order.text if isinstance(order, Number) else getattr(order, "base", "")
@@ -485,6 +500,8 @@ class Reader(Tokens):
             return self._read_cases(token)
         if word in FONTS or word in _ACCENTS:
             return self._read_font(word, token)
+        if command in tex.UNREAD:
+            raise refuse_at(f"{command} is not read", token, tex.UNREAD[command])
         if word in _GLYPHS:
             return Name(_GLYPHS[word], token)
         function = tex.find_function(word)
@@ -514,7 +531,8 @@ class Reader(Tokens):
             while self.place < len(self.tokens) and self.tokens[self.place].start < braced.end():
                 self.place += 1
         if name == "E" and (word == "mathbb" or self.peek() == "["):
-            raise refuse_at("an expectation says not over what it runs", token, "write its sum")
+            advice = "write the mean as a sum, \\frac{1}{N} \\sum_{n=1}^{N}, or with its weights"
+            raise refuse_at("an expectation says not over what it runs", token, advice)
         # an indicator; its condition is in brackets or in the subscript
         if word in {"mathbb", "mathbf"} and name == "1":
             if self.peek() == "_":

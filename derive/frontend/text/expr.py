@@ -22,6 +22,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from string import ascii_lowercase
 from typing import Any
 
 from sympy import And, Idx, Not, Or, S, expand
@@ -137,13 +138,15 @@ def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
     """Refuse an index that is bound inside its own scope."""
     if index.id not in bound:
         return
+    later = ascii_lowercase.partition(index.id)[2] + ascii_lowercase
+    fresh = next((letter for letter in later if letter not in scope.names.claims), f"{index.id}_2")
     raise scope.names.source.refuse(
         "index-bound-again",
         f"index {index.id} is bound again where it already has a meaning",
         lines.span(index),
         bound[index.id],
         *(place for _, place in scope.calls[-1:]),
-        help="take a fresh name here",
+        help=f"take a fresh name here, {fresh}",
     )
 
 
