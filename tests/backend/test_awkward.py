@@ -43,13 +43,6 @@ def test_agrees_with_hand_written_code(example):
     check_reference(example, tensors, sizes, rtol=1e-12, atol=1e-12)
 
 
-@each_example
-def test_takes_arguments_in_order_of_declaration(example):
-    tensors, sizes = example.draw()
-    function = example.build().function
-    torch.testing.assert_close(function(*tensors.values(), **sizes), function(**tensors, **sizes))
-
-
 @pytest.mark.filterwarnings("ignore:var")  # torch's, for a variance of nothing
 @each_example
 def test_zero_sizes_agree_with_the_loops(example):
@@ -75,17 +68,14 @@ def test_a_zero_size_in_a_denominator_is_refused(example):
     "text",
     [
         "x[N]; index i < N; y[i] = sum[j, j >= 2*i](x[j])",
-        "x[N]; index i < N; y[i] = sum[j, j > 2*i](x[j])",
         "x[N]; index i < N; y[i] = sum[j, j >= 3*i + 1](x[j])",
         "x[N]; index i < N; y[i] = sum[j, j < N - 2*i](x[j])",
         "x[N]; z[M]; index i < M; y[i] = z[i]*sum[j, j >= i + 1](x[j])",
         "x[N]; z[M]; index i < M; y[i] = z[i]*sum[j, j >= 2*i](x[j])",
-        "x[N]; z[M]; index i < M; y[i] = z[i]*sum[j, j >= 3*i + 1](x[j])",
         "x[N]; z[M]; index i < M; y[i] = z[i]*x[2*i - 1]*[i >= 1 and 2*i - 1 < N]",
         "x[N]; z[M]; index i < M; y[i] = z[i]*x[N - 2 - i]*[i < N - 1]",
         "x[N]; index i < N; y[i] = x[2*i - 1]*[i >= 1 and 2*i - 1 < N]",
         "x[N]; index i < N; y[i] = x[3*i - 2]*[0 <= 3*i - 2 < N]",
-        "x[N]; index i < N; y[i] = x[2*(N - 1 - i)]*[2*(N - 1 - i) < N]",
         "x[N]; z[N]; index i < N; y[i] = sum[j](x[N - 1 - i - j]*[i + j < N]*z[j])",
     ],
 )
@@ -150,7 +140,6 @@ def test_dtype_is_kept(example, dtype):
         ),
         "int a[N] < 9; w[N + 1]; index d < 9; c[d] = sum[n]([a[n] == d]); y[d] = w[c[d]]",
         "x[N]; w[M]; y[n] = w[clip(floor(1e18 * x[n]), 0, M - 1)]",
-        "x[N]; w[M]; y[n] = w[floor(clip(1e18 * x[n], 0, M - 1))]",
         "x[N]; w[M]; y[n] = w[floor(max(min(x[n], M - 1), 0))]",
         "x[N]; w[N, M]; index n < N; y[n] = [n >= 1]*w[n,clip(floor(x[n - 1]), 0, M - 1)]",
     ],
@@ -281,38 +270,6 @@ def test_huge_logits_stay_finite(example, dtype):
     assert value.isfinite().all()
     value.float().sum().backward()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
-
-
-WRITTEN_OUT = {
-    "softmax": ("y[i,j] = exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: x.softmax(-1)),
-    "logsumexp": ("y[i] = log(sum[j](exp(x[i,j])))", lambda x: x.logsumexp(-1)),
-    "log_softmax": ("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", lambda x: x.log_softmax(-1)),
-    "log of softmax": ("y[i,j] = log(softmax[j](x[i,j]))", lambda x: x.log_softmax(-1)),
-    "average": (
-        "y[i] = sum[j](exp(x[i,j]) * x[i,j]) / sum[k](exp(x[i,k]))",
-        lambda x: (x.softmax(-1) * x).sum(-1),
-    ),
-    "scaled": ("y[i,j] = 2 * exp(x[i,j]) / sum[k](exp(x[i,k]))", lambda x: 2 * x.softmax(-1)),
-    "causal": (
-        "y[i,j] = exp(where(j <= i, x[i,j], -oo)) / sum[k, k <= i](exp(x[i,k]))",
-        lambda x: x.masked_fill(~torch.ones_like(x, dtype=torch.bool).tril(), -torch.inf).softmax(
-            -1
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", WRITTEN_OUT)
-def test_written_out_exponentials_are_recognised(name, dtype):
-    line, reference = WRITTEN_OUT[name]
-    built = build(parse(f"x[M, N]; {line}"))
-    x = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * 1e4).to(dtype)
-    value = built.function(x)
-    assert value.dtype == dtype
-    assert not value.isnan().any(), built.source
-    tolerance = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=0.02, atol=0.02)
-    torch.testing.assert_close(value.double(), reference(x.double()), **tolerance)
 
 
 def test_layer_norm_of_large_offsets():
@@ -446,7 +403,6 @@ def test_a_size_keyword_is_checked_in_a_compiled_function(text, size, right, lea
         "x[N,M]; z[j] = sum[i](x[i,j]) / (N - 1)",
         "x[N,M]; z[i,j] = x[i,j] * (i % (M - 1))",
         "x[N,M]; z[i] = logsumexp[j, j < i](x[i,j])",
-        "x[N,M]; z[i] = sum[j, j < i](x[i,j] / i)",
     ],
 )
 def test_undefined_places_are_those_of_the_notation(text):
@@ -490,10 +446,6 @@ def test_extents_beyond_64_bits_are_refused(text):
         "x[N, C]; int t[N] < C; p[n,c] = softmax[c](x[n,c]); L[n] = p[n,t[n]] * x[n,0]",
         "x[N, C]; int t[M] < N; y[m,c] = x[t[m],c]",
         "x[M, C]; int t[M] < N; size N; index n < N; y[n,c] = sum[m]([t[m] == n] * x[m,c])",
-        (
-            "x[M, C]; int t[M] < N; size N; index n < N; "
-            "y[n,c] = max[m](where(t[m] == n, x[m,c], -oo))"
-        ),
         "x[M]; int t[M] < N; size N; y[m] = sum[k]([t[k] == t[m]] * x[k])",
         "x[M]; int t[M] < N; size N; y[m] = x[m] * t[m] + sum[k, t[k] < t[m]](x[k])",
     ],

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 CASES = {
     "a product": "A[M,K]; B[K,N]; C[i,j] = sum[k](A[i,k] * B[k,j])",
-    "three factors": "x[N]; W[N,M]; y[M]; s = sum[i,j](x[i] * W[i,j] * y[j])",
-    "a number": "x[N]; s = sum[n](x[n]**3)",
     "a number beside others": "x[N]; y[n] = x[n]**3; s = sum[n](y[n] * x[n]); return s, y",
     "a gather among others": "x, u[N]; w[M]; int t[N] < M; y[n] = x[n] * w[t[n]] / u[n]",
     "an argument that is idle": "x[N]; w[N]; y[n] = x[n]**2 + 0 * argmax[m](w[m])",
@@ -38,10 +36,6 @@ CASES = {
     "integers and truth values": "w[V,D]; int t[N] < V; bool m[N]; y[n,d] = w[t[n],d]**2 * [m[n]]",
     "a mask in a softmax": (
         "s[N,N]; v[N,D]; p[i,j] = softmax[j, j <= i](s[i,j]); z[i,d] = sum[j](p[i,j] * v[j,d])"
-    ),
-    "a chain that is kept": (
-        "x[N,D]; W[D,E]; V[E,D]; h[n,e] = relu(sum[d](x[n,d] * W[d,e])); "
-        "y[n,c] = sum[e](h[n,e] * V[e,c])"
     ),
     "a result that is read": "x[N,D]; y[n,d] = softmax[d](x[n,d])",
     "a view": "x[N,M]; y[j,i] = x[i,j]",
@@ -405,12 +399,9 @@ def test_each_result_has_its_gradient(text):
     "value",
     [
         "norm[j](b[j])",
-        "sqrt(max(sum[j](b[j]**2), 0))",
         "sum[i](sqrt(max(0, mean[j]((b[i] - b[j])**2))))",
         "sum[n](norm[j]([x[n,j] > 0] * b[j]))",
-        "sum[n](std[j]([x[n,j] > 0] * b[j]))",
         "sum[j](abs(b[j])**3)**(1/3)",
-        "sum[i](sqrt(mean[j]((b[i] - b[j])**2)))",
         "sum[i](std[j](b[i] - b[j]))",
         "sum[n](sqrt(2 * sum[j]([x[n,j] > 0] * b[j] * b[j])))",
         "sum[n](sqrt(sum[j](exp(x[n,j]) * where(x[n,j] > 0, b[j], 0)**2) / M))",

@@ -42,6 +42,7 @@ def find_read(source: str) -> Iterator[str]:
 def test_the_words_are_those_that_the_files_read() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "generated").glob("*.py")]
     sources.append(build("int t[N] < 7\ny[n] = t[n] + 1").source)
+    sources.append(build("size T; index t < T; h[0] = 2; h[t] = sin(h[t - 1])").source)
     sources.append(build(parse(WAVES), {"N": 4096}).source)
     sources.append(build(parse(SHIFTS), {"B": 8, "C": 32, "L": 1024}).source)
     cells = read_parts(ROOT / "tests/plan/cells.txt")

@@ -13,8 +13,8 @@ from functools import cache
 import pytest
 import torch
 from built import FIRST, LIBRARY, built
-from examples import CAUSAL, LAYER_NORM, MASKED_ZEROS, MULTI_HEAD, RELATIVE
-from torch.func import functional_call, grad, jvp, vmap
+from examples import CAUSAL, MASKED_ZEROS, MULTI_HEAD, RELATIVE
+from torch.func import grad, jvp, vmap
 
 from derive import build, parse
 from derive.backend.to_torch import Printer
@@ -394,43 +394,6 @@ def test_forward_batched_and_second_gradients_are_right(example):
     ways = ("check_forward_ad", "check_batched_grad", "check_batched_forward_grad")
     assert torch.autograd.gradcheck(call, leaves, **dict.fromkeys(ways, True))
     assert torch.autograd.gradgradcheck(call, leaves)
-
-
-class Layer(torch.nn.Module):
-    """A layer of a model that calls the generated function with its parameters."""
-
-    def __init__(self, example, dtype=torch.float32):
-        super().__init__()
-        tensors, self.sizes = example.draw(dtype=dtype)
-        self.function = example.build().function
-        first, *others = tensors
-        self.first = first
-        for name in others:
-            self.register_parameter(name, torch.nn.Parameter(tensors[name]))
-        self.names = others
-
-    def forward(self, x):
-        weights = {name: getattr(self, name) for name in self.names}
-        return self.function(**{self.first: x}, **weights, **self.sizes)
-
-
-@pytest.mark.parametrize("example", [RELATIVE, MULTI_HEAD, LAYER_NORM], ids=str)
-def test_a_module_trains(example):
-    layer = Layer(example, torch.float64)
-    x = example.draw()[0][layer.first]
-    target = layer(x).detach() + 0.1
-    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss = (layer(x) - target).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    assert all(p.grad.isfinite().all() for p in layer.parameters())
-    parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    torch.testing.assert_close(functional_call(layer, parameters, (x,)), layer(x))
 
 
 class Program(torch.nn.Module):

@@ -9,7 +9,7 @@ import torch
 from texts import Expressions
 from typer.testing import CliRunner
 
-from derive import DeriveError, check, from_torch, parse, show
+from derive import DeriveError, from_torch, parse, show
 from derive.cli import app
 from derive.frontend.from_code import lift_code
 from derive.frontend.from_sympy import to_system
@@ -64,18 +64,6 @@ def take_root(x):
     return x / math.sqrt(x.shape[0])
 
 
-def take_own_root(x):
-    return x / sqrt(x.shape[0])
-
-
-def test_a_function_becomes_a_formula_in_its_own_names():
-    assert show(from_torch(attend, INPUTS)).splitlines() == [
-        INPUTS,
-        "scores[b,s,t] = sum[d](q[b,s,d] * k[b,t,d]) / sqrt(D)",
-        "out[b,s,e] = sum[t](softmax[t](scores[b,s,t]) * v[b,t,e])",
-    ]
-
-
 def test_names_are_the_same_for_functions_in_python_and_once_frames_were_compiled():
     """Python callees and compiled frames change the instruction offset of a calling frame."""
 
@@ -90,10 +78,6 @@ def test_names_are_the_same_for_functions_in_python_and_once_frames_were_compile
         assert [line.split(" = ")[0] for line in show(formula).splitlines()[1:]] == named
         assert show(bare).splitlines()[-1] == "out[b,c] = tanh(input[b,c])"
         torch.compile(torch.neg, backend="eager")(torch.ones(2))
-
-
-def test_the_formula_is_proved_to_be_the_code():
-    assert check(attend, from_torch(attend, INPUTS)).grade == "proved"
 
 
 def test_scalars_stay_scalars_and_sizes_sizes():
@@ -127,10 +111,6 @@ def test_a_formula_for_some_sizes_only_raises_a_warning():
         from_torch(lambda x: x[:, :100].sum(1), "x[B, S]")
     with pytest.warns(UserWarning, match="the formula is for H="):
         from_torch(lambda x: sum(x[h] for h in range(x.shape[0])), "x[H, D]")
-
-
-def test_functions_imported_from_math_keep_sizes():
-    assert "sqrt(N)" in show(from_torch(take_own_root, "x[N]"))
 
 
 def test_show_prints_the_formula_of_code_and_its_latex(file):
@@ -208,6 +188,7 @@ def divide_one(n, one=1.0):
         lambda x: x * (SCALE - x.shape[1]),
         lambda x: [x * (0.5 * n) for n in x.shape][1],
         lambda x: x.sum(0) / len(x),
+        lambda x: x / sqrt(x.shape[1]),
         lambda x: x / torch.sqrt(torch.tensor(x.shape[1], dtype=torch.float32)),
         lambda x: x / x.new_tensor(x.shape[1]).sqrt(),
     ],

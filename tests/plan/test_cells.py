@@ -5,11 +5,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 from cell_runs import (
-    ADDMM,
     AVERAGE,
     CDIST,
     CLOSE,
-    ENTROPY,
     FOUND,
     IMPOSTORS,
     LAYER,
@@ -361,14 +359,6 @@ def test_what_is_not_finite_spreads_as_in_the_operations(call, text, value):
     torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
-def test_segments_may_have_numbers_of_either_width():
-    text = FOUND[SEGMENTS][0]
-    inputs = draw(text, {"G": 4, "N": 9, "D": 2})
-    wide = make(text).function(**inputs)
-    inputs["seg"] = inputs["seg"].int()
-    torch.testing.assert_close(make(text).function(**inputs), wide)
-
-
 def test_a_segment_without_entries_is_zero_and_has_no_mean():
     x, seg = torch.ones(2, 2), torch.tensor([0, 2])
     total = make(FOUND[SEGMENTS][0]).function(x, seg, G=3)
@@ -412,26 +402,6 @@ def test_calls_that_lack_derivatives_are_named():
     assert gradgradcheck(make(FOUND[CDIST][0], cells=False).function, pair)
     assert "--no-cells" not in make(FOUND[CDIST][0], cells=False).source
     assert "By torch" not in make(FOUND[LINEAR][0]).source
-
-
-COMMENTS = [
-    (
-        FOUND[LAYER][0],
-        "y[b,s,d] = (x[b,s,d] - mean[e](x[b,s,e])) / sqrt(var[e](x[b,s,e]) + 1e-5) * gamma[d]",
-    ),
-    (FOUND[RMS][1], "y[n,d] = x[n,d] / sqrt(mean[e](x[n,e]**2) + 1e-6) * (g[d] + 1)  [N, D]"),
-    (FOUND[ADDMM][1], "y[n,m] = sum[k](A[n,k] * B[k,m]) * 3 - C[n,m] * 2  [N, M]"),
-    (FOUND[ENTROPY][0], "L[n] = -l[n,t[n]]  [N]"),
-    (FOUND[CDIST][0], "s[n,m] = sqrt(sum[d]((x[n,d] - y[m,d])**2))  [N, M]"),
-    (FOUND[SEGMENTS][1], "s[g,d] = sum[n]([seg[n] == g] * x[n,d])  [G, D]"),
-]
-
-
-@pytest.mark.parametrize(("text", "comment"), COMMENTS)
-def test_the_comment_is_the_formula_of_the_call(text, comment):
-    lines = [line.strip() for line in make(text).source.splitlines()]
-    assert any(line.startswith(f"# {comment}") for line in lines)
-    assert all(len(line) <= 100 for line in make(text).source.splitlines())
 
 
 @pytest.mark.parametrize("text", [*FOUND["_reduce_below("], *FOUND["_count_below("]])

@@ -27,15 +27,6 @@ def test_every_place_is_read_as_the_loops_read_it(title):
     build(FORMULAS[title], name="y").judge(2)
 
 
-@pytest.mark.parametrize("title", [t for t in FORMULAS if "further" in t])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_a_shift_may_be_longer_than_the_tensor(title, size):
-    built = build(FORMULAS[title], name="y")
-    given = draw_inputs(built.system, {"D": size, "M": 2}, 0, torch.float64)
-    expected = evaluate_loops(built.formula, given)
-    assert torch.allclose(built.function(**given), expected)
-
-
 @pytest.mark.parametrize("sizes", [(3, 7, 2), (3, 4, 2), (3, 1, 2), (3, 0, 9), (2, 1, 0)])
 def test_sizes_decide_whether_a_side_is_padded_or_cut(sizes):
     """Nothing is cut off that is not there, whichever side of the tensor the window is at."""

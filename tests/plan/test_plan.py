@@ -72,13 +72,6 @@ def test_costs_are_polynomials_over_sizes() -> None:
     assert plan.at_sizes(plan.flops, {"M": 2, "K": 3, "N": 5}) == 60
 
 
-def test_flops_of_a_chain_grow_as_the_algebra_says() -> None:
-    plan = build(parse(CHAIN), sizes={"K": 1, "L": 64, "M": 64, "N": 64, "P": 64}).plan
-    base = dict.fromkeys("KLMNP", 64) | {"K": 1}
-    grown = base | {"L": 128, "M": 128, "N": 128, "P": 128}
-    assert plan.at_sizes(plan.flops, grown) == 4 * plan.at_sizes(plan.flops, base)
-
-
 @pytest.mark.slow
 def test_same_bytes_under_every_hash_seed() -> None:
     """Of the first of each family; files are compared with what is committed under another seed."""

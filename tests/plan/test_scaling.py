@@ -229,22 +229,6 @@ def test_a_long_chain_of_matrices_is_planned_exactly(batch: int) -> None:
     assert count_operations(path, inputs, output, extents) == batch * find_cheapest(sides)
 
 
-def test_the_worst_order_of_a_known_one_is_dearer() -> None:
-    """From the left, the quadratic term takes O^4 V^4."""
-    title = "CCD, quadratic"
-    assert count_planned(title) * 20 < 2 * prod(KNOWN[title].extents.values())
-
-
-def test_networks_are_connected_and_their_extents_distinct() -> None:
-    for network in NETWORKS.values():
-        assert len({*network.extents.values()}) == len(network.extents)
-        met = {*network.terms[0]}
-        for _ in network.terms:
-            met = met.union(*(term for term in network.terms if met & {*term}))
-        assert met == {*network.extents}
-    assert max(len(network.terms) for network in NETWORKS.values()) == 12
-
-
 def count_by_torch(made: Built, sizes: Mapping[str, int]) -> int:
     """The operations of all matrix products that one call makes."""
     inputs = draw_inputs(made.system, sizes, dtype=torch.float32)

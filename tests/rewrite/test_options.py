@@ -142,35 +142,6 @@ def test_linear_attention_is_found():
     assert 10 * after < before
 
 
-def test_projections_are_folded():
-    """Keys of few rows: W_Q and W_K meet first."""
-    text = (
-        "X[M, D]; Y[N, D]; W_Q, W_K[D, E]; q[i,e] = sum[d](X[i,d] * W_Q[d,e]); "
-        "k[j,e] = sum[d](Y[j,d] * W_K[d,e]); s[i,j] = sum[e](q[i,e] * k[j,e])"
-    )
-    before, after = find_best(
-        read_unchecked(text), ["inline_equation"], dict(M=900, N=2, D=16, E=512)
-    )
-    assert 10 * after < before
-
-
-def test_unused_biases_of_keys_are_dropped():
-    text = (
-        "X[N, D]; W_K[D, E]; q[N, E]; b[E]; "
-        "p[i,j] = softmax[j](sum[e](q[i,e] * (sum[d](X[j,d] * W_K[d,e]) + b[e])) / sqrt(E))"
-    )
-    (found,) = find_rewritings(read_unchecked(text), (RULE["drop_shift"],))
-    assert "b[e]" not in write(found.system)
-
-
-def test_distances_are_products():
-    system = from_sympy(find_formula("squared_distances"))
-    (found,) = find_rewritings(prepare(system)[0], LOSSY)
-    assert found.rule.name == "expand_square"
-    plan = make_plan(found.system, dict(N=64, M=64, D=16))
-    assert plan.at_sizes(plan.peak_elements) < 64 * 64 * 16
-
-
 @pytest.mark.sampled(9, 5)
 @every_formula
 def test_the_library_keeps_its_values(name):

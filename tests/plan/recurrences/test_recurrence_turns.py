@@ -45,10 +45,6 @@ def test_equations_that_read_one_another_in_one_turn_are_refused():
             "g[t] = max(g[t - 1], h[t - 1]); return h, g"
         ),
         (
-            "x, w[T]; h[-1] = 0; g[-1] = 1; h[t] = tanh(h[t - 1]) + w[t]; "
-            "g[t] = min(h[t - 1], g[t - 1]) + x[t]; return h, g"
-        ),
-        (
             "x, w[T]; h[-1] = 0; g[-1] = 0.5; h[t] = tanh(h[t - 1]) + x[t]; "
             "g[t] = g[t - 1] + min(h[t - 1], g[t - 1]); return h, g"
         ),
@@ -66,10 +62,6 @@ def test_equations_that_read_one_another_in_one_turn_are_refused():
         (
             "x, w[T]; h[T] = 0; h[t] = h[t + 1] + min(h[t + 1], g[t + 1]); "
             "g[t] = g[t + 1] * w[t]; g[T] = 1; return h, g"
-        ),
-        (
-            "x[T]; g[t] = min(h[t], g[t - 1]) + x[t]; g[0] = 1; h[0] = 2; "
-            "h[t] = max(h[t - 1], x[t]); return h, g"
         ),
         (
             "x, w[T]; h[t] = h[t - 1] * w[t] + x[t]; h[0] = x[0]; q[-1] = 1; "
@@ -101,18 +93,10 @@ def test_recurrences_that_read_one_anothers_places_before(text):
             ),
             "",
         ),
-        ("x[T,B]; h[0,b] = x[0,b]; h[t,b] = tanh(h[t - 1,b] + x[t,b]); y[b] = h[T - 1,b]", ""),
         (
             (
                 "x[T,B]; h[-2,b] = 3; h[-1,b] = 1; "
                 "h[t,b] = sin(x[t,b] * h[t - 1,b]) - h[t - 2,b]; y = h[T - 1,0]**2"
-            ),
-            "",
-        ),
-        (
-            (
-                "x[T,B]; h[-1,b] = 1; g[-1,b] = 2; g[t,b] = cos(h[t - 1,b]); "
-                "h[t,b] = sin(g[t - 1,b] * x[t,b]); y[b] = h[T - 1,b] * g[T - 1,b]"
             ),
             "",
         ),
@@ -123,7 +107,6 @@ def test_recurrences_that_read_one_anothers_places_before(text):
             ),
             "",
         ),
-        ("x[T,B]; h[T,b] = 1; h[t,b] = tanh(h[t + 1,b] * x[t,b]); y[b] = h[0,b]", ""),
         (
             (
                 "q, k[T,B]; S[-1,b,i] = 0; S[t,b,i] = tanh(S[t - 1,b,i] + k[t,b]*k[t,i]); "
@@ -157,13 +140,6 @@ def test_recurrences_that_read_one_anothers_places_before(text):
             (
                 "q, k[T,B]; S[-1,b,i] = 0; S[t,b,i] = sin(S[t - 1,b,i]) + k[t,b]*k[t,i]; "
                 "o[t,i] = sum[b](q[t,b]*S[t,b,i]); return o, S"
-            ),
-            "S",
-        ),
-        (
-            (
-                "q, k[T,B]; S[-1,b,i] = 0; S[t,b,i] = sin(S[t - 1,b,i]) + k[t,b]*k[t,i]; "
-                "o[b,i] = sum[t](q[t,b]*S[t,b,i])"
             ),
             "S",
         ),
@@ -202,13 +178,6 @@ def test_only_states_that_more_than_sums_and_the_last_place_read_are_kept(text, 
             0,
         ),
         ("x[T,B]; h[t,b] = sin(x[t,b] + where(t == T - 1, 0, x[t,b] * h[t + 1,b]))", 0),
-        (
-            (
-                "x[T,B]; h[t,b] = sin(x[t,b] + where(t == T - 1, 0, x[min(t + 1, T - 1),b] * "
-                "h[t + 1,b]))"
-            ),
-            0,
-        ),
         ("x[T,B]; h[t,b] = sin(x[t,b] + [t >= 1] * x[max(t - 1, 0),b] / x[t,b] * h[t - 1,b])", 0),
         (
             (
@@ -239,20 +208,11 @@ def test_conditions_on_the_place_of_a_turn_are_decided_before_the_loop(text, cho
     "text",
     [
         "x[T]; h[t] = where(t < 1, x[t], tanh(h[t - 1]*0.5 + x[t]))",
-        "x[T]; h[t] = tanh(x[t] + where(t == T - 1, 0, h[t + 1]))",
         "x[T]; h[t] = where(t < 2, x[t], h[t - 1] * h[t - 2])",
         ("x[B,T]; h[b,t] = where(t < 3, x[b,t]**2, h[b,t - 1] / (h[b,t - 2]**2 + 2) + h[b,t - 3])"),
-        "x[T]; h[t] = where(t >= T - 2, x[t], sin(h[t + 1]) + h[t + 2])",
-        (
-            "x[T]; u[t] = where(t < 1, x[t], tanh(u[t - 1] + v[t - 1])); "
-            "v[t] = where(t < 1, x[t], cos(u[t] + v[t - 1])); return u, v"
-        ),
-        "x[T]; h[0] = 1; h[t] = tanh(h[t - 1] + x[t])",
-        "x[T, B]; h[0,b] = x[0,b]; h[t,b] = tanh(h[t - 1,b] + x[t,b])",
         ("x, f[T]; h[0] = f[0]; h[1] = f[1]; h[t] = x[t]*h[t - 1] + h[t - 2]*f[t]; y[t] = h[t]**2"),
         ("x[T]; index t < T; h[0] = 2; h[1] = x[0]; h[2] = x[1]; h[t] = sin(h[t - 1]) / h[t - 3]"),
         "x[T]; h[-2] = 3; h[-1] = 1; h[t] = x[t] * h[t - 1] - 0.5*h[t - 2]",
-        "r[T]; R[T - 1] = r[T - 1]; R[T - 2] = r[T - 2]; R[t] = tanh(r[t] + R[t + 2])",
         "r[T]; R[T - 1] = 3; R[t] = tanh(r[t] * R[t + 1])",
         (
             "u, w[B]; size T; index t < T; q[0,b] = u[b]; q[1,b] = u[b] + w[b]; "
@@ -264,7 +224,6 @@ def test_conditions_on_the_place_of_a_turn_are_decided_before_the_loop(text, cho
             "p[t,b] = p[t - 1,b] - sin(q[t - 1,b]) / 8; q[t,b] = q[t - 1,b] + p[t,b] / 8; "
             "return q, p"
         ),
-        "size T; index t < T; h[0] = 2; h[1] = 1; h[t] = h[t - 1] + h[t - 2]",
         (
             "x[T,B]; h[-1,b] = b; "
             "h[t,b] = x[t,b] + max(h[t - 1,b], where(b >= 1, h[t - 1,b - 1] + x[t,0], -oo), "

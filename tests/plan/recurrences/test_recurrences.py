@@ -20,7 +20,6 @@ from derive.judge.samples import choose_sizes, draw_inputs
     [
         ("r[T]; scalar g; G[t] = r[t] + g * G[t + 1] * [t + 1 < T]", True),
         ("x[T]; G[t] = tanh(x[t] + where(t == T - 1, 0, G[t + 1]))", True),
-        ("x[T]; h[t] = where(t < 2, x[t], h[t - 1] + h[t - 2])", True),
         ("x[T]; h[t] = where(t - 1 < 0, 1, h[t - 1]) * x[t] + where(t - 1 < 0, 2, h[t - 1])", True),
         ("w[T]; h[t] = max(h[t - 1] * [t >= 1], tanh(softmax[t](w[t])))", True),
         ("w[T]; h[t] = tanh(h[t + 1] * [t + 1 < T] - cumsum[t](w[t])) + cumsum[t](w[t])", True),
@@ -105,16 +104,8 @@ def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
             "r[T]; scalar g; index t < T + 1; R[t] = where(t < T, r[t] + g * R[t + 1], 3)",
         ),
         (
-            "x[T]; u[0] = 1; v[0] = 2; u[t] = u[t - 1] + v[t - 1]; v[t] = x[t] - u[t]",
-            "x[T]; u[t] = where(t < 1, 1, u[t-1] + v[t-1]); v[t] = where(t < 1, 2, x[t] - u[t])",
-        ),
-        (
             "x[T]; scalar p; h[-2] = p; h[-1] = h[-2]*2 + 1; h[t] = h[t - 1]*h[t - 2] + x[t]",
             "x[T]; scalar p; h[-2] = p; h[-1] = p*2 + 1; h[t] = h[t - 1]*h[t - 2] + x[t]",
-        ),
-        (
-            "x[T]; scalar p; h[-1] = h[-2]*2; h[-2] = p; h[t] = h[t - 1]*h[t - 2] + x[t]",
-            "x[T]; scalar p; h[-2] = p; h[-1] = p*2; h[t] = h[t - 1]*h[t - 2] + x[t]",
         ),
         (
             (
@@ -139,16 +130,6 @@ def test_recurrences_from_the_last_place_and_with_guards(text, agrees):
         (
             "x[T]; h[-1] = 2; h[0] = h[-1]*x[0]; h[t] = h[t - 1]*h[t - 2] + x[t]",
             "x[T]; h[t] = where(t < 1, 2*x[t], h[t - 1]*where(t < 2, 2, h[t - 2]) + x[t])",
-        ),
-        (
-            (
-                "x[T + 3]; h[0] = x[0]; h[1] = h[0]*2; h[2] = h[0]*h[1] + x[1]; "
-                "h[t] = h[t - 1] + h[t - 3]*x[t]"
-            ),
-            (
-                "x[T + 3]; h[0] = x[0]; h[1] = 2*x[0]; h[2] = 2*x[0]**2 + x[1]; "
-                "h[t] = h[t - 1] + h[t - 3]*x[t]"
-            ),
         ),
         (
             (
@@ -251,16 +232,13 @@ def test_a_longer_table_is_read_by_a_shorter_index(text):
     ("text", "says"),
     [
         ("x[T]; g[t] = h[t] + x[t]; h[t] = x[t]", "h is used before it is defined"),
-        ("x[T]; h[t] = h[t] + x[t]", "is defined by itself, and not place after place"),
         ("x[T]; h[t] = h[t - 1] + x[t]", "may read outside h"),
-        ("x[T]; h[1] = 0; h[t] = h[t - 1] + x[t]", "may read outside h"),
         (
             "x[T]; w[T]; k[t] = 1 + floor(x[t]); y[t] = w[k[t] + floor(x[t])]",
             "w[k[t] + floor(x[t])] may read outside w",
         ),
         ("x[T]; w[0] = 1; w[t] = x[t]", "w[0] is defined twice"),
         ("x[T]; h[-1] = 0; h[t] = h[t - 2] + x[t]", "may read outside h"),
-        ("x[T]; h[-1] = 0; h[t] = h[t + 1] + x[t]", "may read outside h"),
         ("x[T]; h[-2] = 0; h[t] = h[t - 2] + x[t]", "no equation gives h a value at -1"),
         ("x[T]; h[-1] = 0; h[-1] = 1; h[t] = h[t - 1] + x[t]", "each place once"),
         ("x[T]; h[0] = 1; h[t + 1] = x[t] * softmax[t](h[t])", "a part of h goes along its index"),
@@ -274,7 +252,6 @@ def test_a_longer_table_is_read_by_a_shorter_index(text):
             ),
             "a place ahead",
         ),
-        ("c[I,J]; D[-1,j] = 0; D[i,-1] = 0; D[i,j] = c[i,j] + D[i - 1,j - 1]", "at -1,-1"),
         ("c[I,J]; D[0,j] = j; D[i,0] = 1; D[i,j] = c[i,j] + D[i - 1,j] + D[i,j - 1]", "twice"),
         (
             (
@@ -300,15 +277,12 @@ def test_other_cyclic_definitions_are_refused(text, says):
     ("text", "call"),
     [
         ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] - x[t,d]", ".cumsum("),
-        ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1]", ".cumsum("),
         ("h[t,d] = where(t < T - 1, h[t + 1,d], 0) + x[t,d]", ".cumsum("),
         ("h[-1,d] = 1\nh[t,d] = h[t - 1,d] * x[t,d] * 2", ".cumprod("),
         ("h[-1,d] = g[d]\nh[t,d] = min(x[t,d], h[t - 1,d], 2*x[t,d])", ".cummin("),
         ("h[-1,d] = -oo\nh[t,d] = logaddexp(h[t - 1,d], x[t,d])", ".logcumsumexp("),
         ("h[-1,d] = g[d]\nh[t,d] = log(exp(h[t - 1,d]) + exp(x[t,d]))", ".logcumsumexp("),
-        ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] * x[t,d]", "_recur("),
         ("h[-1,d] = g[d]\nh[t,d] = h[t - 1,d] + x[t,d] * [t >= 1]", ".cumsum("),
-        ("h[-1,d] = g[d]\nh[t,d] = 2*h[t - 1,d] + x[t,d]", "_recur("),
         ("h[t,d] = x[t,d] + h[t - 1,d] * [t >= 1 and t != 3]", "_recur("),
         ("h[-1,d] = g[d]\nh[t,d] = max(h[t - 1,d], h[t - 1,d] + x[t,d])", "h_before"),
         ("index d < D\nh[-1,d] = g[d]\nh[t,d] = h[t - 1,D - 1 - d] + x[t,d]", "h_before"),
