@@ -42,6 +42,7 @@ from derive.frontend.text.lines import (
 )
 from derive.frontend.text.tokens import Source, split_statements
 from derive.ir.functions import FUNCTIONS, ROWS
+from derive.notation import words
 from derive.notation.formula import About, Declarations, Formula, check_name
 from derive.notation.words import tensors
 
@@ -280,7 +281,7 @@ def _read_bounds(
             says = "a bound is made of numbers and sizes"
             bound = _read_numbers(names, node, "bound-form", says, advice)
             value = build.find_value(bound)
-            bound = bound if value is None else build.to_rational(value)
+            bound = bound if value is None else words.to_rational(value)
             sides[side] = (bound, "<" if relation in {"<", ">"} else "<=")
         low, high = sides.get("low", (None, "<=")), sides.get("high", (None, "<="))
         return {"domain": (low[0], high[0], low[1], high[1])}
@@ -301,7 +302,7 @@ def _read_bounds(
     if relation == "<=":
         terms = [term for term in Add.make_args(below) if not term.is_Integer]
         number = below - Add(*terms) + 1
-        below = build.add(*terms, *([number] if number or not terms else []))
+        below = words.add(*terms, *([number] if number or not terms else []))
     return {"below": below}
 
 
@@ -325,7 +326,7 @@ def _read_default(names: expr.Names, node: ast.expr | None) -> Any:
     if value is None:
         says = "a default is an exact number"
         raise names.source.refuse(code, says, span(node), help=advice)
-    return build.to_rational(value)
+    return words.to_rational(value)
 
 
 def _define(names: expr.Names, line: EquationLine) -> None:

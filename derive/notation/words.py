@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from operator import add, mul
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -27,9 +26,7 @@ from sympy import (
     Indexed,
     IndexedBase,
     Piecewise,
-    Rational,
     S,
-    Sum,
     Symbol,
     arg,
     im,
@@ -39,6 +36,7 @@ from sympy import (
 from sympy.core.containers import Tuple
 from sympy.core.function import ArgumentIndexError
 from sympy.core.symbol import Str
+from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import Boolean
 
 from derive.errors import refuse
@@ -48,6 +46,7 @@ from derive.ir.functions import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
 
     from derive.ir.functions import Function as Row
     from derive.ir.functions import Reduction as ReductionRow
@@ -244,35 +243,101 @@ class Elementwise(Function):  # type: ignore[misc]
         row = TABLE[type(self).__name__]
         texts = row.derivative.split(";")
         if row.derivative and argindex <= min(len(texts), len(row.tensors)):
-            return read_definition(texts[argindex - 1].strip(), bind(row, self.args, SYMPY), SYMPY)
+            return read_definition(texts[argindex - 1].strip(), bind(row, self.args, MAKER), MAKER)
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         places = [sympy.Dummy(real=True) for _ in self.args]
-        slope = open_call(row.name, places, SYMPY).diff(places[argindex - 1])
+        slope = open_call(row.name, places, MAKER).diff(places[argindex - 1])
         return slope.xreplace(dict(zip(places, self.args, strict=True)))
 
 
-def _choose(condition: Any, then: Any, other: Any) -> Any:
-    return Piecewise((then, condition), (other, True))
+# Constructors without evaluation; those of SymPy that sort, fold or compare are bypassed.
+_RELATIONS: dict[str, Any] = {
+    "<": sympy.Lt,
+    "<=": sympy.Le,
+    ">": sympy.Gt,
+    ">=": sympy.Ge,
+    "==": sympy.Eq,
+    "!=": sympy.Ne,
+}
 
 
-def _call(name: str, arguments: tuple[Any, ...]) -> Any:
-    if name in ELEMENTWISE:
-        return ELEMENTWISE[name](*arguments)
-    return getattr(sympy, name) if name in {"pi", "I"} else open_call(name, arguments, SYMPY)
+def add(*terms: Any) -> Any:
+    """Return the sum of the terms in their order."""
+    return sympy.Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
 
 
-_COMPARE = {
-    "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "==": sympy.Eq, "!=": sympy.Ne,
-}  # fmt: skip
-SYMPY = Maker(
-    lambda value: Rational(value.numerator, value.denominator),
+def multiply(*factors: Any) -> Any:
+    """Return the product of the factors in their order; `1 / x` is the power alone."""
+    match factors:
+        case [first, sympy.Pow(exp=exponent), *_] if (
+            first is sympy.S.One and exponent is sympy.S.NegativeOne
+        ):
+            factors = factors[1:]
+    return sympy.Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0]
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """Return the base to the exponent."""
+    return sympy.Pow(base, exponent, evaluate=False)
+
+
+def compare(relation: str, left: Any, right: Any) -> Any:
+    """Return a relation, unevaluated even if its sides decide it."""
+    return _RELATIONS[relation](left, right, evaluate=False)
+
+
+def choose(condition: Any, then: Any, other: Any) -> Any:
+    """Return `where(condition, then, other)`; SymPy's own constructor drops branches."""
+    pairs = ((then, condition), (other, sympy.S.true))
+    return sympy.Basic.__new__(Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
+
+
+def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
+    """Return `word[bound, condition](body)` for any word of the notation."""
+    if not ROWS[word].is_kept:
+        make = replace(MAKER, reduce=lambda w, inner: reduce_over(w, inner, bound, condition))
+        return read_definition(ROWS[word].definition, {"x": body}, make)
+    if word not in {"sum", "prod"}:
+        rest = () if condition is None else (condition,)
+        return REDUCTIONS[word](body, *bound, *rest, evaluate=False)
+    kind, other = (sympy.Sum, sympy.S.Zero) if word == "sum" else (sympy.Product, sympy.S.One)
+    limits = [Tuple(index, index.lower, index.upper) for index in bound]
+    if condition is not None:
+        body = choose(condition, body, other)
+    made = Expr.__new__(kind, body, *limits)
+    made.is_commutative = True  # as the bypassed constructor does
+    return made
+
+
+def to_rational(value: Fraction | int) -> Any:
+    """Return an exact number."""
+    return sympy.Rational(value.numerator, value.denominator)
+
+
+def call_function(name: str, *arguments: Any) -> Any:
+    """Return an elementwise function of the notation."""
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if not TABLE[name].is_kept:
+        return open_call(name, arguments, MAKER)
+    kind = ELEMENTWISE[name]
+    if name in {"max", "min"}:  # in the order of the text
+        made = Expr.__new__(kind, *arguments)
+        made._argset = frozenset(arguments)
+        return made
+    return kind(*arguments, evaluate=False)
+
+
+CONSTANTS: dict[str, Any] = {"pi": sympy.S.Pi, "I": sympy.S.ImaginaryUnit, "oo": sympy.S.Infinity}
+MAKER = Maker(
+    to_rational,
     add,
-    mul,
-    pow,
-    lambda relation, one, other: _COMPARE[relation](one, other),
-    _choose,
-    _call,
+    multiply,
+    power,
+    compare,
+    choose,
+    lambda name, arguments: call_function(name, *arguments),
 )
 
 
@@ -283,22 +348,8 @@ def _write_call(kind: type, row: Row | ReductionRow, name: str, call: str) -> An
     return type(name, (kind,), place)
 
 
-def reduce_over(word: str, body: Any, bound: tuple[Any, ...], condition: Any = None) -> Any:
-    """`word[bound, condition](body)` as SymPy has it."""
-    rest = () if condition is None else (condition,)
-    if word in REDUCTIONS:
-        return REDUCTIONS[word](body, *bound, *rest)
-    kept = body if condition is None else _choose(condition, body, 0)
-    return Sum(kept, *((index, index.lower, index.upper) for index in bound))
-
-
-def open_row(word: str, body: Any, make: Maker, reduce: Callable[[str, Any], Any]) -> Any:
-    """A reduction that is another way to write its definition."""
-    return read_definition(ROWS[word].definition, {"x": body}, replace(make, reduce=reduce))
-
-
 def _spell_function(name: str) -> Callable[..., Any]:
-    return lambda *arguments: open_call(name, arguments, SYMPY)
+    return lambda *arguments: open_call(name, arguments, MAKER)
 
 
 def _spell_row(word: str) -> Callable[..., Any]:
@@ -306,7 +357,7 @@ def _spell_row(word: str) -> Callable[..., Any]:
         bound = tuple(a for a in rest if isinstance(a, (Idx, Symbol)))
         conditions = [a for a in rest if not isinstance(a, (Idx, Symbol))]
         condition = And(*conditions) if conditions else None
-        return open_row(word, body, SYMPY, lambda w, e: reduce_over(w, e, bound, condition))
+        return reduce_over(word, body, bound, condition)
 
     return act
 

@@ -3,7 +3,6 @@
 Laws:
 - A product or a sum keeps its parts in the order of the text; one level is one n-ary node.
 - A quotient is a product with a power of -1; a difference is a sum with a negated term.
-- Constructors of SymPy that sort, fold or compare are bypassed (Max, Piecewise, And, Sum).
 - Numbers are exact; a power of numbers is not evaluated, and refused if its value is too large.
 """
 
@@ -16,26 +15,13 @@ from typing import Any
 
 import sympy
 from sympy.core.basic import Basic
-from sympy.core.containers import Tuple
-from sympy.core.expr import Expr
 from sympy.core.relational import Relational
-from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import BooleanAtom
 
 from derive.errors import DeriveError
 from derive.frontend.text import lines, tokens
-from derive.ir.definitions import Maker, open_call
 from derive.ir.functions import FUNCTIONS, NAMED, ROWS
 from derive.notation import words
-
-RELATIONS: dict[str, Any] = {
-    "<": sympy.Lt,
-    "<=": sympy.Le,
-    ">": sympy.Gt,
-    ">=": sympy.Ge,
-    "==": sympy.Eq,
-    "!=": sympy.Ne,
-}
 
 # Words with `[..](..)`: BINDING ones bind their indices, KEEPING ones leave their index free.
 BINDING = tuple(word for word, row in ROWS.items() if not row.keeps and word != "sample_var")
@@ -58,21 +44,6 @@ def to_index(name: str, extent: Any) -> Any:
     return sympy.Idx(sympy.Symbol(name, integer=True), (sympy.S.Zero, extent - 1))
 
 
-def add(*terms: Any) -> Any:
-    """Return the sum of the terms in their order."""
-    return sympy.Add(*terms, evaluate=False) if len(terms) != 1 else terms[0]
-
-
-def multiply(*factors: Any) -> Any:
-    """Return the product of the factors in their order; `1 / x` is the power alone."""
-    match factors:
-        case [first, sympy.Pow(exp=exponent), *_] if (
-            first is sympy.S.One and exponent is sympy.S.NegativeOne
-        ):
-            factors = factors[1:]
-    return sympy.Mul(*factors, evaluate=False) if len(factors) != 1 else factors[0]
-
-
 def invert(base: Any) -> Any:
     """Return one over the base."""
     return sympy.Pow(base, sympy.S.NegativeOne, evaluate=False)
@@ -90,16 +61,6 @@ def negate(term: Any) -> Any:
     return sympy.Mul(sympy.S.NegativeOne, *term.args, evaluate=False)
 
 
-def power(base: Any, exponent: Any) -> Any:
-    """Return the base to the exponent."""
-    return sympy.Pow(base, exponent, evaluate=False)
-
-
-def compare(relation: str, left: Any, right: Any) -> Any:
-    """Return a relation, unevaluated even if its sides decide it."""
-    return RELATIONS[relation](left, right, evaluate=False)
-
-
 def join_conditions(kind: type[sympy.And | sympy.Or], parts: Sequence[Any]) -> Any:
     """Return the conjunction or disjunction in the order of the text; SymPy's own sorts."""
     if len(parts) == 1:
@@ -109,71 +70,18 @@ def join_conditions(kind: type[sympy.And | sympy.Or], parts: Sequence[Any]) -> A
     return made
 
 
-def choose(condition: Any, then: Any, other: Any) -> Any:
-    """Return `where(condition, then, other)`; SymPy's own constructor drops branches."""
-    pairs = ((then, condition), (other, sympy.S.true))
-    return Basic.__new__(sympy.Piecewise, *(Tuple.__new__(ExprCondPair, *pair) for pair in pairs))
-
-
-def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
-    """Return `word[bound, condition](body)` for any word of the notation."""
-    if not ROWS[word].is_kept:
-        return words.open_row(
-            word, body, MAKER, lambda other, inner: reduce_over(other, inner, bound, condition)
-        )
-    if word not in {"sum", "prod"}:
-        rest = () if condition is None else (condition,)
-        return words.REDUCTIONS[word](body, *bound, *rest, evaluate=False)
-    kind, other = (sympy.Sum, sympy.S.Zero) if word == "sum" else (sympy.Product, sympy.S.One)
-    limits = [Tuple(index, index.lower, index.upper) for index in bound]
-    if condition is not None:
-        body = choose(condition, body, other)
-    made = Expr.__new__(kind, body, *limits)
-    made.is_commutative = True  # as the bypassed constructor does
-    return made
-
-
 def is_condition(value: Any) -> bool:
     """Whether the value is a condition; SymPy's own classes include every Symbol."""
     kinds = (sympy.And, sympy.Or, sympy.Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
 
 
-def to_rational(value: Fraction | int) -> Any:
-    """Return an exact number."""
-    return sympy.Rational(value.numerator, value.denominator)
-
-
-def _call(name: str, *arguments: Any) -> Any:
-    """Return an elementwise function of the notation."""
-    if name in CONSTANTS:
-        return CONSTANTS[name]
-    if not FUNCTIONS[name].is_kept:
-        return open_call(name, arguments, MAKER)
-    kind = words.ELEMENTWISE[name]
-    if name in {"max", "min"}:  # in the order of the text
-        made = Expr.__new__(kind, *arguments)
-        made._argset = frozenset(arguments)
-        return made
-    return kind(*arguments, evaluate=False)
-
-
-CONSTANTS: dict[str, Any] = {"pi": sympy.S.Pi, "I": sympy.S.ImaginaryUnit, "oo": sympy.S.Infinity}
-MAKER = Maker(
-    to_rational,
-    add,
-    multiply,
-    power,
-    compare,
-    choose,
-    lambda name, arguments: _call(name, *arguments),
-)
 # name: (fewest arguments, most arguments, builder); `//` and `%` are no words
 ELEMENTWISE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     name: (
         max(row.counts[0], 2 if name in {"max", "min"} else 1),
         row.counts[1],
-        partial(_call, name),
+        partial(words.call_function, name),
     )
     for name, row in FUNCTIONS.items()
     if name in NAMED and name not in {"pi", "I"}
@@ -201,7 +109,7 @@ def read_arithmetic(source: tokens.Source, node: ast.expr, read: Callable[[ast.e
             text = source.text[start:end].replace("_", "")
             if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
                 raise source.refuse("syntax", f"{text} is no number of the notation", (start, end))
-            return to_rational(Fraction(text))
+            return words.to_rational(Fraction(text))
         case ast.UnaryOp(ast.UAdd(), operand):
             return read(operand)
         case ast.UnaryOp(ast.USub(), operand):
@@ -209,11 +117,11 @@ def read_arithmetic(source: tokens.Source, node: ast.expr, read: Callable[[ast.e
         case ast.BinOp(op=ast.Add() | ast.Sub()):
             first, rest = _find_spine(node, (ast.Add, ast.Sub))
             terms = [(isinstance(op, ast.Sub), read(right)) for op, right in rest]
-            return add(read(first), *(negate(t) if minus else t for minus, t in terms))
+            return words.add(read(first), *(negate(t) if minus else t for minus, t in terms))
         case ast.BinOp(op=ast.Mult() | ast.Div()):
             return _read_product(source, node, read)
         case ast.BinOp(left, ast.FloorDiv(), right):
-            quotient = multiply(read(left), invert(_read_divisor(source, right, read)))
+            quotient = words.multiply(read(left), invert(_read_divisor(source, right, read)))
             return sympy.floor(quotient, evaluate=False)
         case ast.BinOp(left, ast.Mod(), right):
             return sympy.Mod(read(left), _read_divisor(source, right, read), evaluate=False)
@@ -292,7 +200,7 @@ def _read_product(source: tokens.Source, node: ast.expr, read: Callable[[ast.exp
             factors.append(invert(_read_divisor(source, right, read)))
         else:
             factors.append(read(right))
-    product = multiply(*factors)
+    product = words.multiply(*factors)
     return negate(product) if minus else product
 
 
@@ -319,7 +227,7 @@ def _read_power(source: tokens.Source, node: ast.expr, base: Any, exponent: Any)
         )
     if under == 0 and over is not None and over < 0:
         raise _divides_by_zero(source, node)
-    return power(base, exponent if over is None else to_rational(over))
+    return words.power(base, exponent if over is None else words.to_rational(over))
 
 
 def _is_small(base: Fraction | None, exponent: Fraction) -> bool:

@@ -31,11 +31,12 @@ from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
 from derive.frontend.names import Claims, Extents
 from derive.frontend.text import build, lines, tokens
-from derive.frontend.text.build import BINDING, CONSTANTS, ELEMENTWISE, KEEPING, is_matrix
+from derive.frontend.text.build import BINDING, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.definitions import RELATIONS
 from derive.ir.functions import FUNCTIONS
 from derive.ir.text import to_count
-from derive.notation.words import BooleanElement
+from derive.notation import words
+from derive.notation.words import CONSTANTS, BooleanElement
 
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 _OTHER = {"ln": "log", "pow": "**"}
@@ -288,14 +289,14 @@ def _translate(node: ast.expr, scope: Scope) -> Any:
         case ast.Subscript(ast.Name(name), bracket):
             return _read_access(name, lines.read_elements(bracket), node, scope)
         case ast.List([condition]):
-            return build.choose(to_condition(condition, scope), S.One, S.Zero)
+            return words.choose(to_condition(condition, scope), S.One, S.Zero)
         case ast.Compare():
             sides = [to_number(side, scope) for side in (node.left, *node.comparators)]
             parts = []
             for op, (left, right) in zip(node.ops, pairwise(sides), strict=True):
                 if type(op) not in RELATIONS:
                     raise refuse_syntax(node, scope)
-                parts.append(build.compare(RELATIONS[type(op)], left, right))
+                parts.append(words.compare(RELATIONS[type(op)], left, right))
             return build.join_conditions(And, parts)
         case ast.BoolOp(op, parts):
             kind = And if isinstance(op, ast.And) else Or
@@ -401,7 +402,7 @@ def _read_call(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     if word == "where":
         check_count(call, node, scope, 3, 3)
         condition, then, other = call.arguments
-        return build.choose(
+        return words.choose(
             to_condition(condition, scope), to_number(then, scope), to_number(other, scope)
         )
     if word in ELEMENTWISE and not (len(call.arguments) == 1 and word in {"max", "min"}):
@@ -454,7 +455,7 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
     parts = [to_condition(condition, inner) for condition in conditions]
     body = to_number(call.arguments[0], inner)
     condition = build.join_conditions(And, parts) if parts else None
-    return build.reduce_over(word, body, indices, condition)
+    return words.reduce_over(word, body, indices, condition)
 
 
 def _split_bracket(
@@ -528,5 +529,5 @@ def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: 
     check_free(given[0] if summed is one else given[1], scope, scope.bound)
     if summed is one:
         matrix = matrix.xreplace({one: other, other: one})
-    inverse = build.reduce_over("inverse", matrix, [kept, summed], None)
-    return build.reduce_over("sum", build.multiply(inverse, right), [summed], None)
+    inverse = words.reduce_over("inverse", matrix, [kept, summed], None)
+    return words.reduce_over("sum", words.multiply(inverse, right), [summed], None)
