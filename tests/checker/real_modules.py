@@ -147,26 +147,12 @@ class CausalLlama(nn.Module):
         return self.inner(x, position_embeddings=(cos, sin), attention_mask=mask)
 
 
-def make_llama_norm() -> Any:
-    from transformers.models.llama.modeling_llama import LlamaRMSNorm
-
-    return LlamaRMSNorm(5, eps=1e-2).double().eval()
-
-
 def make_swin() -> Any:
     from transformers import SwinConfig
     from transformers.models.swin.modeling_swin import SwinAttention
 
     config = SwinConfig(attn_implementation="eager")
     return SwinAttention(config, 12, 3, window_size=2).double().eval()
-
-
-def make_t5() -> Any:
-    from transformers import T5Config
-    from transformers.models.t5.modeling_t5 import T5Attention
-
-    config = T5Config(d_model=5, d_kv=4, num_heads=3, d_ff=7, attn_implementation="eager")
-    return T5Attention(config, has_relative_attention_bias=True).double().eval()
 
 
 def make_t5_norm() -> Any:

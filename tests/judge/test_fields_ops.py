@@ -16,7 +16,6 @@ from derive.judge.fields.tensor import pause
 SEEDS = range(2)
 INF = float("inf")
 SDPA = fn.scaled_dot_product_attention
-LABELS = torch.tensor([2, 0, 1, 2, 4])
 PLACES = torch.tensor([0, 2, 2, 1, 0])
 CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
 SOME = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1], [1, 1, 1, 1]], dtype=torch.bool)
@@ -133,11 +132,6 @@ def turn_pairs(x):
 def centre(x, dim=-1):
     """The values minus their mean."""
     return x - x.mean(dim, keepdim=True)
-
-
-def take_labelled(x):
-    """The entry of each row at its label."""
-    return x.gather(-1, LABELS[:, None]).squeeze(-1)
 
 
 def write_rows(x, at):
