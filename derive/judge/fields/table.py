@@ -320,12 +320,10 @@ def _solve_system(run: Run, value: Any, right: Any, left: bool = True, **_: Any)
     """The solution for a vector, a vector for each matrix, or matrices that broadcast."""
     matrix, beside = run.parts(value), run.parts(right)
     is_vector = beside.rank == 1 or beside.shape == matrix.shape[:-1]
-    if not left:
-        raise algebra.NotModelledError("a system solved from the right")
     if is_vector:
         beside = beside.map(methodcaller("unsqueeze", -1))
     inverse = algebra.eliminate(matrix)[0]
-    found = algebra.matmul(inverse, beside)
+    found = algebra.matmul(inverse, beside) if left else algebra.matmul(beside, inverse)
     found = found.map(methodcaller("squeeze", -1)) if is_vector else found
     return found, inverse, matrix, torch.zeros(found.shape[:-2], dtype=torch.int32)
 
