@@ -91,9 +91,6 @@ class Affine:
             parts += ir.split_sum(constant)
         return ir.sum_of(parts)
 
-    def __repr__(self) -> str:
-        return f"Affine({to_text(self.to_expr())})"
-
 
 @lru_cache(maxsize=20000)
 def atom_key(atom: ir.Expr) -> tuple[str, str]:

@@ -430,7 +430,7 @@ def is_condition(expr: ir.Expr) -> bool:
 
 
 def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors for truth values used as numbers and numbers used as conditions."""
+    """The errors for truth values used as numbers; no frontend takes a number for a condition."""
     for equation in system.equations:
         wants_condition = equation.target.tensor.kind == "bool"
         yield from _find_kind_mistakes(equation.value, equation, wants_condition=wants_condition)
@@ -441,8 +441,8 @@ def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 def _find_kind_mistakes(
     expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool
 ) -> Iterator[Diagnostic]:
-    if wants_condition is not is_condition(expr):
-        yield _report_kind(expr, equation, wants_condition=wants_condition)
+    if is_condition(expr) and not wants_condition:
+        yield _report_kind(expr, equation)
     conditions = _find_conditions(expr)
     for child in expr.children:
         wanted = any(child is condition for condition in conditions)
@@ -463,24 +463,18 @@ def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     return ()
 
 
-def _report_kind(expr: ir.Expr, equation: ir.Equation, *, wants_condition: bool) -> Diagnostic:
-    """The error for a number in place of a condition, or a truth value in place of a number."""
-    written, declared = to_text(expr), "bool m[B, S]"
-    facts: tuple[str, ...] = ()
-    if isinstance(expr, ir.Access):
-        name, kind = expr.tensor.name, _KINDS.get(expr.tensor.kind, "real numbers")
-        facts = (f"{name} is a tensor of {kind}",)
-        declared = f"bool {name}[{', '.join(map(write_extent, expr.tensor.shape))}]"
-    marks = find_marks(equation, expr)
-    if wants_condition:
-        message = "a number stands where a condition is needed"
-        advice = f"compare it, {written} > 0, or declare a tensor of truth values: {declared}"
-        return Diagnostic("mask-not-boolean", message, marks, facts, advice)
-    message = "a truth value stands where a number is needed"
-    return Diagnostic("condition-as-number", message, marks, facts, f"write [{written}] for 1 or 0")
+def _report_kind(expr: ir.Expr, equation: ir.Equation) -> Diagnostic:
+    """The error for a truth value in place of a number."""
+    name = expr.tensor.name if isinstance(expr, ir.Access) else ""
+    return Diagnostic(
+        "condition-as-number",
+        "a truth value stands where a number is needed",
+        find_marks(equation, expr),
+        (f"{name} is a tensor of truth values",) if name else (),
+        f"write [{to_text(expr)}] for 1 or 0",
+    )
 
 
-_KINDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"}
 # reductions of complex numbers that have a meaning; the others compare entries
 _OF_COMPLEX = {"prod", *(row.name for row in REDUCTIONS if row.is_linear)}
 

@@ -467,18 +467,9 @@ def find_confused(name: str) -> tuple[str, ...]:
     return tuple(other for other in dict.fromkeys((*own, *others)) if other != name)
 
 
-@cache
-def _list_spellings() -> dict[str, tuple[Function, ...]]:
-    found: dict[str, list[Function]] = {}
-    for row in FUNCTIONS.values():
-        for name in row.spellings.split():
-            found.setdefault(name, []).append(row)
-    return {name: tuple(rows) for name, rows in found.items()}
-
-
 def find_spelt(name: str, keywords: Mapping[str, Any]) -> Function | None:
     """The function with a torch name; the keywords choose between rows that share the name."""
-    rows = _list_spellings().get(name, ())
+    rows = [row for row in FUNCTIONS.values() if name in row.spellings.split()]
     for row in rows:
         call = find_call(row.name)
         words = {k: v for k, v in call.keywords.items() if isinstance(v, str)} if call else {}

@@ -5,7 +5,7 @@ needed(f_i) = some j: c_ij   where f_i is used under c_ij
 
 from functools import lru_cache
 
-from derive.analysis import facts, safety
+from derive.analysis import facts
 from derive.analysis.extents import is_always, is_filled, is_never_empty
 from derive.ir import nodes as ir
 from derive.ir import polynomial
@@ -25,32 +25,11 @@ def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
         return condition
     outside = ir.all_of(*(part for part in parts if part not in inside))
     rest = tuple(index for index in find_free(outside) if index not in free)
-    is_scalar = not find_accesses(expr) and any(isinstance(p, ir.Scalar) for p in walk(expr))
-    some = _find_scalar_need(outside, expr) if is_scalar else None
-    return ir.all_of(*inside, some or find_some(outside, rest))
-
-
-def _find_scalar_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr | None:
-    """The condition on scalars implied by one on tensors, if the expression is finite under it.
-
-    A quotient of scalars that the condition itself contains is finite wherever the condition is.
-    """
-    parts = {*walk(condition)}
-    if expr in parts or ir.Pow(expr, ir.MINUS_ONE) in parts:
-        return ir.TRUE
-    for part in ir.split_and(condition):
-        if not isinstance(part, ir.Compare):
-            continue
-        relation, low, scalar = part.relation, part.left, part.right
-        if relation in {">", ">="}:
-            relation, low, scalar = ir.MIRRORED[relation], scalar, low
-        is_above = relation == "<" or (relation == "<=" and facts.is_positive(low))
-        if isinstance(scalar, ir.Scalar) and is_above and facts.is_never_negative(low):
-            positive = ir.Access(ir.Tensor("#", (), lower=ir.ZERO, strict=(True, False)), ())
-            there = substitute(expr, {scalar: positive})
-            if safety.is_finite(there) and safety.is_finite(ir.Pow(there, ir.MINUS_ONE)):
-                return ir.Compare("<", ir.ZERO, scalar)
-    return None
+    if not find_accesses(expr) and any(isinstance(part, ir.Scalar) for part in walk(expr)):
+        known = {*walk(outside)}  # a quotient of scalars is finite wherever the condition is
+        if expr in known or ir.Pow(expr, ir.MINUS_ONE) in known:
+            return ir.all_of(*inside)
+    return ir.all_of(*inside, find_some(outside, rest))
 
 
 @lru_cache(maxsize=1 << 12)

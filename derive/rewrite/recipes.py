@@ -82,8 +82,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Rules on whole systems: two before guards are carried, and one that changes ranges after that.
-ACROSS = (masks.order_symmetric, logarithms.take_logarithm, masks.shorten_ranges)
+# Rules on whole systems: one before guards are carried, and one that changes ranges after that.
+ACROSS = (logarithms.take_logarithm, masks.shorten_ranges)
 
 # First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
@@ -118,8 +118,8 @@ def prepare(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
         ir.Equation(each.target, rewrite(each.value, reported)) for each in opened_rows.equations
     )
 
-    ordered = _apply_across(masks.order_symmetric, replace(opened_rows, equations=equations))
-    logged = _apply_across(logarithms.take_logarithm, ordered)
+    ruled = replace(opened_rows, equations=equations)
+    logged = _apply_across(logarithms.take_logarithm, ruled)
     shorter = _apply_across(masks.shorten_ranges, guards.carry_guards(logged))
     last = rename_clashes(shorter, system)
     return last, tuple(f"{each.name}: {each.law}" for each in REPORTED if each in reported)

@@ -19,9 +19,9 @@ from derive.analysis.facts import Facts, find_facts, is_never_negative, read_bou
 from derive.analysis.safety import is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
 from derive.ir import walk
-from derive.ir.functions import FUNCTIONS, ROWS
+from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, is_same_extent
-from derive.ir.recurrences import find_groups, is_dependent
+from derive.ir.recurrences import is_dependent
 from derive.ir.text import to_text
 from derive.rewrite.guards import find_nonfinite, mark_tensors, unmark_tensors
 from derive.rewrite.rule import apply_rules, rule, system_rule
@@ -237,17 +237,11 @@ def _find_only_fact(condition: ir.Expr) -> Facts:
 
 def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:
     """The triangle of `edge - index + offset >= 0` or `index - edge - offset >= 0`."""
-    indices = [atom for atom in fact.atoms if isinstance(atom, ir.Index)]
-    if len(indices) != 2 or index not in indices:
-        return
-    (edge,) = (each for each in indices if each is not index)
-    step = Polynomial.of(edge) - Polynomial.of(index)
-    for is_upper, offset in ((False, fact - step), (True, step + fact)):
-        number = offset.constant
-        if number is None or number.denominator != 1:
-            continue
-        if is_same_extent(edge.extent, index.extent):
-            yield Triangle(index, edge, int(-number if is_upper else number), is_upper, rest)
+    is_upper, end = read_bound(fact, index) or (False, NOTHING)
+    for edge in (atom for atom in end.atoms if isinstance(atom, ir.Index)):
+        offset = (end - Polynomial.of(edge)).constant
+        if offset is not None and is_same_extent(edge.extent, index.extent):
+            yield Triangle(index, edge, int(offset), is_upper, rest)
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
@@ -279,51 +273,6 @@ def split_diagonal(expr: ir.Reduce) -> ir.Expr | None:
         if entry is not None and is_safe(whole) and is_safe(entry):
             return ir.Add((whole, ir.Mul((ir.MINUS_ONE, entry))))
     return None
-
-
-@system_rule(
-    law="f_ji = f_ij where f is symmetric",
-    before="x[N]; k[i,j] = exp(-(x[i] - x[j])**2); y[j] = sum[i](k[i,j] * x[i])",
-    after="x[N]; k[i,j] = exp(-(x[i] - x[j])**2); y[j] = sum[i](k[j,i] * x[i])",
-    refuses="x, z[N]; k[i,j] = exp(-(x[i] - z[j])**2); y[j] = sum[i](k[i,j] * x[i])",
-)
-def order_symmetric(system: ir.System) -> Iterator[ir.System]:
-    """Read a symmetric matrix in one order of its indices everywhere."""
-    if find_groups(system):
-        return
-    found: set[ir.Tensor] = set()
-    equations: list[ir.Equation] = []
-    counts = Counter(each.target.tensor for each in system.equations)
-    for each in system.equations:
-        value = _order_reads(each.value, found) if found else each.value
-        target = each.target
-        equations.append(ir.Equation(target, value))
-        match target.places:
-            case (ir.Index() as one, ir.Index() as other) if (
-                one is not other
-                and is_same_extent(one.extent, other.extent)
-                and counts[target.tensor] == 1
-                and _is_symmetric((ir.TRUE, value), (one, other), found)
-            ):
-                found.add(target.tensor)
-    yield replace(system, equations=tuple(equations))
-
-
-def _order_reads(expr: ir.Expr, tensors: Collection[ir.Tensor]) -> ir.Expr:
-    """The expression with reads of symmetric tensors ordered: bound indices last, then by name."""
-
-    def order_access(here: ir.Expr, bound: frozenset[ir.Index]) -> ir.Expr:
-        match here:
-            case ir.Along(kind) if ROWS[kind].is_matrix:
-                return here
-            case ir.Reduce(_, inner):
-                bound |= {*inner}
-            case ir.Access(tensor, (ir.Index() as one, ir.Index() as other)) if tensor in tensors:
-                pair = sorted((one, other), key=lambda i: (i in bound, i.name))
-                return ir.Access(tensor, tuple(pair))
-        return walk.map_children(here, lambda child: order_access(child, bound))
-
-    return order_access(expr, frozenset())
 
 
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
@@ -370,7 +319,7 @@ def open_tuples(expr: ir.Reduce) -> ir.Expr | None:
     if not is_finite_where_defined(rest) or not is_readable(rest):
         return None
     try:
-        if not all(_is_symmetric((rest, expr.body), pair) for pair in pairwise(order)):
+        if not all(_is_symmetric(rest, expr.body, *pair) for pair in pairwise(order)):
             return None
         terms = list[Term]()
         for lengths, ways in _count_cycles(len(order)).items():
@@ -406,19 +355,12 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
     return None
 
 
-def _is_symmetric(
-    parts: Sequence[ir.Expr], pair: tuple[ir.Index, ir.Index], tensors: Collection[ir.Tensor] = ()
-) -> bool:
-    """Whether a condition and a body are symmetric in two indices, given symmetric tensors."""
-    one, other = pair
+def _is_symmetric(condition: ir.Expr, body: ir.Expr, one: ir.Index, other: ir.Index) -> bool:
+    """Whether a condition and a body are symmetric in two indices."""
     turned: dict[ir.Expr, ir.Expr] = {one: other, other: one}
-    condition, body = parts
-    kept = {*ir.split_and(condition)} == {*ir.split_and(walk.substitute(condition, turned))}
-    try:
-        exchanged = _order_reads(walk.substitute(body, turned), tensors)
-    except ValueError:  # the index of a row cannot be replaced
-        return False
-    return kept and _normalize_parity(body) is _normalize_parity(exchanged)
+    exchanged, there = (walk.substitute(part, turned) for part in (condition, body))
+    kept = {*ir.split_and(condition)} == {*ir.split_and(exchanged)}
+    return kept and _normalize_parity(body) is _normalize_parity(there)
 
 
 def _normalize_parity(expr: ir.Expr) -> ir.Expr:
