@@ -381,7 +381,7 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
     """An elementwise function of the notation."""
     if function in {"floordiv", "mod"}:
-        (over, under), indices = align([evaluator.evaluate_node(each) for each in arguments])
+        (over, under), indices = align([evaluator.evaluate_place(each) for each in arguments])
         is_undefined = under == 0  # nan: every comparison with it is false
         found = torch.div(over, torch.where(is_undefined, 1, under), rounding_mode="floor")
         found = over - under * found if function == "mod" else found
