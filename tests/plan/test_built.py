@@ -21,7 +21,6 @@ def find_body(source: str) -> list[str]:
     return [line for line in lines[end + 1 :] if line and "_check_shapes(" not in line]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
 def test_a_file_has_and_lacks_what_is_said_of_it(case: Section) -> None:
     told = {key: value.split("\n") for key, value in case.entries.items()}

@@ -39,14 +39,12 @@ from derive.frontend.from_text import parse
 FIRST = [(call, texts[0]) for call, texts in FOUND.items()]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("call", "text"), SPELLINGS)
 def test_a_cell_is_found_in_every_spelling(call, text):
     assert call in make(text).source
     assert call not in make(text, cells=False).source
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("call", "text"), IMPOSTORS)
 def test_what_only_looks_like_a_cell_is_none(call, text):
     assert call not in make(text).source
