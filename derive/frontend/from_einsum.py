@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
 
-from derive.errors import DeriveError, Mark, refuse
+from derive.errors import DeriveError, refuse
+from derive.frontend.text.tokens import Source
 from derive.notation.formula import Formula
 
 DOTS = "..."
@@ -283,13 +284,11 @@ def read_fixed(equation: str) -> Spec:
 
 def _refuse(equation: str, fault: Fault) -> DeriveError:
     code = f"einsum-{fault.kind.partition('-')[0]}"
-    shown = "".join(c if c.isprintable() else " " for c in equation)
-    lead = max(0, fault.start - _WIDEST // 2) if fault.end > _WIDEST else 0
-    mark = Mark(shown[lead : lead + _WIDEST].rstrip(), fault.start - lead, fault.end - lead)
     help = fault.help
     if fault.kind == "output-twice":
         help += "; build a diagonal with delta(i, j) in text"
-    return refuse(code, fault.says, marks=[mark], facts=fault.facts, help=help)
+    span = fault.start, fault.end
+    return Source(equation).refuse(code, fault.says, span, facts=fault.facts, help=help)
 
 
 def _declare(

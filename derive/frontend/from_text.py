@@ -109,7 +109,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
 
 def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
     """Return the claims of all lines: of declarations, then of equations, then of indices."""
-    names = expr.Names(source.refuse, source=source)
+    names = expr.Names(source)
     for line in lines:
         _declare(names, line)
     for line in lines:

@@ -16,14 +16,11 @@ a left side has the extent H*D.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sympy import Add, Integer, Symbol, expand
-
-from derive.analysis.names import to_article
-from derive.errors import DeriveError, refuse
 
 Span = tuple[int, int]
 # A place of a tensor: its indices as plain symbols, its sizes as they are; None for no sum of
@@ -38,34 +35,6 @@ class Claim:
     kind: str  # tensor | size | scalar | function | index
     how: str  # "declared with a shape"
     span: Span | None = None
-
-
-@dataclass
-class Claims:
-    """The claim on each name, in order of appearance."""
-
-    refuse: Callable[..., DeriveError] = lambda code, says, *spans, **more: refuse(
-        code, says, **more
-    )
-    claims: dict[str, Claim] = field(default_factory=dict)
-
-    def kind(self, name: str) -> str:
-        """The kind of the name; "" if it is free."""
-        return self.claims[name].kind if name in self.claims else ""
-
-    def claim(self, name: str, kind: str, how: str, place: Span | None = None) -> None:
-        """Enter one claim; DeriveError if the name has another kind already."""
-        known = self.claims.setdefault(name, Claim(kind, how, place))
-        if known.kind != kind:
-            one, other = to_article(known.kind), to_article(kind)
-            raise self.refuse(
-                "name-clash",
-                f"{name} is {one} and {other}",
-                known.span,
-                place,
-                facts=[f"{name} is {one}: {known.how}", f"{name} is {other}: {how}"],
-                help="give one of them another name",
-            )
 
 
 @dataclass

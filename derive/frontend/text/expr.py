@@ -29,7 +29,7 @@ from sympy import And, Idx, Not, Or, S, expand
 
 from derive.analysis.names import to_article
 from derive.errors import DeriveError, suggest
-from derive.frontend.names import Claims, Extents
+from derive.frontend.names import Claim, Extents, Span
 from derive.frontend.text import build, lines, tokens
 from derive.frontend.text.build import BINDING, ELEMENTWISE, KEEPING, is_matrix
 from derive.ir.definitions import RELATIONS
@@ -45,10 +45,11 @@ MOST_NAMES = 16  # names in a message
 
 
 @dataclass
-class Names(Claims):
-    """The names of one text, by role."""
+class Names:
+    """The names of one text, by role, and the claim on each, in order of appearance."""
 
-    source: tokens.Source = None  # type: ignore[assignment]
+    source: tokens.Source
+    claims: dict[str, Claim] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)  # name: IndexedBase or Symbol
     defaults: dict[str, Any] = field(default_factory=dict)  # scalar: exact number or None
     domains: dict[str, Any] = field(default_factory=dict)  # tensors with the bounds of scalars
@@ -59,6 +60,24 @@ class Names(Claims):
     equations: dict[str, list[lines.EquationLine]] = field(default_factory=dict)
     bases: dict[str, Any] = field(default_factory=dict)
     extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
+
+    def kind(self, name: str) -> str:
+        """The kind of the name; "" if it is free."""
+        return self.claims[name].kind if name in self.claims else ""
+
+    def claim(self, name: str, kind: str, how: str, place: Span | None = None) -> None:
+        """Enter one claim; DeriveError if the name has another kind already."""
+        known = self.claims.setdefault(name, Claim(kind, how, place))
+        if known.kind != kind:
+            one, other = to_article(known.kind), to_article(kind)
+            raise self.source.refuse(
+                "name-clash",
+                f"{name} is {one} and {other}",
+                known.span,
+                place,
+                facts=[f"{name} is {one}: {known.how}", f"{name} is {other}: {how}"],
+                help="give one of them another name",
+            )
 
     def index(self, name: str, place: tuple[int, int]) -> Any:
         """Return the index; DeriveError if its extent is unknown."""
