@@ -40,12 +40,13 @@ Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
 
 _LARGEST_DIVISOR = 1000  # a fraction with a larger divisor is shown as a decimal
 
-_NUMBER, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = range(7)
+# kinds of factors; that of a compound factor is one more
+_NUMBER, _BARE, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = 0, 1, 2, 4, 6, 8, 10, 12
 
 
 def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """Return the terms in readable order; a term without a minus sign is first if there is one."""
-    parts = sorted(terms, key=lambda part: _rank_term(part, order))
+    parts = sorted(terms, key=lambda part: _rank_part(part, _find_kind(part), order))
     first = next((part for part in parts if not is_negative(part)), None)
     if first is not None and is_negative(parts[0]):
         parts.remove(first)
@@ -55,7 +56,7 @@ def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, 
 
 def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
     """Return the parts of an `and` in readable order; a chain `0 <= t < T` stays together."""
-    ranked = tuple(sorted(parts, key=lambda part: (_first_tensor(part, order), text.to_text(part))))
+    ranked = tuple(sorted(parts, key=lambda part: _rank_part(part, 0, order)))
     match ranked:
         case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
             return (ranked[1], ranked[0])
@@ -84,12 +85,24 @@ def _split_fraction(number: ir.Number) -> list[ir.Expr]:
     return [*sign, *over, ir.Pow(ir.Number(below), ir.MINUS_ONE)]
 
 
-def _rank_factor(part: ir.Expr, bare: bool, order: Order) -> tuple[object, ...]:
-    rank = _find_rank(part, bare)
-    return (rank, not _is_atom(part), *_first_tensor(part, order), text.to_text(part))
+def _rank_part(part: ir.Expr, kind: int, order: Order) -> tuple[object, ...]:
+    """Return the sort key of a term or factor of this kind: by its first tensor, then its size."""
+    accesses = find_accesses(part)
+    first = order(accesses[0].tensor.name) if accesses else (True, 1 << 30, "")
+    inside = () if accesses else walk_nodes(part)
+    degree = sum(isinstance(each, (ir.Index, ir.Size)) for each in inside)
+    is_atom = not isinstance(part, (ir.Add, ir.Mul, ir.Reduce))
+    return (kind, *first, -degree, is_negative(part), not is_atom, text.to_text(part))
+
+
+def _find_kind(part: ir.Expr) -> int:
+    """Return the kind of a term by its leaves: tensor, index, size, scalar, number."""
+    kinds, inside = (ir.Access, ir.Index, ir.Size, ir.Scalar), tuple(walk_nodes(part))
+    return next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
 
 
 def _find_rank(part: ir.Expr, bare: bool) -> int:
+    """Return the kind of a factor."""
     match part:
         case ir.Number(value):
             return _NUMBER - (value < 0)
@@ -99,36 +112,10 @@ def _find_rank(part: ir.Expr, bare: bool) -> int:
             return _BRACKET
         case ir.Reduce():
             return _SUM
-        case _ if find_accesses(part):
-            return _TENSOR
-    inside = tuple(walk_nodes(part))
-    if any(isinstance(here, ir.Index) for here in inside):
-        return _SIZE - 1 if bare and isinstance(part, ir.Index) else _INDEX
-    return _SIZE
-
-
-def _rank_term(part: ir.Expr, order: Order) -> tuple[object, ...]:
-    inside = tuple(walk_nodes(part))
-    kinds = (ir.Access, ir.Index, ir.Size, ir.Scalar)
-    kind = next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
-    degree = sum(isinstance(e, (ir.Index, ir.Size)) for e in inside) if kind else 0
-    return (
-        kind,
-        *_first_tensor(part, order),
-        -degree,
-        is_negative(part),
-        not _is_atom(part),
-        text.to_text(part),
-    )
-
-
-def _first_tensor(part: ir.Expr, order: Order) -> tuple[bool, int, str]:
-    accesses = find_accesses(part)
-    return order(accesses[0].tensor.name) if accesses else (True, 1 << 30, "")
-
-
-def _is_atom(part: ir.Expr) -> bool:
-    return not isinstance(part, (ir.Add, ir.Mul, ir.Reduce))
+        case ir.Index() if bare:
+            return _BARE
+    is_compound = isinstance(part, (ir.Add, ir.Mul))
+    return (_TENSOR, _INDEX, _SIZE, _SIZE, _SIZE)[_find_kind(part)] + is_compound
 
 
 def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal: bool) -> ir.Reduce:
@@ -347,7 +334,10 @@ def _(value: Any, context: Context) -> ir.Expr:
         for factor in factors:
             parts += _split_fraction(factor) if isinstance(factor, ir.Number) else [factor]
         bare = not any(find_accesses(part) for part in parts)
-        factors = tuple(sorted(parts, key=lambda part: _rank_factor(part, bare, context.sort_key)))
+        ranks = {part: _find_rank(part, bare) for part in parts}
+        factors = tuple(
+            sorted(parts, key=lambda part: _rank_part(part, ranks[part], context.sort_key))
+        )
     return ir.Mul(factors)
 
 
