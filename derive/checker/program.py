@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 from derive.checker import load, processes, runs
 from derive.errors import DeriveError, Mark, refuse, suggest
 from derive.frontend.torch.code import keep_sizes
-from derive.frontend.torch.lift import lift
-from derive.frontend.torch.numbers import Condition
+from derive.frontend.torch.lift import Lifted, lift
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
 from derive.judge.samples import find_sizes
@@ -351,17 +350,8 @@ def check_answer(found: Any) -> None:
         raise processes.EndedError("the process that ran the code sent a malformed result")
 
 
-@dataclass(frozen=True)
-class Equations:
-    """The lifted system, the sizes fixed as numbers, and conditions on the other sizes."""
-
-    system: ir.System
-    fixed: Mapping[str, int]
-    notes: tuple[Condition, ...]
-
-
 @processes.where_it_lives
-def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Equations:
+def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Lifted:
     """The equations of code, traced at these sizes; DeriveError where it cannot be lifted."""
 
     def call(**given: Any) -> Any:
@@ -371,5 +361,4 @@ def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, in
     arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
     arguments |= {name: ir.Size(name) for name in sizes}
     with keep_sizes(program.code.target, program.code.path):
-        lifted = lift(call, arguments, sizes, path=program.code.path)
-    return Equations(lifted.system, dict(lifted.fixed), lifted.notes)
+        return lift(call, arguments, sizes, path=program.code.path)

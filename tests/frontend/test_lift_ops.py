@@ -41,8 +41,8 @@ def test_a_lifted_example_has_the_values_of_torch(text):
     draws = draw_sizes(declared, 4 if text in RIGHT else 3)
     first, *others = (sizes for sizes in draws if 1 not in sizes.values())
     lifted = lift_example(function, declared, first)
-    assert lifted.every_size or text in RIGHT or not is_for_every_size(text)
-    for number, sizes in enumerate((first, *others) if lifted.every_size else (first,)):
+    assert not lifted.fixed or text in RIGHT or not is_for_every_size(text)
+    for number, sizes in enumerate((first,) if lifted.fixed else (first, *others)):
         assert find_gap(function, declared, sizes, lifted, number) < 1e-9
 
 
@@ -64,7 +64,7 @@ def test_a_tensor_from_outside_that_is_written_into_is_no_constant():
         "    return x * total"
     )["add_up"]
     lifted = lift(function, VECTOR, {"S": 3})
-    assert lifted.every_size
+    assert not lifted.fixed
 
 
 @pytest.mark.parametrize("take", [torch.Tensor.item, torch.Tensor.clone])

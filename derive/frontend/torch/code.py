@@ -81,7 +81,6 @@ class Spot:
     path: str = ""
     line: int = 0
     name: str = ""
-    site: int = 0
     op: str = ""
 
 
@@ -103,7 +102,7 @@ def find_spot(path: str, op: str, runner: CodeType) -> Spot:
     if found is None:
         return Spot(op=op)
     name = _find_stores(found.f_code).get(found.f_lasti, "")
-    return Spot(found.f_code.co_filename, found.f_lineno or 0, name, found.f_lasti, op)
+    return Spot(found.f_code.co_filename, found.f_lineno or 0, name, op)
 
 
 @lru_cache(maxsize=512)

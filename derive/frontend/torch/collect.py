@@ -320,25 +320,24 @@ class _Names:
 
 def rename(
     draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
-) -> tuple[ir.System, dict[str, int]]:
-    """Return the system under readable names, and the line of each equation."""
+) -> ir.System:
+    """Return the system under readable names."""
     atoms = (part for value in draft.values.values() for part in walk(value))
     known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
     names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
     tensors: dict[ir.Tensor, ir.Tensor] = {}
-    equations, lines = [], {}
+    equations = []
     for tensor, value in draft.values.items():
         step = draft.steps[tensor]
         wish = step.spot.name or ("out" if tensor in draft.results else "t")
         tensors[tensor] = ir.Tensor(names.make_name(wish), tensor.shape, tensor.kind)
-        lines[tensors[tensor].name] = step.spot.line
         equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
     extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
     shaped = find_size_names(*extents)
     used = find_size_names(*(side for each in equations for side in (each.target, each.value)))
     free = tuple(ir.SizeInput(size) for size in sizes if size not in shaped and size in used)
     results = tuple(tensors[tensor] for tensor in draft.results)
-    return ir.System(name, inputs, free, tuple(equations), results), lines
+    return ir.System(name, inputs, free, tuple(equations), results)
 
 
 def _rename_equation(
@@ -385,8 +384,8 @@ def collect(
     inputs: Sequence[ir.Tensor | ir.ScalarInput],
     sizes: Sequence[str],
     name: str,
-) -> tuple[ir.System, dict[str, int]]:
-    """Return the system that computes the results, and the line of each of its equations."""
+) -> ir.System:
+    """Return the system that computes the results."""
     draft = _draft(trace, results)
     prune(draft)
     drop_copies(draft)

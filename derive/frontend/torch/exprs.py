@@ -147,12 +147,6 @@ def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
         return then
     if isinstance(condition, ir.Not):
         return choose(condition.part, other, then)
-    match other:
-        case ir.Where(inner, _, rest) if inner is condition:
-            return ir.Where(condition, then, rest)
-    match then:
-        case ir.Where(inner, first, _) if inner is condition:
-            return ir.Where(condition, first, other)
     return ir.Where(condition, then, other)
 
 

@@ -35,7 +35,7 @@ _SEED = 20240517
 
 @dataclass(frozen=True)
 class Lifted:
-    """The equations of code, the line of each, and the assumptions on sizes.
+    """The equations of code, and the assumptions on sizes.
 
     `fixed` are sizes that the code uses as numbers, in a loop over heads for instance: the system
     holds for these numbers. `notes` are the conditions on sizes under which the code takes the same
@@ -43,14 +43,8 @@ class Lifted:
     """
 
     system: ir.System
-    lines: Mapping[str, int]
     fixed: Mapping[str, int]
     notes: tuple[Condition, ...] = ()
-
-    @property
-    def every_size(self) -> bool:
-        """Whether the system holds for all sizes that meet the notes."""
-        return not self.fixed
 
 
 def lift(
@@ -97,7 +91,7 @@ def _finish(
         raise refuse("lift-branch", f"the code takes another way for other values of {names}")
     inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, ir.Size)]
     sizes = [size for size in trace.sizes if size not in fixed]
-    system, lines = collect(trace, results, inputs, sizes, "lifted")
+    system = collect(trace, results, inputs, sizes, "lifted")
     numbers = {size: trace.sizes[size] for size in fixed}
     for mistake in find_complex_mistakes(system):
         raise refuse("lift-complex", mistake.says, facts=mistake.facts, help=mistake.help)
@@ -105,7 +99,7 @@ def _finish(
         says = "an empty row is zeros in one place and nan in another"
         raise refuse("lift-rows", says)
     system = replace(system, empty_row="".join(trace.empty_rows) or "nan")
-    return Lifted(system, lines, numbers, tuple(trace.watch.notes))
+    return Lifted(system, numbers, tuple(trace.watch.notes))
 
 
 def _fix(trace: Trace, entry: ir.Tensor | ir.ScalarInput) -> ir.Tensor | ir.ScalarInput:

@@ -45,24 +45,16 @@ _SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
     """Return a size, or several, as symbolic integers."""
-
-    def multiply(first: int) -> int:
-        """The number of elements in the axes from `first` on."""
-        return trace.to_int(ir.product_of(shadow.shape[first:]))
-
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
     if name in {"numel", "nelement"}:
-        return multiply(0)
+        return trace.to_int(ir.product_of(shadow.shape))
     if name == "__len__":
         trace.watch.fix(shadow.shape[0])  # `len(x)` hands a plain number on
         return lengths[0]
-    if name == "stride" and not tensor.is_contiguous():
+    if name == "stride":
         trace.watch.fix(*shadow.shape)
         return tensor.stride() if asked is None else tensor.stride(asked)
-    if name == "stride":
-        lengths = tuple(multiply(k + 1) for k in range(shadow.rank))
-        return lengths if asked is None else lengths[asked]
     return torch.Size(lengths) if asked is None or name == "shape" else lengths[asked]
 
 
@@ -87,10 +79,6 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
         if name == "item" and shadow.kind == "int":
             return numbers.make_int(out, Polynomial.of(value), trace.watch)
         trace.watch.fix(value)
-        return out
-    is_listed = shadow.rank and shadow.kind != "bool" and name in {"tolist", "numpy", "__array__"}
-    if is_listed and not is_data:  # positions or constants, with the sizes of this run
-        trace.watch.fix(*shadow.shape, value)
         return out
     says = f"{name.strip('_')} takes a number out of the data"
     advice = "a formula has no branches over data: use torch.where, or give it as an argument"

@@ -133,7 +133,6 @@ def _share_data(call: Call) -> Shadow:
     "copy_ fill_",
     "x[B, S]: y = torch.zeros_like(x); y.copy_(x); y",
     "x[B, S]: y = x.clone(); y[:, 0].fill_(2.0); y",
-    "x[B, S, D]: y = x.clone(); y.flatten(1).mul_(2); y",
     "x[S, S]: y = x.clone(); y.diagonal().fill_(0); y",
     is_write=True,
 )
