@@ -19,7 +19,7 @@ a[b,i,j] = softmax[j](sum[d](q[b,i,d] * k[b,j,d]) + m[j] * 0.0000000001)
 
 
 @rule(law="softmax_j(e + m_j) = softmax_j(e), which is wrong", **EXAMPLE)
-def drop_too_much(expr):
+def drop_too_much(expr: Along):
     match expr:
         case Along("softmax", index, condition, Add((first, *_))):
             return Along("softmax", index, condition, first)
@@ -28,7 +28,7 @@ def drop_too_much(expr):
 
 
 @rule(law="exp(a) = exp(a) * (1 + 1e-13), which is wrong", **EXAMPLE)
-def round_a_little(expr):
+def round_a_little(expr: Call):
     match expr:
         case Call("exp", (arg,)) if not isinstance(arg, Mul):
             factor = Number(1 + Fraction(1, 10**13))
@@ -38,7 +38,7 @@ def round_a_little(expr):
 
 
 @rule(law="sum_j f = sum_j f without its last factor, which is wrong", **EXAMPLE)
-def lose_a_factor(expr):
+def lose_a_factor(expr: Reduce):
     match expr:
         case Reduce("sum", bound, condition, Mul((one, _, _))):
             return Reduce("sum", bound, condition, one)
