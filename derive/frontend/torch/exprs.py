@@ -150,6 +150,15 @@ def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
     return ir.Where(condition, then, other)
 
 
+def choose_element(place: ir.Expr, values: Sequence[ir.Expr], kind: str = "real") -> ir.Expr:
+    """Return the value at a place of a short list."""
+    *before, found = values
+    for number, value in reversed(list(enumerate(before))):
+        here = compare("==", place, ir.Number(Fraction(number)))
+        found = (choose_truth if kind == "bool" else choose)(here, value, found)
+    return found
+
+
 def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     """Return a comparison; that of a choice between numbers with a number is a plain condition."""
     match left, right:

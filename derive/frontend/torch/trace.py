@@ -116,6 +116,9 @@ def at(index: ir.Index) -> ir.Expr:
     return ir.ZERO if index.extent is ir.ONE else index
 
 
+_LARGEST = 1 << 16  # elements of a table written out
+
+
 def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | None:
     """The tensor as an expression over its indices; None if not recognised."""
     indices = tuple(make_index(int(length)) for length in tensor.shape)
@@ -129,11 +132,12 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
     first = tensor.flatten()[0]
     if bool((tensor == first).all()):
         return _to_constant(first.item())
-    if tensor.dim() == 1 and kind_of(tensor) != "bool":
-        steps = tensor[1:] - tensor[:-1]
-        if bool((steps == steps[0]).all()):
+    if tensor.dim() == 1:
+        steps = tensor[1:] - tensor[:-1] if kind_of(tensor) != "bool" else None
+        if steps is not None and bool((steps == steps[0]).all()):
             slope, start = exprs.from_float(steps[0].item()), exprs.from_float(tensor[0].item())
             return exprs.add(exprs.multiply(slope, at(indices[0])), start)
+        return _write_out(tensor, indices)
     if tensor.dim() < 2 or bool(tensor.isnan().any()):
         return None
     rows, columns = tensor.shape[-2:]
@@ -150,7 +154,17 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
             if tensor.dtype is not torch.bool:
                 return exprs.choose(condition, *values)
             return condition if values[0] is ir.TRUE else exprs.negate_truth(condition)
-    return None
+    return _write_out(tensor, indices)
+
+
+def _write_out(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
+    """A short table, element by element."""
+    if tensor.dim() != 1 or tensor.numel() > 4:
+        return None
+    values = [_to_constant(each) for each in tensor.tolist()]
+    if any(value in (ir.TRUE, ir.FALSE) for value in values):
+        return None
+    return exprs.choose_element(indices[0], values)
 
 
 def _to_constant(value: Any) -> ir.Expr:

@@ -5,10 +5,11 @@ Reductions include those that keep their axis (softmax, cumsum); products have a
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from derive.frontend.from_einsum import Fault, read_einsum
+from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Act, Call, Op, op, write_through
 from derive.frontend.torch.numbers import is_symbolic, to_expr
@@ -18,6 +19,8 @@ from derive.ir import nodes as ir
 from derive.ir.definitions import Maker, open_call, read_definition
 from derive.ir.functions import FUNCTIONS, find_spelt
 from derive.ir.polynomial import Polynomial
+
+_MOST_PARTS = 8  # elements of a list with sizes that becomes a choice
 
 
 @op(
@@ -97,10 +100,12 @@ def _make_arange(call: Call) -> Shadow:
 @op(
     "tensor as_tensor scalar_tensor new_tensor",
     "x[B, S]: x * torch.tensor(0.5)",
+    "x[B, S]: x * torch.tensor([x.shape[0]])",
+    "x[B, S]: torch.tensor([x.shape[0], x.shape[1]])",
     "x[B, S]: x * x.new_tensor(0.5)",
 )
 def _literal(call: Call) -> Shadow:
-    """Keep a symbolic number; recognise a table by its values."""
+    """Keep the symbolic numbers in `data`; recognise a table without them by its values."""
     trace = call.trace
     value = call.argument(1 if call.name == "new_tensor" else 0, "data")
     if hasattr(value, "dtype"):
@@ -113,15 +118,19 @@ def _literal(call: Call) -> Shadow:
     if isinstance(value, (int, float)):
         return trace.make_tensor((), _to_value(call, value), call.kind)
 
-    def fix_sizes(part: Any) -> None:
-        if isinstance(part, (list, tuple)):
-            for each in part:
-                fix_sizes(each)
-        elif is_symbolic(part):
-            part.fix()
+    def open_list(part: Any) -> list[Any]:
+        is_list = isinstance(part, (list, tuple))
+        return [each for inner in part for each in open_list(inner)] if is_list else [part]
 
-    fix_sizes(value)
-    return trace.shadow(call.out)
+    parts = open_list(value)
+    if not any(map(is_symbolic, parts)):
+        return trace.shadow(call.out)
+    if call.out.dim() != 1 or len(parts) > _MOST_PARTS:
+        trace.watch.fix(*map(to_expr, parts))
+        return trace.shadow(call.out)
+    index = trace.index(trace.extent(len(parts)))
+    found = exprs.choose_element(at(index), [_to_value(call, e) for e in parts], call.kind)
+    return trace.make_tensor((index,), found, call.kind)
 
 
 @op("data", "x[B, S]: y = x.clone(); y.data[0] = 4; y", is_view=True)
@@ -391,10 +400,12 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
     *batch, rows, columns = indices
     trace.unify(rows.extent, columns.extent)
     keeps = functions.ROWS[kind].keeps
-    if rows.extent is ir.ONE:
-        raise trace.refuse("lift-op", f"{call.name} of a matrix of one entry is not known")
     found: ir.Expr
-    if keeps:
+    if rows.extent is ir.ONE:
+        inverse = exprs.divide(ir.ONE, value)
+        alone = {"det": value, "logdet": ir.Call("log", (value,)), "inverse": inverse}
+        found = alone.get(kind) or ir.Pow(value, ir.Number(Fraction(1, 2)))
+    elif keeps:
         found = ir.Along(kind, rows, ir.TRUE, value, columns)
     else:
         found = ir.Reduce(kind, (rows, columns), ir.TRUE, value)
@@ -452,15 +463,21 @@ def _matmul(call: Call) -> Shadow:
     "x[B, S, D]; y[B, T, D]: torch.einsum('bsd,btd->bst', x, y)",
     "x[B, S, D]; y[D, E]: torch.einsum('...d,de->...e', x, y)",
     "x[S, S]: torch.einsum('ii', x)",
+    "x[B, S]; y[S, T]: torch.einsum(x, [0, 1], y, [1, 2], [0, 2])",
 )
 def _einsum(call: Call) -> Shadow:
-    """Return the contraction of an equation string."""
-    equation, rest = call.argument(0, "equation"), call.args[1:]
-    if not isinstance(equation, str):
-        raise call.trace.refuse("lift-op", "einsum with lists of numbers is not known")
-    operands = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
+    """Return the contraction of an equation string, or of sublists of numbers."""
+    first, rest = call.argument(0, "equation"), call.args[1:]
+    if isinstance(first, str):
+        operands = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
+    else:
+        has_output = len(call.args) % 2 == 1
+        lists = [*call.args[1::2], *(call.args[-1:] if has_output else ())]
+        terms = [[None if n is Ellipsis else n for n in each] for each in lists]
+        first = write_sublists(terms, has_output=has_output)
+        operands = call.args[: len(call.args) - has_output : 2]
     parts = [call.trace.shadow(operand) for operand in operands]
-    spec = read_einsum(equation)
+    spec = read_einsum(first)
     if isinstance(spec, Fault) or len(spec.operands) != len(parts):
         raise call.trace.refuse("lift-op", "the einsum string has another number of operands")
     return _contract(call, parts, *spec.expand([part.rank for part in parts]))

@@ -14,7 +14,7 @@ from typing import Any
 from derive.errors import refuse
 from derive.frontend.torch.call import composite
 from derive.frontend.torch.numbers import is_symbolic
-from derive.frontend.torch.ops.views import to_list
+from derive.frontend.torch.ops.views import clamp, to_list
 from derive.libraries import torch
 
 
@@ -24,6 +24,14 @@ def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:
 
 
 # Joins, splits, permutations of elements.
+
+
+def _stack(tensors: Any, axis: int, vectors: int) -> Any:
+    """Join along an axis; vectors get an axis of length 1 at `vectors`, none if it is negative."""
+    if vectors < 0 and all(each.dim() == 1 for each in tensors):
+        return torch.cat(tensors, 0)
+    wide = [each.unsqueeze(vectors) if each.dim() == 1 else each for each in tensors]
+    return torch.cat(wide, axis)
 
 
 def _keep_inside(input: Any, inside: Any) -> Any:
@@ -70,10 +78,14 @@ def _flip(input: Any, dim: int) -> Any:
 
 
 def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Split into pieces of nearly equal length, the longer ones first."""
+    """Split into pieces of nearly equal length, the longer ones first, or at positions."""
     total = input.shape[dim]
     if isinstance(indices_or_sections, (tuple, list)):
-        unknown("a split at positions is not known")
+        ends = [*(clamp(each, total) for each in indices_or_sections), total]
+        lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
+        if any(length < 0 for length in lengths):
+            unknown("pieces that overlap are not known")
+        return input.split(lengths, dim)
     count = int(indices_or_sections)
     if total % count == 0:
         return input.split([total // count] * count, dim)
@@ -89,6 +101,39 @@ def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
         length = input.shape[dim]
         input = input.index_select(dim, (torch.arange(length) - shift) % length)
     return input
+
+
+def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Pad by a constant, by reflection, by the nearest element, or circularly."""
+    if mode == "constant":
+        return torch.constant_pad_nd(input, pad, 0 if value is None else value)
+    for dim, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        if not is_symbolic(before) and not is_symbolic(after) and before == 0 == after:
+            continue
+        length = input.shape[-dim]
+        places = torch.arange(length + before + after) - before
+        if mode == "circular":
+            places = places % length
+        elif mode == "replicate":
+            places = places.clamp(0, length - 1)
+        else:
+            _ = length > max(before, after)  # records the condition
+            places = places if not is_symbolic(before) and before == 0 else places.abs()
+            back = length - 1 - (length - 1 - places).abs()
+            places = places if not is_symbolic(after) and after == 0 else back
+            places = places.clamp(0, length - 1)
+        input = input.index_select(-dim, places)
+    return input
+
+
+def _mesh(*tensors: Any, indexing: str = "ij") -> Any:
+    given = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
+    order = list(range(len(given)))
+    if indexing == "xy":
+        order[:2] = order[:2][::-1]
+    lengths = [given[k].numel() for k in order]
+    shapes = [[-1 if k == number else 1 for k in order] for number in range(len(given))]
+    return tuple(each.reshape(own).expand(lengths) for each, own in zip(given, shapes, strict=True))
 
 
 def _flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -111,6 +156,13 @@ def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
 
 
 # Elementwise functions.
+
+
+def _if_real(input: Any, test: Callable[[Any], Any], otherwise: bool) -> Any:
+    """Return a test of real numbers, or `otherwise` for other kinds; nan fails every test."""
+    if input.is_floating_point():
+        return test(input)
+    return torch.full_like(input, otherwise, dtype=torch.bool)
 
 
 def _log_times(input: Any, other: Any) -> Any:
@@ -159,6 +211,24 @@ def _norm(
     return (input.abs() ** order).sum(dim, keepdim) ** (1 / order)
 
 
+def _norm_of_matrix(
+    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, least: int = 2, **_: Any
+) -> Any:
+    count = A.dim() if dim is None else 1 if isinstance(dim, int) else len(dim)
+    if ord not in {None, "fro"} and count >= least:
+        unknown(f"a norm of matrices of order {ord} is not known")
+    return A.norm(2 if ord is None else ord, dim, keepdim)
+
+
+def _solve_triangle(
+    input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    if unitriangular:
+        unknown("a triangle with ones that are not written is not known")
+    triangle = (input.triu() if upper else input.tril()).inverse()
+    return triangle @ B if left else B @ triangle
+
+
 def _solve(A: Any, B: Any, *, left: bool = True, **_: Any) -> Any:
     if B.dim() == 1 or (B.dim() == A.dim() - 1 and B.shape == A.shape[:-1]):
         return (A.inverse() @ B.unsqueeze(-1)).squeeze(-1)
@@ -196,15 +266,13 @@ OPS = (
         "x[S]; y[B, S]: x.expand_as(y) * y"),
     composite("view_as", lambda input, other: input.view(other.shape),
         "x, y[B, S]: (x + 1).view_as(y)"),
+    composite("reshape_as", lambda input, other: input.reshape(other.shape),
+        "x[B, S]; y[S, B]: x.reshape_as(y)"),
     composite("flatten ravel", _flatten, "x[B, S, D]: x.flatten(1)"),
     composite("unflatten",
         lambda input, dim, sizes: input.reshape(
             (*input.shape[:dim % input.dim()], *sizes, *input.shape[dim % input.dim() + 1:])),
         "x[B, S, D]: x.flatten(1).unflatten(1, (x.shape[1], x.shape[2]))"),
-    composite("narrow",
-        lambda input, dim, start, length: (
-            input.movedim(dim, 0)[start : start + length].movedim(0, dim)),
-        "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)"),
     composite("select", lambda input, dim, index: input.movedim(dim, 0)[index],
         "x[B, S]: x.select(1, -1)"),
     composite("chunk", _chunk, "x[B, S]: torch.cat((x, x), 1).chunk(2, 1)[1]"),
@@ -213,6 +281,12 @@ OPS = (
         "x[B, S]: x.unbind(0)[1]"),
     composite("trace", lambda input: input.diagonal().sum(), "x[S, S]: x.trace()"),
     # put together, taken, moved
+    composite("hstack", partial(_stack, axis=1, vectors=-1),
+        "x[B, S]; y[B, T]: torch.hstack((x, y))"),
+    composite("vstack row_stack", partial(_stack, axis=0, vectors=0),
+        "x[S]; y[S]: torch.vstack((x, y))"),
+    composite("column_stack", partial(_stack, axis=1, vectors=1),
+        "x[S]; y[S]: torch.column_stack((x, y))"),
     composite("stack",
         lambda tensors, dim=0: torch.cat([each.unsqueeze(dim) for each in tensors], dim),
         "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
@@ -228,6 +302,8 @@ OPS = (
         "x[S]: torch.diag(x)", "x[S, S]: torch.diag(x, 1)"),
     composite("take", lambda input, index: input.flatten()[index],
         "x[B, V]; int t[S] < V: x.take(t)"),
+    composite("take_along_dim", lambda input, indices, dim: input.gather(dim, indices),
+        "x[B, V]; int t[B] < V: x.take_along_dim(t[:, None], 1)[:, 0]"),
     composite("one_hot",
         lambda tensor, num_classes=-1: (
             unknown("one_hot without num_classes depends on data") if num_classes < 0
@@ -240,19 +316,41 @@ OPS = (
             input),
         "x[B, S]: x.flip(1)"),
     composite("tensor_split", _split_evenly, "x[B, S]: torch.cat((x, x), 1).tensor_split(2, 1)[1]"),
+    composite("fliplr", lambda input: input.flip(1), "x[B, S]: x.fliplr()"),
+    composite("flipud", lambda input: input.flip(0), "x[B, S]: x.flipud()"),
+    composite("addcdiv",
+        lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2,
+        "x[S]; y[S]; z[S]: torch.addcdiv(x, y, z)"),
+    composite("polar", lambda abs, angle: abs * torch.exp(1j * angle),
+        "x, y[S]: torch.polar(x, y)"),
+    composite("isneginf", lambda input: _if_real(input, lambda x: x == -math.inf, False),
+        "x[S]; bool m[S]: x * torch.where(m, -torch.inf, 0.0).isneginf()"),
+    composite("isposinf", lambda input: _if_real(input, lambda x: x == math.inf, False),
+        "x[S]; bool m[S]: x * torch.where(m, torch.inf, 0.0).isposinf()"),
+    composite("dist", lambda input, other, p=2: (input - other).norm(p=p),
+        "x, y[S, D]: torch.dist(x, y)"),
+    composite("addr", _add_to(lambda one, other: one[:, None] * other),
+        "x[B]; y[S]; z[B, S]: torch.addr(z, x, y, alpha=2)"),
+    composite("addbmm", _add_to(lambda one, other: (one @ other).sum(0)),
+        "x[B, T, S]; y[B, S, D]; z[T, D]: torch.addbmm(z, x, y, beta=0.5)"),
+    composite("logit special_logit",
+        lambda input, eps=None: (
+            (x := input if eps is None else input.clamp(eps, 1 - eps)) / (1 - x)).log(),
+        "x[S]: x.sigmoid().logit()"),
     composite("roll", _roll, "x[B, S]: x.roll(1, 1)", "x[B, S]: x.roll(-2)"),
-    composite("pad",
-        lambda input, pad, mode="constant", value=None: (
-            torch.constant_pad_nd(input, pad, 0 if value is None else value)
-            if mode == "constant"
-            else unknown(f"padding by mode={mode!r} is not known")),
-        f"x[B, S]: {_NN}.pad(x, (1, 2))"),
+    composite("pad", _pad,
+        f"x[B, S]: {_NN}.pad(x, (1, 2))",
+        f"x[B, S + 2, T + 2]: {_NN}.pad(x, (1, 2, 0, 1), mode='reflect')",
+        f"x[B, C, S]: {_NN}.pad(x, (1, 2), mode='replicate')",
+        f"x[B, C, S + 2]: {_NN}.pad(x, (1, 2), mode='circular')"),
     composite("tril", partial(_triangle, keep=le), "x[S, T]: x.tril()"),
     composite("triu", partial(_triangle, keep=ge), "x[S, T]: x.triu(1)"),
-    composite("where_of", lambda input, condition, other: torch.where(condition, input, other),
-        "x[B, S]; bool m[S]: x.where(m, 0.0)", "x, y[B, S]; bool m[S]: (x > 1).where(m, y > 1)"),
     composite("masked_fill", lambda input, mask, value: torch.where(mask, value, input),
         "x[B, S]; bool m[S]: x.masked_fill(m, 0.5)"),
+    composite("meshgrid", _mesh,
+        "x[S]; y[T]: sum(torch.meshgrid(x, y, indexing='ij'))",
+        "x[S]: torch.meshgrid(x, x, indexing='ij')[1]",
+        "x[S]: torch.meshgrid(x, x, indexing='xy')[1]"),
     # made and filled
     composite("linspace",
         lambda start, end, steps, **_: (
@@ -269,11 +367,23 @@ OPS = (
     # elements
     composite("clamp_min", lambda input, min: input.clamp(min=min), "x[S]: x.clamp_min(1)"),
     composite("clamp_max", lambda input, max: input.clamp(max=max), "x[S]: x.clamp_max(1)"),
+    composite("isinf",
+        lambda input: _if_real(input, lambda x: (x == -math.inf) | (x == math.inf), False),
+        "x[S]: torch.where(torch.isinf(torch.zeros(3)[0]), x, 2 * x)",
+        "x[S]; bool m[S]: x * torch.isinf(torch.where(m, torch.inf, 0.0))"),
+    composite("isfinite",
+        lambda input: _if_real(input, lambda x: (x < math.inf) & (x > -math.inf), True),
+        "x[S]; bool m[S]: x * torch.isfinite(x.masked_fill(m, -torch.inf) - 1)"),
     composite("lerp", lambda input, end, weight: input + weight * (end - input),
         "x[S]; y[S]: torch.lerp(x, y, 0.25)"),
     composite("addcmul",
         lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 * tensor2,
         "x[S]; y[S]; z[S]: torch.addcmul(x, y, z, value=2)"),
+    composite("prelu",
+        lambda input, weight: torch.where(input > 0, input, (
+            weight.reshape(-1, *([1] * (input.dim() - 2)))
+            if weight.dim() == 1 and input.dim() > 1 else weight) * input),
+        f"x[B, C, S]; w[C]: {_NN}.prelu(x, w)", f"x[S]; w[1]: {_NN}.prelu(x, w)"),
     composite("glu",
         lambda input, dim=-1: (half := input.chunk(2, dim))[0] * half[1].sigmoid(),
         f"x[B, 2]; y[S]: {_NN}.glu(x, -1) * y"),
@@ -287,6 +397,8 @@ OPS = (
     composite("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
     composite("argmin", lambda input, dim=None, keepdim=False: (-input).argmax(dim, keepdim),
         "x[B, S]; y[S]: y[x.argmin(1)]"),
+    composite("count_nonzero", lambda input, dim=None: (input != 0).sum(dim),
+        "x[B, S]: torch.count_nonzero(x.relu(), 1) * 1.0"),
     composite("std", lambda input, *args, **named: input.var(*args, **named) ** 0.5,
         "x[B, S]: x.std(-1, unbiased=False, keepdim=True)"),
     composite("var_mean", partial(_with_mean, power=1),
@@ -295,13 +407,27 @@ OPS = (
         "x[B, S]: torch.std_mean(x, 1, keepdim=True)[1]"),
     composite("norm vector_norm linalg_vector_norm", _norm,
         "x[B, S]: x.norm(dim=1)", "x[B, S]: torch.linalg.vector_norm(x, 3, dim=-1)"),
-    composite("linalg_norm",
-        lambda A, ord=None, dim=None, keepdim=False, **_: (
-            A.norm(2 if ord is None else ord, dim, keepdim)
-            if ord is None or isinstance(dim, int)
-            else unknown("a norm of matrices is not known")),
+    composite("linalg_norm", _norm_of_matrix,
         "x[B, S]: torch.linalg.norm(x, ord=torch.inf, dim=-1)"),
+    composite("linalg_matrix_norm matrix_norm",
+        lambda A, ord="fro", dim=(-2, -1), keepdim=False: (
+            _norm_of_matrix(A, ord, dim, keepdim, least=0)),
+        "x[B, S, D]: torch.linalg.matrix_norm(x)"),
     # matrices
+    composite("linalg_solve_triangular", _solve_triangle,
+        "x[S, S]; y[S, D]: torch.linalg.solve_triangular(x, y, upper=False)"),
+    composite("cholesky_solve",
+        lambda input, L, upper=False: (
+            ((root := L.mT.tril() if upper else L.tril()) @ root.mT).inverse() @ input),
+        "x[S, S]; y[S, D]: torch.cholesky_solve(y, x)"),
+    composite("slogdet linalg_slogdet",
+        lambda A: torch.return_types.slogdet(((det := A.det()).sign(), det.abs().log())),
+        "x[S, S]: torch.linalg.slogdet(x).logabsdet", "x[S, S]: x.slogdet()[0]"),
+    composite("matrix_power linalg_matrix_power",
+        lambda A, n: (
+            reduce(matmul, [A if n > 0 else A.inverse()] * abs(n)) if n
+            else unknown("the power 0 of a matrix is not known")),
+        "x[S, S]: torch.linalg.matrix_power(x, -2)"),
     composite("linalg_solve", _solve,
         "x[S, S]; y[S]: torch.linalg.solve(x, y)",
         "x[B, S, S]; y[B, D, S]: torch.linalg.solve(x, y, left=False)"),

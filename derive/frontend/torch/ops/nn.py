@@ -1,7 +1,8 @@
 """Layers and losses, defined by other functions of torch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -79,11 +80,51 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
     return internals.safe_softmax(scores, -1) @ value  # a row with nothing left is zeros
 
 
+def _find_gates(input: Any, h: Any, weights: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
+    """Return the linear maps of the input and of the previous state, gate by gate."""
+    biases = weights[2:] or (None, None)
+    below, before = (
+        torch.unflatten(torch.nn.functional.linear(value, weight, bias), -1, (count, h.shape[-1]))
+        for value, weight, bias in zip((input, h), weights, biases, strict=False)
+    )
+    return [(below.select(-2, k), before.select(-2, k)) for k in range(count)]
+
+
+def _step_rnn(
+    input: Any, states: Sequence[Any], weights: Sequence[Any], *, act: str
+) -> tuple[Any, ...]:
+    ((below, before),) = _find_gates(input, states[0], weights, 1)
+    return (getattr(below + before, act)(),)
+
+
+def _step_gru(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+    (r, r_old), (z, z_old), (n, n_old) = _find_gates(input, states[0], weights, 3)
+    kept = (z + z_old).sigmoid()
+    new = (n + (r + r_old).sigmoid() * n_old).tanh()
+    return ((1 - kept) * new + kept * states[0],)
+
+
+def _step_lstm(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+    i, f, g, o = (one + other for one, other in _find_gates(input, states[0], weights, 4))
+    c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _run_cell(
+    input: Any, hx: Any, *weights: Any, step: Callable[..., tuple[Any, ...]], **named: Any
+) -> Any:
+    """Run one step of a cell; absent biases are None or left out."""
+    given = [each for each in (*weights, *named.values()) if each is not None]
+    states = hx if isinstance(hx, (tuple, list)) else (hx,)
+    found = step(input, states, given)
+    return found if len(found) > 1 else found[0]
+
+
 # Losses.
 
 
 def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
-    """Return the row of a loss; `find` computes its elements.
+    """Return the row of a loss; `find` computes its elements, or a pair of elements and weights.
 
     `find` has the arguments that it names; a call may not set the others of torch's signature.
     """
@@ -98,6 +139,10 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
         for other, value in given.items():
             if value is not known.parameters[other].default:
                 unknown(f"{other} is not known to the lifter")
+        losses, weights = losses if isinstance(losses, tuple) else (losses, None)
+        losses = losses if weights is None else losses * weights
+        if reduction == "mean" and weights is not None:
+            return losses.sum() / weights.sum()
         if reduction == "batchmean":
             return losses.sum() / losses.shape[0]
         return getattr(losses, reduction)() if reduction in {"mean", "sum"} else losses
@@ -105,24 +150,39 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
     return call.composite(name, run, *(each.replace("LOSS", f"{_NN}.{name}") for each in examples))
 
 
-def _cross_entropy(input: Any, target: Any, ignore_index: int, label_smoothing: float) -> Any:
+def _cross_entropy(
+    input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float
+) -> Any:
     axis = 1 if input.dim() > 1 else 0
     logs = input.log_softmax(axis)
     if target.is_floating_point():
-        unknown("cross_entropy of probabilities is not known")
-    found = _nll(logs, target, ignore_index)
+        if weight is not None:
+            unknown("weight is not known to the lifter")
+        if label_smoothing:
+            rest = label_smoothing * (1 / input.shape[axis])
+            target = target * (1 - label_smoothing) + rest
+        return -(logs * target).sum(axis)
+    found = _nll(logs, target, weight, ignore_index)
     if not label_smoothing:
         return found
+    if isinstance(found, tuple):
+        unknown("label_smoothing with weights or ignored classes is not known")
     return (1 - label_smoothing) * found + label_smoothing * -logs.mean(axis)
 
 
-def _nll(input: Any, target: Any, ignore_index: int) -> Any:
+def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
     """Elements of the loss; no target is negative, so a negative ignore_index has no effect."""
-    if ignore_index >= 0:
-        unknown("ignored classes are not known")
     if input.dim() == 1:
+        if weight is not None or ignore_index >= 0:
+            unknown("weights or ignored classes of one row are not known")
         return -input[target]
-    return -input.gather(1, target.unsqueeze(1)).squeeze(1)
+    losses = -input.gather(1, target.unsqueeze(1)).squeeze(1)
+    if weight is None and ignore_index < 0:
+        return losses
+    weights = losses.new_ones(losses.shape) if weight is None else weight[target]
+    if ignore_index >= 0:
+        weights = weights.masked_fill(target == ignore_index, 0.0)
+    return losses, weights
 
 
 def _binary_logits(input: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
@@ -134,13 +194,31 @@ def _binary_logits(input: Any, target: Any, weight: Any, pos_weight: Any) -> Any
     return losses if weight is None else losses * weight
 
 
+def _binary(input: Any, target: Any, weight: Any) -> Any:
+    """Return the elements of binary cross-entropy; torch clamps logarithms at -100."""
+    yes, no = input.log().clamp(min=-100), (1 - input).log().clamp(min=-100)
+    losses = (target - 1) * no - target * yes
+    return losses if weight is None else losses * weight
+
+
+def _pair_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
+    return (x1 - x2 + eps).norm(p=p, dim=-1, keepdim=keepdim)
+
+
 _NN = "torch.nn.functional"
+_WEIGHTS = "w[N, D]; u[N, N]"
+_GATED = "x[B, D]; h[B, N]; w[{0}*N, D]; u[{0}*N, N]; b, c[{0}*N]"
+
 # fmt: off
 OPS = (
     call.composite("cosine_similarity",
         lambda x1, x2, dim=1, eps=1e-8: (x1 * x2).sum(dim) / (
             x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)),
         f"x, y[B, S]: {_NN}.cosine_similarity(x, y)"),
+    call.composite("pairwise_distance", _pair_distance,
+        f"x, y[B, S]: {_NN}.pairwise_distance(x, y)"),
     call.composite("normalize",
         lambda input, p=2.0, dim=1, eps=1e-12, out=None: (
             input / input.norm(p=p, dim=dim, keepdim=True).clamp(min=eps)),
@@ -176,9 +254,22 @@ OPS = (
         f"q[B, S, D]; k, v[B, T, D]: {_NN}.scaled_dot_product_attention(q, k, v)",
         f"q, k, v[B, S, D]: {_NN}.scaled_dot_product_attention(q, k, v, is_causal=True)",
         f"q, k, v[B, S, D]; bool m[B, S, S]: {_NN}.scaled_dot_product_attention(q, k, v, m)"),
+    call.composite("rnn_tanh_cell", partial(_run_cell, step=partial(_step_rnn, act="tanh")),
+        f"x[B, D]; h[B, N]; {_WEIGHTS}: torch.rnn_tanh_cell(x, h, w, u)"),
+    call.composite("rnn_relu_cell", partial(_run_cell, step=partial(_step_rnn, act="relu")),
+        f"x[B, D]; h[B, N]; {_WEIGHTS}: torch.rnn_relu_cell(x, h, w, u)"),
+    call.composite("gru_cell", partial(_run_cell, step=_step_gru),
+        f"{_GATED.format(3)}: torch.gru_cell(x, h, w, u, b, c)"),
+    call.composite("lstm_cell", partial(_run_cell, step=_step_lstm),
+        f"{_GATED.format(4)}: torch.lstm_cell(x, (h, 2 * h), w, u, b, c)[1]"),
     # losses
     _loss("mse_loss", lambda input, target: (input - target) ** 2, "x, y[B, S]: LOSS(x, y)"),
     _loss("l1_loss", lambda input, target: (input - target).abs(), "x, y[B, S]: LOSS(x, y)"),
+    _loss("huber_loss",
+        lambda input, target, delta: (
+            ((gap := (input - target).abs()) ** 2 / 2).where(
+                gap < delta, delta * (gap - delta / 2))),
+        "x, y[B, S]: LOSS(x, y, delta=0.5)"),
     _loss("smooth_l1_loss",
         lambda input, target, beta: (
             (input - target).abs() if beta == 0
@@ -188,9 +279,12 @@ OPS = (
     _loss("cross_entropy", _cross_entropy,
         "x[B, V]; int t[B] < V: LOSS(x, t)",
         "x[B, V]; int t[B] < V: LOSS(x, t, label_smoothing=0.1)",
-        "x[B, V, S]; int t[B, S] < V: LOSS(x, t, reduction='none')"),
+        "x[B, V, S]; int t[B, S] < V: LOSS(x, t, reduction='none')",
+        "x, y[B, V]: LOSS(x, y, label_smoothing=0.1)"),
     _loss("nll_loss", _nll,
-        "x[B, V]; int t[B] < V: LOSS(x, t, reduction='sum')"),
+        "x[B, V]; int t[B] < V: LOSS(x, t, reduction='sum')",
+        "x[B, V]; int t[B] < V; w[V]: LOSS(x, t, w)",
+        "x[B, V]; int t[B] < V: LOSS(x, t, ignore_index=0, reduction='none')"),
     _loss("kl_div",
         lambda input, target, log_target: (
             target.exp() * (target - input) if log_target
@@ -200,6 +294,7 @@ OPS = (
         "x, y[B, S]: LOSS(x, (y - 1).relu(), reduction='sum')"),
     _loss("binary_cross_entropy_with_logits", _binary_logits,
         "x, y[B, S]: LOSS(x, y)", "x, y[B, S]; w[S]: LOSS(x, y, pos_weight=w)"),
+    _loss("binary_cross_entropy", _binary, "x, y[B, S]: LOSS(x.sigmoid(), y.sigmoid())"),
 )
 
 

@@ -197,6 +197,19 @@ def _reshape(call: Call) -> Shadow:
     return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
 
+@op(
+    "narrow",
+    "x[B, S]: x.narrow(1, 1, x.shape[1] - 1)",
+    "x[B, S]: x.narrow(-1, -1, 1)",
+    is_view=True,
+)
+def _narrow(call: Call) -> Shadow:
+    shadow = call.shadow(0)
+    axis = call.axis(1, shadow.rank)
+    line = (find_place(call.argument(2, "start"), shadow.shape[axis]), 1)
+    return narrow(call.trace, shadow, axis, call.argument(3, "length"), line)
+
+
 @op("diagonal", "x[S, S]: x.diagonal()", "x[S, S]: x.diagonal(1)", is_view=True)
 def _diagonal(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
@@ -243,6 +256,24 @@ def _split_axis(call: Call) -> tuple[Shadow, ...]:
         found.append(narrow(trace, shadow, axis, length, (to_expr(start), 1)))
         start = start + length
     return tuple(found)
+
+
+@op(
+    "as_strided",
+    "x[B, S]: x.as_strided((x.shape[0], x.shape[1] - 1, 2), (x.shape[1], 1, 1))",
+    is_view=True,
+)
+def _stride(call: Call) -> Shadow:
+    """Return a strided view of a contiguous tensor."""
+    trace, shadow = call.trace, call.shadow(0)
+    tensor, size, steps = call.args[0], call.argument(1, "size"), call.argument(2, "stride")
+    start = call.argument(3, "storage_offset", 0) or 0
+    if not tensor.is_contiguous() or tensor.storage_offset():
+        raise trace.refuse("lift-op", "as_strided of a view is not known")
+    indices = [trace.index(trace.extent(length)) for length in size]
+    terms = [exprs.multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
+    places = affine.unravel(exprs.add(*terms, to_expr(start)), shadow.shape)
+    return remap(shadow, indices, [place.to_expr() for place in places])
 
 
 # Subscripts.
@@ -389,11 +420,21 @@ def _set(call: Call) -> Shadow:
     "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)",
 )
 def _gather_slices(call: Call) -> Shadow:
-    """Gather slices along one axis."""
-    is_select = call.name == "index_select"
-    shadow, places = call.shadow(0), call.shadow(1 + is_select, "index")
-    axis = call.axis(1, shadow.rank) if is_select else 0
-    return gather_all(call.trace, shadow, [Gather(axis, places, wraps=False)])
+    """Gather slices along one axis.
+
+    `nn.functional.embedding` takes (positions, rows), `torch.embedding` takes (rows, positions).
+    """
+    trace = call.trace
+    if call.name == "index_select":
+        shadow, places = call.shadow(0), call.shadow(2, "index")
+        axis = call.axis(1, shadow.rank)
+    elif "indices" in call.named or (call.args and call.shadow(0).kind == "real"):
+        shadow, axis, places = call.shadow(0, "weight"), 0, call.shadow(1, "indices")
+    elif call.argument(3, "max_norm") is not None:
+        raise trace.refuse("lift-op", "an embedding with max_norm writes into its weight")
+    else:
+        shadow, axis, places = call.shadow(1, "weight"), 0, call.shadow(0)
+    return gather_all(trace, shadow, [Gather(axis, places, wraps=False)])
 
 
 @op("gather", "x[B, V]; int t[B] < V: x.gather(1, t[:, None])[:, 0]")
@@ -499,15 +540,19 @@ def _pad(call: Call) -> Shadow:
 
 
 @op(
-    "where",
+    "where where_of_tensor",
     "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x, y)",
+    "x[B, S]; bool m[S]: x.where(m, 0.0)",
+    "x[B, S]; y[B, S]; bool m[S]: (x > 1).where(m, y > 1)",
     "x[B, S]; y[B, S]; bool m[S]: torch.where(m, x > 1, y > 1)",
 )
 def _where(call: Call) -> Shadow:
-    trace = call.trace
-    if call.argument(1, "input") is None:
+    trace, words = call.trace, ["condition", "input", "other"]
+    words[:2] = reversed(words[:2]) if call.name == "where_of_tensor" else words[:2]
+    given = {word: call.argument(k, word) for k, word in enumerate(words)}
+    if any(each is None for each in given.values()):
         raise trace.refuse("lift-op", "where of a condition alone depends on data")
-    mask, *parts = [call.shadow(k, n) for k, n in enumerate(("condition", "input", "other"))]
+    mask, *parts = (trace.shadow(given[word]) for word in ("condition", "input", "other"))
     indices = trace.broadcast(mask, *parts)
     condition = exprs.to_condition(trace.spread(mask, indices), mask.kind)
     values = [trace.spread(part, indices) for part in parts]

@@ -45,9 +45,14 @@ def _open_windows(
     return input
 
 
-def _find_edges(padding: Any, count: int) -> list[Any]:
+def _find_edges(lengths: Sequence[Any], steps: Any, gaps: Any, padding: Any) -> list[Any]:
+    count = len(lengths)
     if padding == "same":
-        unknown("padding='same' is not known", help="write the number: (kernel - 1) // 2")
+        if any(step != 1 for step in _repeat_for_axes(steps, count)):
+            unknown("padding='same' with a stride is not known")
+        wide = zip(_repeat_for_axes(gaps, count), lengths, strict=True)
+        totals = [gap * (length - 1) for gap, length in wide]
+        return [(total // 2, total - total // 2) for total in totals]
     edges = _repeat_for_axes(0 if padding == "valid" else padding, count)
     return list(zip(edges, edges, strict=True))
 
@@ -79,7 +84,7 @@ def _convolve(  # noqa: PLR0913, PLR0917 - torch's
 ) -> Any:
     data = input if input.dim() == weight.dim() else input.unsqueeze(0)
     lengths = weight.shape[2:]
-    edges = _find_edges(padding, len(lengths))
+    edges = _find_edges(lengths, stride, dilation, padding)
     windows = _open_windows(data, lengths, (stride, dilation), edges)
     found = _multiply(windows, weight, groups, bias, "oc")
     return found if data is input else found.squeeze(0)
@@ -123,9 +128,10 @@ def _pool_mean(  # noqa: PLR0913, PLR0917 - torch's
     count: int,
 ) -> Any:
     """Return the mean of each window; the padding counts."""
-    lengths, edges = _repeat_for_axes(kernel_size, count), _find_edges(padding, count)
-    if ceil_mode or not (count_include_pad or edges == [(0, 0)] * count):
+    lengths, edges = _repeat_for_axes(kernel_size, count), _repeat_for_axes(padding, count)
+    if ceil_mode or not (count_include_pad or edges == [0] * count):
         unknown("a pool whose windows reach past the padding is not known")
+    edges = list(zip(edges, edges, strict=True))
     windows = _open_windows(input, lengths, (stride or kernel_size, 1), edges)
     dims = tuple(range(-count, 0))
     return windows.sum(dims) / divisor_override if divisor_override else windows.mean(dims)
@@ -144,17 +150,30 @@ def _pool_largest(  # noqa: PLR0913, PLR0917 - torch's
 ) -> Any:
     if ceil_mode or return_indices:
         unknown("a pool with positions, or with windows that reach past the end, is not known")
-    lengths, edges = _repeat_for_axes(kernel_size, count), _find_edges(padding, count)
+    lengths, edges = _repeat_for_axes(kernel_size, count), _repeat_for_axes(padding, count)
+    edges = list(zip(edges, edges, strict=True))
     windows = _open_windows(input, lengths, (stride or kernel_size, dilation), edges, -math.inf)
     return windows.amax(tuple(range(-count, 0)))
 
 
+def _pool_wholly(
+    input: Any, output_size: Any, return_indices: bool = False, *, kind: str, count: int
+) -> Any:
+    """Pool each channel to one place."""
+    if return_indices or any(is_symbolic(n) or n != 1 for n in to_list(output_size)):
+        unknown("an adaptive pool is known for one place, without positions")
+    return getattr(input, kind)(tuple(range(-count, 0)), True)
+
+
 def _list_pools() -> Iterator[Op]:
     for count, shape in enumerate(("S + 2", "S + 2, T + 2", "S + 2, T + 2, U + 2"), 1):
-        for pool, name in ((_pool_mean, "avg"), (_pool_largest, "max")):
+        for pool, name, whole in ((_pool_mean, "avg", "mean"), (_pool_largest, "max", "amax")):
             given, word = f"x[B, C, {shape}]: {_NN}.", f"{name}_pool{count}d"
             examples = (f"{given}{word}(x, {each})" for each in ("2, 1", "3, 2, padding=1"))
             yield composite(word, partial(pool, count=count), *examples)
+            word = f"adaptive_{word}"
+            act = partial(_pool_wholly, kind=whole, count=count)
+            yield composite(word, act, f"{given}{word}(x, 1)")
 
 
 ROWS = (
@@ -163,7 +182,7 @@ ROWS = (
         _convolve,
         f"x[B, C, S]; w[O, C, 2]; b[O]: {_NN}.conv1d(x, w, b)",
         f"x[B, C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding=1)",
-        f"x[C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding='valid')",
+        f"x[C, S]; w[O, C, 2]: {_NN}.conv1d(x, w, padding='same')",
         f"x[B, 4, S]; w[6, 2, K]: {_NN}.conv1d(x, w, groups=2)",
         f"x[B, C, S, T]; w[O, C, 2, 2]; b[O]: {_NN}.conv2d(x, w, b)",
         f"x[B, C, S, T]; w[O, C, 2, 3]: {_NN}.conv2d(x, w, stride=(2, 1), padding=(1, 2))",
