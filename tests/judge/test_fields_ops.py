@@ -52,34 +52,6 @@ def attend_blocks(q, k, v, weigh=True):
     )
 
 
-def multiply_mask(q, k, v, renormalise=True):
-    """The mask as a factor of the exponentials."""
-    raised = (q @ k.transpose(-1, -2) / math.sqrt(3)).exp()
-    raised = raised * torch.ones(4, 4).tril() if renormalise else raised
-    weights = raised / raised.sum(-1, keepdim=True)
-    return (weights if renormalise else weights * CAUSAL) @ v
-
-
-def split_heads(x, w, right=True):
-    """Three heads of two, out of one matrix."""
-    parts = (x @ w).chunk(3, -1)
-    q, k, v = (
-        each.view(2, 4, 3, 2).transpose(1, 2) if right else each.reshape(2, 3, 4, 2)
-        for each in parts
-    )
-    return SDPA(q, k, v).transpose(1, 2).reshape(2, 4, 6)
-
-
-def loop_heads(x, w):
-    """Head after head."""
-    wq, wk, wv = w.split(6, dim=1)
-    found = []
-    for head in range(3):
-        own = slice(2 * head, 2 * head + 2)
-        found.append(attend(x @ wq[:, own], x @ wk[:, own], x @ wv[:, own]))
-    return torch.cat(found, dim=-1)
-
-
 def run_module(x, w, b, out, over):
     """Torch's module."""
     with pause():
@@ -93,20 +65,6 @@ def run_module_by_hand(x, w, b, out, over):
     """The module by matrix products."""
     split = ((x @ w.T + b).unflatten(-1, (3, 2, 3))).permute(2, 0, 3, 1, 4)
     return attend(*split).transpose(1, 2).flatten(2) @ out.T + over
-
-
-def attend_linearly(q, k, v, shift=0):
-    """Causal linear attention by prefix sums."""
-    q, k = q.exp(), k.exp()
-    states = torch.cumsum(k[..., :, None] * v[..., None, :], dim=-3)
-    below = torch.cumsum(k, dim=-2).roll(shift, -2)
-    return (q[..., None] * states).sum(-2) / (q * below).sum(-1, keepdim=True)
-
-
-def attend_linearly_masked(q, k, v):
-    """Causal, by a mask."""
-    weights = (q.exp() @ k.exp().transpose(-1, -2)).masked_fill(~CAUSAL, 0.0)
-    return weights / weights.sum(-1, keepdim=True) @ v
 
 
 def turn_halves(x, sign=1.0):

@@ -37,14 +37,6 @@ def attend_masked(a: Arrays) -> Any:
     return np.einsum("bij,bje->bie", softmax(scores, 2), a["V"])
 
 
-def split_heads(a: Arrays) -> Any:
-    b, n, _ = a["x"].shape
-    h = a["H"]
-    q, k, v = ((a["x"] @ a[w]).reshape(b, n, h, -1).swapaxes(1, 2) for w in ("W_q", "W_k", "W_v"))
-    y = softmax(q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]), 3) @ v
-    return y.swapaxes(1, 2).reshape(b, n, -1) @ a["W_o"]
-
-
 def pad_convolve(a: Arrays) -> Any:
     x, w = a["x"], a["w"]
     return np.convolve(x, w)[: len(x)]
@@ -54,12 +46,6 @@ def contrast(a: Arrays) -> Any:
     x, y = (t / np.sqrt((t * t).sum(1, keepdims=True)) for t in (a["x"], a["y"]))
     scores = x @ y.T / 0.1
     return -np.mean(np.diag(scores) - np.log(np.exp(scores).sum(1)))
-
-
-def place_relative(a: Arrays) -> Any:
-    s = len(a["q"])
-    at = np.clip(np.arange(s)[None, :] - np.arange(s)[:, None], -2, 2) + 2
-    return np.einsum("id,ijd->ij", a["q"], a["R"][at])
 
 
 def window_max(a: Arrays) -> Any:
