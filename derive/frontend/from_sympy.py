@@ -255,9 +255,11 @@ def _enter_node(value: Any, context: Context) -> None:
         for limits in value.args[1:]:
             context.extents.setdefault(find_label(limits[0]), [])
     elif isinstance(value, Indexed):
-        for place in value.indices:
-            if isinstance(place, Symbol) and _is_open(place, context):
-                context.extents.setdefault(place.name, [])
+        for number, place in enumerate(value.indices):
+            if isinstance(place, Idx) or (isinstance(place, Symbol) and _is_open(place, context)):
+                name = find_label(place)
+                context.extents.setdefault(name, [])
+                context.plain.setdefault(name, []).append((find_label(value.base), number))
 
 
 def _is_open(place: Any, context: Context) -> bool:

@@ -181,6 +181,7 @@ class Context:
     bases: dict[str, Any] = field(default_factory=dict)
     defined: dict[str, Any] = field(default_factory=dict)  # name: its first equation
     extents: dict[str, list[Any]] = field(default_factory=dict)  # extents of each index in SymPy
+    plain: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # index: (tensor, place)
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
     domains: dict[str, Any] = field(default_factory=dict)  # scalar: lower, upper, strict
@@ -248,11 +249,17 @@ def find_index(value: Any, context: Context) -> ir.Index:
         advice = f'give it an extent, {name} = Idx("{name}", S)'
         says = f"nothing tells the extent of index {name}"
         raise refuse("extent-unknown", says, help=advice)
+    # extents of the index's plain places in known tensors
+    places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)
+    shapes = ((context.tensors[tensor].shape, number) for tensor, number in places)
+    written = [shape[number] for shape, number in shapes if number < len(shape)]
     whole = polynomial.Polynomial.of(to_node(extent, context)).to_expr()
     for index in known:
         if polynomial.is_same_extent(index.extent, whole):
             return index
-    known.append(ir.Index(name, whole))
+    # spelled as in the first such tensor if equal
+    made = next((each for each in written if polynomial.is_same_extent(each, whole)), whole)
+    known.append(ir.Index(name, made))
     return known[-1]
 
 
