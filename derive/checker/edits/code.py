@@ -143,11 +143,6 @@ class SourceText:
         """The text of a node, in brackets if it can need them."""
         return put_brackets(self.text_of(node))
 
-    def replace_part(self, node: ast.expr, part: ast.expr, new: str) -> str:
-        """The text of a node with another text for one of its parts."""
-        (begin, end), (start, stop) = self.span(node), self.span(part)
-        return self.text[begin:start] + new + self.text[stop:end]
-
 
 @dataclass(frozen=True)
 class Site:

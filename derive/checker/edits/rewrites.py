@@ -3,7 +3,6 @@
 exchange    a number, name, operator, function, keyword or letter of an einsum for another;
             two parts for each other
 leave out   an operand, a function, a keyword
-move        an operand out of a function, into it, to one term alone
 insert      a text of the tables around a value, filled with sizes, numbers, names and functions
 
 Inserted parts come from the surrounding code and from the formula. Costs follow the rule in
@@ -58,7 +57,6 @@ _SIGN_OF = {
 _BINDING = {"+": 0, "-": 0, "*": 1, "/": 1, "//": 1, "%": 1, "@": 1}
 _NAMES = {"amax": "max", "amin": "min", "maximum": "max", "minimum": "min"}
 _FILLED = {"masked_fill", "masked_fill_", "where", "full", "full_like"}
-_ROOTS = {"sqrt": "root", "rsqrt": "root"}
 _TURNS = {"T", "mT", "transpose", "permute", "flip", "t", "swapaxes", "movedim"}
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "var": ("correction=0", "correction=1"),
@@ -354,61 +352,6 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(get(inner), words, EXCHANGED)
 
 
-def move_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
-    """(a + b) / c as a / c + b or a + b / c, f(a + b) as f(a) + b or a + f(b); and the reverse."""
-    get = site.source.text_of
-    match site.node:
-        case ast.BinOp(left, op, right) if _show_op(op):
-            for part, rest, is_before in ((left, right, False), (right, left, True)):
-                yield from _move_into(site, part, rest, is_before)
-        case ast.Call():
-            given = code.find_receiver(site.node)
-            if isinstance(given, ast.BinOp) and (outer := _show_op(given.op)):
-                name = code.find_name(site.node)
-                name = f"the {_ROOTS.get(name, name)}"
-                one, two = map(site.source.operand_of, (given.left, given.right))
-                calls = [site.source.replace_part(site.node, given, part) for part in (one, two)]
-                for text, gone in (
-                    (f"{calls[0]} {outer} {two}", given.right),
-                    (f"{one} {outer} {calls[1]}", given.left),
-                ):
-                    yield site.replace(text, f"{get(gone)} OUTSIDE {name}", MISPLACED)
-
-
-def _move_into(
-    site: code.Site, part: ast.expr, rest: ast.expr, is_before: bool
-) -> Iterator[code.Rewrite]:
-    """An operand moved into the other operand: to one side of an operation, or into a function."""
-    assert isinstance(site.node, ast.BinOp)
-    get, outer, by = site.source.text_of, site.node.op, site.source.operand_of(rest)
-    sign, is_scale = _show_op(outer), isinstance(outer, (ast.Mult, ast.Div))
-
-    def apply_operand(inner: str) -> str:
-        return f"{by} {sign} {inner}" if is_before else f"{inner} {sign} {by}"
-
-    given = code.find_receiver(part)
-    if isinstance(part, ast.BinOp) and type(part.op) is not type(outer) and _show_op(part.op):
-        inner = _show_op(part.op)
-        a, b = site.source.operand_of(part.left), site.source.operand_of(part.right)
-        is_sum = isinstance(part.op, (ast.Add, ast.Sub))
-        cost = MISPLACED if is_sum and is_scale else MISPLACED + 0.1
-        words = f"{sign} {get(rest)} concerns {{}} alone"
-        wrap = "{}" if _BINDING.get(sign, -1) > _BINDING.get(inner, -1) else "({})"
-        one, two = (wrap.format(apply_operand(each)) for each in (a, b))
-        yield site.replace(f"{one} {inner} {b}", words.format(get(part.left)), cost)
-        yield site.replace(f"{a} {inner} {two}", words.format(get(part.right)), cost)
-    elif given is not None and isinstance(part, ast.Call):
-        name = code.find_name(part)
-        words = f"{get(rest)} INSIDE the {_ROOTS.get(name, name)}"
-        if is_scale:
-            factor = f"{'1/' * (sign == '/')}{get(rest)}"
-            words = f"SCALE the argument of {name} by {factor}, not its value"
-        text = apply_operand(site.source.operand_of(given))
-        is_owner = isinstance(part.func, ast.Attribute) and given is part.func.value
-        text = f"({text})" if is_owner else text
-        yield site.replace(site.source.replace_part(part, given, text), words, MISPLACED)
-
-
 def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     """A text of the tables around a value: a sign, a power, a factor, a term, a transpose."""
     if not site.is_place:
@@ -500,6 +443,6 @@ def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
 
 OPERATORS = (
     *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_functions),
-    *(exchange_keywords, exchange_letters, leave_out_parts, move_parts),
+    *(exchange_keywords, exchange_letters, leave_out_parts),
     *(insert_parts, insert_functions, reorder_parts),
 )
