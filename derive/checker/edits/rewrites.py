@@ -214,26 +214,11 @@ def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             parts = [left, right]
         case ast.Compare(left, _, [right]):
             parts = [left, right]
-    pairs = [*combinations(parts, 2)]
-    if isinstance(node, ast.BinOp) and site.is_open:  # factors and terms
-        pairs += combinations(_find_operands(node), 2)
-    for one, two in pairs:
+    for one, two in combinations(parts, 2):
         texts = get(one), get(two)
         if texts[0] != texts[1] and not any(isinstance(p, ast.Starred) for p in (one, two)):
             words = f"EXCHANGE {' and '.join(sorted(texts))}"
             yield site.replace(site.exchange(one, two), words, EXCHANGED + 0.1)
-
-
-def _find_operands(node: ast.expr) -> Iterator[ast.expr]:
-    """The factors of the products in a sum, and its single terms."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-        for side in (node.left, node.right):
-            inner = isinstance(side, ast.BinOp) and (
-                _BINDING.get(_show_op(side.op), 2) >= _BINDING[_show_op(node.op)]
-            )
-            yield from _find_operands(side) if inner else [side]
-    else:
-        yield node
 
 
 def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
@@ -399,7 +384,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
 
 def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
-    """A function of the formula applied to a value; the negation of a mask."""
+    """A function of the formula applied to a value."""
     if not site.may_be_tensor:
         return
     bare = site.text
@@ -409,13 +394,6 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(f"{spelt}({bare})", words, LACKING + 0.3)
         for axis in (-1, -2, 0, 1) if name in _ALONG else ():
             yield site.replace(f"{spelt}({bare}, dim={axis})", words, SEVERAL + 0.3)
-    may_be_truth = isinstance(site.node, (ast.Compare, ast.Call))
-    if isinstance(site.node, ast.Name):
-        may_be_truth = str(getattr(site.names.get(site.node.id), "dtype", "")) == "torch.bool"
-    elif isinstance(site.parent, ast.BinOp):
-        may_be_truth = False
-    if may_be_truth:
-        yield site.replace(f"~{site.source.operand_of(site.node)}", f"INVERT {bare}: ~", LACKING)
 
 
 def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
