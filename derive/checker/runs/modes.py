@@ -98,7 +98,7 @@ _LARGE = 700.0  # the exponential of more than this is infinite in float64
 _NORMALIZED = {w for row in REDUCTIONS if row.normalizes for w in row.spellings.split()}
 _POLES = _NORMALIZED | {
     *("div", "truediv", "rtruediv", "divide", "true_divide", "reciprocal", "rsqrt", "log", "log2"),
-    *("log10", "log1p", "where", "where_of", "fill", "full", "masked_fill"),
+    *("log10", "log1p", "where", "where_of_tensor", "fill", "full", "masked_fill"),
 }
 _VANISHING = _NORMALIZED | {"exp2"}
 _VANISHING |= {word for name in VANISHING for word in FUNCTIONS[name].spellings.split()}
