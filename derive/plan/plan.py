@@ -202,11 +202,6 @@ class Plan:
         return seconds + time_returned(WIDTH * self.peak)
 
     @property
-    def recurs(self) -> bool:
-        """Whether a step is a linear recurrence."""
-        return any(isinstance(op, ops.Recur) for s in self.steps for op in ops.walk_ops(s.op))
-
-    @property
     def parts(self) -> tuple[Plan, ...]:
         """The plan of each use; without uses, the plan itself."""
         return tuple(self.restrict(names) for names in self.uses) or (self,)
@@ -348,8 +343,6 @@ def fix_chunks(plan: Plan) -> Plan:
     def fix_op(op: ops.Op) -> ops.Op:
         op = ops.with_args(op, tuple(map(fix_op, op.args)))
         match op:
-            case ops.Recur() if op.chunk in lengths:
-                return replace(op, chunk=str(lengths[op.chunk]))
             case ops.Cell(TorchCall(keywords=(("chunk", LocalName(name)),)) as call):
                 return replace(op, call=replace(call, keywords=(("chunk", lengths[name]),)))
         return op

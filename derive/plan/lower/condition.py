@@ -424,18 +424,13 @@ def _find_interval(
 
 
 def fold_conditions(expr: ir.Expr, facts: Facts) -> ir.Expr:
-    """Simplify places, and fold choices, max and min that the ranges of indices decide."""
+    """Simplify places, and fold choices that the ranges of indices decide."""
     match expr:
         case ir.Access(tensor, places):
             return ir.Access(tensor, tuple(map(simplify_place, places)))
         case ir.Where(condition, then, other):
             for value, assumed in ((then, condition), (other, ir.Not(condition))):
                 if is_always(assumed, facts):
-                    return value
-        case ir.Call("min" | "max" as word, (one, other)) if is_integer(Polynomial.of(expr)):
-            relation = "<=" if word == "min" else ">="
-            for value, beside in ((one, other), (other, one)):
-                if is_always(ir.Compare(relation, value, beside), facts):
                     return value
     return expr
 

@@ -13,25 +13,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
+from derive.analysis.extents import is_always
 from derive.analysis.names import is_condition
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import Recurrence
-from derive.ir.walk import find_accesses, find_free, find_size_names, walk
+from derive.ir.walk import find_accesses, find_size_names, substitute, walk
 
 Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
 MOST = 8  # the largest number in a condition for which a small table is tried
-COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)
-RELATIONS: Mapping[str, Callable[[Fraction], bool]] = {
-    "<": lambda gap: gap < 0,
-    "<=": lambda gap: gap <= 0,
-    ">": lambda gap: gap > 0,
-    ">=": lambda gap: gap >= 0,
-    "==": lambda gap: gap == 0,
-    "!=": lambda gap: gap != 0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,46 +52,6 @@ class Grid:
         one, other = (loop.index for loop in loops)
         return Grid((one, other), outer, inner, sizes) if min(outer, inner) > most else None
 
-    def decides(self, condition: ir.Expr) -> bool:
-        """Whether positions and sizes alone decide a condition."""
-        if not isinstance(condition, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)):
-            return False
-        free = {*find_free(condition)}
-        plain = (*COUNTED, ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
-        known = all(isinstance(part, plain) for part in walk(condition))
-        return known and free <= {*self.indices} and {*find_size_names(condition)} <= {*self.sizes}
-
-    def holds(self, condition: ir.Expr, place: tuple[int, int]) -> bool:
-        """Whether a condition on positions holds at a position."""
-        match condition:
-            case ir.Truth(value):
-                return value
-            case ir.Not(part):
-                return not self.holds(part, place)
-            case ir.And(parts):
-                return all(self.holds(part, place) for part in parts)
-            case ir.Or(parts):
-                return any(self.holds(part, place) for part in parts)
-            case ir.Compare(relation, left, right):
-                sides = (self._evaluate_number(side, place) for side in (left, right))
-                return RELATIONS[relation](next(sides) - next(sides))
-        raise TypeError(f"{type(condition).__name__} is no condition of places")
-
-    def _evaluate_number(self, expr: ir.Expr, place: tuple[int, int]) -> Fraction:
-        match expr:
-            case ir.Number(value):
-                return value
-            case ir.Size(name):
-                return Fraction(self.sizes[name])
-            case ir.Add(terms):
-                return sum((self._evaluate_number(term, place) for term in terms), Fraction(0))
-            case ir.Mul(factors):
-                total = Fraction(1)
-                for factor in factors:
-                    total *= self._evaluate_number(factor, place)
-                return total
-        return Fraction(place[self.indices.index(expr)])
-
     def find_leaves(self, expr: ir.Expr) -> dict[tuple[int, int], ir.Expr]:
         """The branch that nested choices take at each position."""
         return {
@@ -109,9 +61,19 @@ class Grid:
 
     def pick_branch(self, expr: ir.Expr, place: tuple[int, int]) -> ir.Expr:
         """The branch that nested choices take at a position."""
-        while isinstance(expr, ir.Where) and self.decides(expr.condition):
-            expr = expr.then if self.holds(expr.condition, place) else expr.other
+        one, other = self.indices
+        at: dict[ir.Expr, ir.Expr] = {ir.Size(n): _to_number(k) for n, k in self.sizes.items()}
+        at |= {one: _to_number(place[0]), other: _to_number(place[1])}
+        while isinstance(expr, ir.Where):
+            held = substitute(expr.condition, at)
+            if not is_always(held) and not is_always(ir.Not(held)):
+                break
+            expr = expr.then if is_always(held) else expr.other
         return expr
+
+
+def _to_number(number: int) -> ir.Expr:
+    return ir.Number(Fraction(number))
 
 
 def has_infinity(expr: ir.Expr) -> bool:

@@ -172,13 +172,6 @@ class _Table:
         """The expression, with parts that do not read the table as tensors before it."""
         if not self.reads(expr):
             return self._name_data(expr)
-        if isinstance(expr, (ir.Add, ir.Mul)):
-            parts = expr.terms if isinstance(expr, ir.Add) else expr.factors
-            alone = [part for part in parts if not self.reads(part)]
-            free = [{*find_free(part)} for part in alone]
-            if len(alone) > 1 and set().union(*free) in free:
-                rest = [self._lift_data(part) for part in parts if part not in alone]
-                return type(expr)((self._name_data(type(expr)(tuple(alone))), *rest))
         if isinstance(expr, ir.Access):
             return expr
         return map_children(expr, self._lift_data)
