@@ -15,6 +15,7 @@ from itertools import combinations, islice
 
 from derive.errors import refuse, suggest
 from derive.frontend.from_einsum import DOTS, Spec, Token
+from derive.linter import scopes
 from derive.linter.calls import Call, find_diagonals, find_lone_letters, find_outer, find_plain
 
 # imports behind which the examples run
@@ -172,6 +173,58 @@ def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
         says = f"the string has {terms}, the call {given}"
         advice = "give each operand its letters, parted by commas"
         yield Remark(says, advice, 0, len(call.written))
+
+
+@rule("DE006", "rank-mismatch", ERROR)
+def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
+    """A tensor has another number of indices than its term has indices.
+
+    A term has one letter for each index of its tensor.
+    hurts: A = torch.zeros(2, 3, 4); x = torch.einsum("ij->ji", A)
+    fine: A = torch.zeros(2, 3); x = torch.einsum("ij->ji", A)
+    """
+    for name, operand, shape in _find_shapes(call, spec):
+        indices = [index for index in operand if index.name != DOTS]
+        is_open = len(indices) < len(operand)
+        if len(indices) > len(shape) or (not is_open and len(indices) < len(shape)):
+            start, end = (operand[0].start, operand[-1].end) if operand else (-1, -1)
+            says = f"{name} has {len(shape)} indices, its term {len(indices)} letters"
+            yield Remark(says, "give each index one letter", start, end)
+
+
+@rule("DE007", "extent-mismatch", ERROR)
+def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
+    """An index stands for two different extents.
+
+    A letter is one index: it has the same extent wherever it stands.
+    hurts: A = torch.zeros(2, 3); B = torch.zeros(4, 5); x = torch.einsum("ij,jk->ik", A, B)
+    fine: A = torch.zeros(2, 3); B = torch.zeros(3, 5); x = torch.einsum("ij,jk->ik", A, B)
+    """
+    known: dict[str, tuple[int, str]] = {}
+    for name, operand, shape in _find_shapes(call, spec):
+        if len(operand) != len(shape) or any(index.name == DOTS for index in operand):
+            continue
+        for index, extent in zip(operand, shape, strict=True):
+            if extent is None or extent == 1:
+                continue  # all libraries broadcast an extent of 1
+            before, where = known.setdefault(index.name, (extent, name))
+            if before != extent:
+                says = f"{index.name} has extent {before} in {where} and {extent} in {name}"
+                advice = "correct a letter, or a shape"
+                yield Remark(says, advice, index.start, index.end)
+
+
+def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
+    """The operands of known shape, with their terms."""
+    given = call.operands
+    if given is None or len(given) != len(spec.operands):
+        return
+    if call.function not in {"einsum", "contract"}:
+        return
+    for name, operand, expr in zip(call.names, spec.operands, given, strict=True):
+        shape = scopes.find_shape(expr, call.scope)
+        if shape is not None:
+            yield name, operand, shape
 
 
 @rule("DE101", "repeated-letter", WARNING)

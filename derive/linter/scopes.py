@@ -5,7 +5,8 @@ dotted name, and an assigned name an expression. Other bindings (arguments, loop
 are unknown values.
 
 A text is a literal, adjacent literals, literals joined by +, both branches of a conditional, or a
-name with one assignment of such a text. An f-string is unknown.
+name with one assignment of such a text. An f-string is unknown. The shape of a tensor is known from
+its constructor, `x = torch.zeros(2, n)`, if x has no other binding.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+Shape = tuple[int | None, ...]  # None for an unknown extent
 
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 # Most nodes of a tree neither bind names nor call; these lists halve the time of the walk.
@@ -219,6 +222,10 @@ def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
             yield name, None
         case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
             yield name, None
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=context):
+            # x.unsqueeze_(0) and x.shape = .. change x
+            if attribute.endswith("_") or not isinstance(context, ast.Load):
+                yield f"{name}.", None
 
 
 def _note_declared(node: ast.AST, scope: Scope) -> None:
@@ -302,3 +309,50 @@ def find_start(text: Text, lines: Sequence[str]) -> tuple[int, int] | None:
 def to_column(line: str, offset: int) -> int:
     """The column of an offset that Python counts in bytes."""
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
+
+
+_MAKERS = ("zeros", "ones", "empty", "full", "rand", "randn")  # constructors of tensors
+
+
+def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
+    """The shape of a tensor, if the text shows it: `torch.zeros(2, n)`."""
+    match expr:
+        case ast.Name(id=name) if (only := find_only(name, scope)) and only[1] is scope:
+            value, home = only
+            # a binding of `x.` marks a change in place
+            return find_shape(value, home) if f"{name}." not in home.bound else None
+        case ast.Call(func=func, args=arguments) if arguments:
+            if any(isinstance(argument, ast.Starred) for argument in arguments):
+                return None
+            targets = find_dotted(func, scope)
+            (target, *others) = targets
+            return None if others else _find_made(target, arguments, scope)
+    return None
+
+
+def _find_made(target: str, arguments: list[ast.expr], scope: Scope) -> Shape | None:
+    """The shape of a constructor's result, from its arguments."""
+    home, _, name = target.rpartition(".")
+    if home not in {"torch", "numpy", "jax.numpy"} or name not in _MAKERS:
+        return None
+    match arguments:
+        case [ast.Tuple(elts=extents) | ast.List(elts=extents), *_]:
+            if any(isinstance(extent, ast.Starred) for extent in extents):
+                return None
+        case [_, _, *_] if home == "torch" and name != "full":
+            extents = arguments
+        case [ast.Constant(value=int()) as first, *_]:
+            extents = [first]
+        case _:
+            return None
+    return tuple(_find_extent(extent, scope) for extent in extents)
+
+
+def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
+    match expr:
+        case ast.Constant(value=int(extent)) if not isinstance(extent, bool):
+            return extent
+        case ast.Name(id=name) if only := find_only(name, scope):
+            value = only[0]
+            return _find_extent(value, only[1]) if isinstance(value, ast.Constant) else None
+    return None

@@ -50,6 +50,20 @@ def test_a_string_gets_its_codes(text, codes):
     assert find_codes(f"import torch\n{text}") == codes
 
 
+# Shapes that the text contains.
+
+
+@pytest.mark.parametrize(("lines", "arguments", "codes"), ROWS["SHAPES"])
+def test_shapes_get_their_codes(lines, arguments, codes):
+    text = f"import torch, numpy\n{lines}\ny = torch.einsum({arguments})"
+    assert [code for code in find_codes(text) if code < "DE1"] == codes
+
+
+def test_an_argument_hides_the_shape_of_a_name_outside():
+    text = "import torch\nA = torch.ones(2)\ndef f(A):\n    return torch.einsum('ij->ji', A)"
+    assert "DE006" not in find_codes(text)
+
+
 # Uses of the result.
 
 CALL = 'torch.einsum("bihd,bjhd->bhij", q, k)'

@@ -289,25 +289,39 @@ def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
 
 def _write_solve(
     matrix: ops.Along, right: ops.Op, summed: ir.Index, axes: tuple[ir.Index, ...]
-) -> ops.Op | None:
-    """Return the call of solve; None for right-hand sides over several indices, or in one row."""
+) -> ops.Op:
+    """Return the call of solve; several indices of right-hand sides are flattened to columns."""
     rows, columns = matrix.index, matrix.columns
     assert columns is not None
-    batch, from_right = matrix.axes[:-2], summed is rows
+    batch = matrix.axes[:-2]
     own = tuple(i for i in axes if i in right.axes and i not in batch)
-    if len(own) > 1 or (from_right and not own):
-        return None
+    from_right = summed is rows and len(own) == 1
+    square = matrix.arg
+    if summed is rows and not from_right:  # solve with the transpose
+        rows, columns = columns, rows
+        square = ops.arrange(square, (*batch, rows, columns))
     order = (*batch, *own, summed) if from_right else (*batch, summed, *own)
     if own:
         right = ops.arrange(right, order)
         right = ops.Arrange(right, order) if right.axes != order else right
     else:
         right = expand(right, order)
-    made = (*batch, *own, columns) if from_right else (*batch, rows, *own)
+    start = len(batch) + 1
+    merged = own
+    if len(own) > 1:
+        right = ops.flatten(right, start, len(order) - 1)
+        merged = right.axes[start:]
+    kept = columns if from_right else rows
+    made = (*batch, *merged, kept) if from_right else (*batch, kept, *merged)
     keywords = (("left", False),) if from_right else ()
-    whole = ops.Einsum((ops.Along("inverse", matrix.arg, rows, columns), right), made)
-    call = TorchCall(SOLVE, (CellArgument(0), CellArgument(1)), keywords)
-    return ops.arrange(ops.Cell(call, (matrix.arg, right), whole, made), axes)
+    inverse = ops.Along("inverse", square, rows, columns)
+    whole = ops.Einsum((inverse, right), made)
+    found: ops.Op = ops.Cell(
+        TorchCall(SOLVE, (CellArgument(0), CellArgument(1)), keywords), (square, right), whole, made
+    )
+    if len(own) > 1:
+        found = ops.Unflatten(found, start, own)
+    return ops.arrange(found, axes)
 
 
 def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step, ...]:
