@@ -58,14 +58,13 @@ y[b,i,e] = sum[h, d](sum[j](p[b,h,i,j] * v[b,h,j,d]) * W_o[h*D + d,e])
 class Heads(nn.Module):
     """An attention of several heads, as people write it."""
 
-    def __init__(self, d_model, num_heads, dropout=0.0):
+    def __init__(self, d_model, num_heads):
         super().__init__()
         self.heads = num_heads
         self.q_proj = nn.Linear(d_model, d_model, bias=False)
         self.k_proj = nn.Linear(d_model, d_model, bias=False)
         self.v_proj = nn.Linear(d_model, d_model, bias=False)
         self.out_proj = nn.Linear(d_model, d_model, bias=False)
-        self.dropout = nn.Dropout(dropout)
 
     def split_heads(self, t):
         return t.view(t.shape[0], t.shape[1], self.heads, -1).transpose(1, 2)
@@ -76,7 +75,7 @@ class Heads(nn.Module):
             self.split_heads(self.k_proj(x)),
             self.split_heads(self.v_proj(x)),
         )
-        p = self.dropout(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1))
+        p = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)
         return self.out_proj((p @ v).transpose(1, 2).reshape(x.shape))
 
 

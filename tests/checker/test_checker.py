@@ -39,15 +39,6 @@ def test_right_code_is_the_same_with_a_grade():
     assert verdict
 
 
-@pytest.mark.processes
-def test_wrong_code_differs_at_a_named_entry():
-    verdict = check("3 * x", parse(DOUBLE))
-    assert verdict.same is False
-    assert verdict.grade == "different"
-    assert "y[" in verdict.difference
-    assert not verdict
-
-
 @pytest.mark.slow
 def test_a_class_of_modules_is_made_at_several_sizes():
     verdict = check(Heads, parse(HEADS), seconds=120)

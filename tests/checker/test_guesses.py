@@ -200,11 +200,6 @@ def test_a_size_that_meets_another_by_chance_is_not_named():
     assert runs_not == ["equal-sizes"]  # other sizes were tried, and the code does not run there
 
 
-def test_sizes_that_the_code_needs_equal_are_named():
-    text = "x[N, M]; w[N]; index m < M\ny[n, m] = x[n, m] * w[n]"
-    assert find_equal_sizes(lambda x, w: x * w, text) == ["the code is judged only where N = M"]
-
-
 def test_sizes_that_a_module_has_are_named():
     text = "x[N, I]; W[O, I]; c[O]; y[n, o] = sum[i](x[n, i] * W[o, i]) + c[o]"
     assert find_equal_sizes(torch.nn.Linear(3, 3), text) == ["the code is judged only where I = O"]

@@ -10,7 +10,6 @@ from texts import read_literals
 from derive import DeriveError, evaluate_loops, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import from_sympy, to_system
-from derive.ir import polynomial
 from derive.judge.compare import compare_values
 from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
@@ -80,21 +79,6 @@ def test_what_is_shared_is_evaluated_once() -> None:
     evaluator = Evaluator(values, {"N": 3})
     first = evaluator.evaluate_node(system.equations[0].value)
     assert evaluator.evaluate_node(system.equations[0].value) is first
-
-
-def test_an_extent_is_found_once(monkeypatch):
-    asked = []
-    find = polynomial.evaluate_extent
-    monkeypatch.setattr(
-        polynomial, "evaluate_extent", lambda e, sizes: asked.append(e) or find(e, sizes)
-    )
-    text = "x[H*D, N]; size H\ny[n] = sum[a](x[a, n]) + sum[b](x[b, n]**2)"
-    system = to_system(parse(text))
-    sizes = choose_sizes(system, 1)[0]
-    evaluator = Evaluator(draw_inputs(system, sizes), sizes)
-    for equation in (*system.equations, *system.equations):
-        evaluator.define(equation)
-    assert len(asked) == len(set(asked)) > 0
 
 
 UNOPENED = {

@@ -231,17 +231,6 @@ def test_parts_on_the_left() -> None:
         evaluate_loops(Formula(Eq(y[i], Sum(y[j], j) + x[i])), {"x": [1.0, 2.0]})
 
 
-def test_lambdify_agrees() -> None:
-    right = Sum(A[i, k] ** 2 * sp.sin(x[i]) / (1 + k), k) + sp.Abs(x[i]) * i
-    at = np.random.default_rng(1)
-    values = {"x": at.normal(size=3), "A": at.normal(size=(3, 4))}
-    place = Symbol("i", integer=True)
-    plain = right.xreplace({i: place, k: Symbol("k", integer=True)})  # SymPy 1.13 prints no Idx
-    by_sympy = sp.lambdify((A.label, x.label, place, N, M), plain, "numpy")
-    wanted = [by_sympy(values["A"], values["x"], a, 3, 4) for a in range(3)]
-    same(evaluate(right, **values), wanted)
-
-
 def test_truth_values_as_results_and_as_numbers() -> None:
     m, w = tensors("m", dtype="bool"), tensors("w", N, N, dtype="bool")
     formula = Formula(Eq(m[i, j], i <= j), Eq(y[i], Sum(w[i, j] * x[j], j)), outputs=("m", "y"))
