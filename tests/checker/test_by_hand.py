@@ -60,7 +60,7 @@ SMOOTH = [case for case in RIGHT if "gradient" not in case.entries]
 FAST = slow_except(
     RIGHT,
     *("rotary, interleaved", "boundaries", "three in turn", "linear"),
-    *("two places back", "solve", "det", "ridge regression", "cholesky"),
+    *("two places back", "many right sides", "det", "ridge regression", "cholesky"),
 )
 make = cache(build)
 
