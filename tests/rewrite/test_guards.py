@@ -244,11 +244,6 @@ def test_a_guard_has_the_indices_of_its_value_alone(condition, over, needed):
         assert [i.name for i in find_free(need)] == [over]
 
 
-def test_a_sum_that_lacks_a_mask_is_made_once_for_all_of_it():
-    formula = parse("s[N,N]; p[i,j] = [j <= i] * exp(s[i,j]) / (1 + sum[k](exp(s[i,k])))")
-    assert all(power <= 2 for term in build(formula).plan.flops.terms for _, power in term)
-
-
 @pytest.mark.parametrize(
     "text",
     [
