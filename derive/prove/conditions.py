@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
-from math import lcm
+from math import floor, gcd, lcm
 
 from derive.analysis import facts
-from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty
+from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
 from derive.analysis.facts import Sign, is_never_negative, is_positive
 from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
@@ -109,12 +110,11 @@ _MOST_CUBES = 12
 
 def decide_affine(kind: str, subject: Affine, positive: bool = True) -> Cubes:
     """`affine >= 0` or `affine = 0` as one canonical literal, or as its truth value."""
-    parts = (*subject.terms.values(), subject.constant)
-    scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
-    subject = subject.scale(polynomial.Polynomial.of(scale))
-    truth = find_truth(kind, subject)
-    if truth is not None:
-        return ALWAYS if truth is positive else NEVER
+    short = _divide_common(kind, subject)
+    truth = find_truth(kind, short) if short is not None else False
+    if truth is not None or short is None:
+        return ALWAYS if bool(truth) is positive else NEVER
+    subject = short
     low, high = find_range(subject)
     if high is not None and not high.terms:  # 0 at most
         if kind == "least":
@@ -127,12 +127,47 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> Cubes:
     return ((nf.Literal(kind, subject, positive),),)
 
 
+def _divide_common(kind: str, subject: Affine) -> Affine | None:
+    """The subject divided by its common integer factor; None where it can never be 0."""
+    parts = (*subject.terms.values(), subject.constant)
+    scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
+    subject = subject.scale(polynomial.Polynomial.of(scale))
+    numbers = [int(n) for each in subject.terms.values() for n in each.terms.values()]
+    numbers += [int(n) for monomial, n in subject.constant.terms.items() if monomial]
+    common = gcd(*numbers)
+    if common > 1:
+        number = subject.constant.terms.get((), Fraction(0)) / common
+        if kind == "zero" and number.denominator != 1:
+            return None
+        subject = (subject - Affine({}, polynomial.Polynomial.of(number * common))).scale(
+            polynomial.Polynomial.of(Fraction(1, common))
+        )
+        subject = subject + Affine({}, polynomial.Polynomial.of(floor(number)))
+    return subject
+
+
 def _is_mirrored(constant: polynomial.Polynomial) -> bool:
     """Whether -1 - c is the canonical one of c and -1 - c."""
     if constant.constant is not None:
         return constant.constant < 0
     lead = max((m for m in constant.terms if m), key=repr)
     return constant.terms[lead] < 0
+
+
+def split_abs(kind: str, subject: Affine) -> Cubes | None:
+    """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a negation; None without abs."""
+    for atom, each in subject.terms.items():
+        match atom:
+            case ir.Call("abs", (inside,)) if kind == "least" and each.constant is not None:
+                rest = subject - Affine({atom: each})
+                slope = to_affine(inside).scale(each)
+                if each.constant < 0:
+                    parts = [rest + slope, rest - slope]
+                    return conjoin(decide_affine(kind, part) for part in parts)
+                negated = _LESS - subject
+                inner = split_abs(kind, negated)
+                return deny(inner) if inner is not None else None
+    return None
 
 
 def conjoin(parts: Iterable[Cubes]) -> Cubes:

@@ -25,7 +25,7 @@ from derive.ir import definitions, functions, walk
 from derive.ir import nodes as ir
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
-from derive.prove.algebra import exponential, find_content, scale
+from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
 from derive.prove.reader import Reader, sum_over
 from derive.prove.sums import NormalAlgebra
 
@@ -219,13 +219,18 @@ class Definedness:
                 found = self._sum_needs(rest, bound, cubes)
                 return self._add_need(found, self._find_empty(rows, bound), f"~{lost}")
         found = self._sum_needs(_map_values(body), bound, cubes)
-        if expr.kind == "prod":
+        if expr.kind in {"det", "prod"}:
             return found
+        if expr.kind == "logdet":
+            matrix = reader.read_value(expr.body, inner)
+            return self._log(found, fold(algebra, "det", bound, matrix, cubes))
         less = 1 if expr.kind == "sample_var" else 0
         return self._add_need(found, self._find_empty(cubes, bound, less))
 
     def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
         reader = self.reader
+        if expr.columns is not None:
+            return self._take_entry(expr, env)
         bound, row, cubes = reader.open_row(expr, env)
         self._refuse_partial(expr.condition, row)
         body = self.find_needs(expr.body, row)
@@ -245,6 +250,21 @@ class Definedness:
         entry = self._guard_needs(own, _map_values(_exponentiate(entry)))
         found = _unite_needs([found, entry])
         return self._add_need(found, empty) if reader.empty_row == "nan" else found
+
+    def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
+        """The needs of an entry of an inverse or Cholesky factor.
+
+        All entries of the matrix are finite and the matrix is regular.
+        """
+        bound, inner, _ = self.reader.open_row(expr, env)
+        found = self._sum_needs(_map_values(self.find_needs(expr.body, inner)), bound, cond.ALWAYS)
+        matrix = self.reader.read_value(expr.body, inner)
+        if expr.kind == "cholesky":  # undefined where a pivot is not above 0
+            matrix = apply(
+                self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
+            )
+        number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
+        return self._add_need(found, number)
 
     def _sum_needs(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
         """The needs summed over the bound indices where the condition holds."""

@@ -246,12 +246,39 @@ class Reader:
     ) -> nf.Poly:
         if then is ir.ONE and other is ir.ZERO:
             return cond.guard(self.read_condition(condition, env), nf.ONE)
+        relu = self._find_relu(condition, then, other, env)
+        if relu is not None:
+            return relu
         cubes = self.read_condition(condition, env)
         found: list[nf.Term] = []
         for chosen, branch in ((cubes, then), (cond.none_of(cubes), other)):
             if chosen:
                 found += cond.guard(chosen, self.read_value(branch, env))
         return tuple(found)
+
+    def _find_relu(
+        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
+    ) -> nf.Poly | None:
+        """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
+        match condition:
+            case ir.Compare(">" | ">=", left, right) | ir.Compare("<" | "<=", right, left):
+                pass
+            case _:
+                return None
+        if self.read_index(left, env) is not None and self.read_index(right, env) is not None:
+            return None
+        algebra = self.algebra
+        branches = [self.read_value(branch, env) for branch in (then, other)]
+        if any(isinstance(f.atom, nf.Infinite) for b in branches for t in b for f in t.factors):
+            return None
+        gap = algebra.finish((*self.read_value(left, env), *scale(self.read_value(right, env), -1)))
+        step = algebra.finish((*branches[0], *scale(branches[1], -1)))
+        if not gap.terms or len(gap.terms) != len(step.terms):
+            return None
+        share = step.terms[0].coefficient / gap.terms[0].coefficient
+        if algebra.key(algebra.finish(scale(gap.terms, share))) != algebra.key(step):
+            return None
+        return (*branches[1], *scale(apply(algebra, "max", (gap.terms, ())), share))
 
 
 def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
@@ -282,8 +309,10 @@ def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> n
     bound, inner, cubes = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)
     match expr.kind:
-        case "det" | "logdet":
-            raise nf.GivesUp("a function of a matrix")
+        case "det":
+            return fold(algebra, "det", bound, body, cubes)
+        case "logdet":
+            return logarithm(algebra, fold(algebra, "det", bound, body, cubes))
         case "sum":
             if any(map(cond.is_infinite, body)):
                 raise nf.GivesUp("a sum of what is infinite")
@@ -322,7 +351,7 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     """A function along an index that stays free."""
     algebra = reader.algebra
     if expr.columns is not None:
-        raise nf.GivesUp("a function of a matrix")
+        return _take_entry(reader, expr, env)
     bound, row, cubes = reader.open_row(expr, env)
     body = reader.read_value(expr.body, row)
     if ROWS[expr.kind].is_linear:
@@ -341,8 +370,27 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     return multiply(algebra, chosen, apply(algebra, "share", (total,)))
 
 
+def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    """An entry of the inverse or the Cholesky factor of a matrix, as a fold over rows and columns.
+
+    The body pairs each entry of the matrix with a 1 at the wanted place. So the inverse of a
+    transpose is the transpose of the inverse. The body for a Cholesky factor has the row as well.
+    """
+    algebra = reader.algebra
+    bound, inner, _ = reader.open_row(expr, env)
+    body = reader.read_value(expr.body, inner)
+    gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
+    here = cond.all_of(*(cond.decide_affine("zero", gap) for gap in gaps))
+    parts = [body, cond.guard(here, nf.ONE)]
+    if expr.kind == "cholesky":
+        parts.append(to_number(algebra, to_affine(bound[0])))
+    return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), cond.ALWAYS)
+
+
 def _compare_indices(relation: str, left: Affine, right: Affine) -> cond.Cubes:
-    return cond.decide_affine(*relate(relation, left, right))
+    kind, subject, holds = relate(relation, left, right)
+    opened = cond.split_abs(kind, subject)
+    return cond.decide_affine(kind, subject, holds) if opened is None else opened
 
 
 def _compare_values(

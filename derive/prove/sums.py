@@ -140,6 +140,17 @@ def _substitute_term(
     return tuple(replace(each, bound=(*each.bound, *bound)) for each in made)
 
 
+def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
+    """Simplify an exp under the assumption that the guards of its term hold."""
+    if term.power is None or not term.guards:
+        return None
+    inner = cond.assume(term.power.terms, term.guards)
+    if inner == term.power.terms:
+        return None
+    power = exponential(algebra, inner)
+    return multiply(algebra, (replace(term, power=None),), power)
+
+
 def _count_unused(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Replace a sum over an index that does not occur by a factor: its extent."""
     idle = [index for index in term.bound if index not in term.inner]
@@ -258,6 +269,7 @@ def _expand_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
+    _assume_inside,
     _substitute_summed,
     _substitute_free,
     _shorten_range,

@@ -132,8 +132,15 @@ def _judge(
     if not equal or compare(*here) is False:
         says = "the equations that were lifted do not give what the code gives"
         raise refuse("lift-unsure", says)
-    is_general = all(compare(*draw) is not False for draw in elsewhere)
-    return () if is_general else tuple(sizes)
+    if all(compare(*draw) is not False for draw in elsewhere):
+        return ()
+    for name in sizes:  # `1.0 / S` calls no method of S
+        held = {**lifted.fixed, name: sizes[name]}
+        _, *others = find_other_draws(lifted.system, sizes, held)
+        verdicts = [compare(*draw) for draw in others if name not in lifted.fixed]
+        if True in verdicts and False not in verdicts:
+            return (name,)
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)

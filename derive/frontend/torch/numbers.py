@@ -296,14 +296,36 @@ for _name, _act in ir.DECIDING.items():
 # Bounds on the magnitude of integers.
 
 LONGEST = 46_340  # the largest size: its square fits in 32 bits
-_LARGEST_POWER = 16
 
 
 def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
     """Return a bound on the magnitude of integers for sizes up to LONGEST, infinite if unknown.
 
-    `known` bounds the entries of tensors.
+    `known` bounds the entries of tensors. A power with a position in its exponent and a product
+    along an index may have no bound.
     """
+    ends = facts.find_range(expr)
+    try:
+        found = _find_growth(expr, known)
+        if ends.low is None or ends.high is None:
+            return found
+        return min(found, max(_put_sizes(ends.high), _put_sizes(-ends.low)))
+    except OverflowError:
+        return inf
+
+
+def _put_sizes(bound: Polynomial) -> float:
+    total = 0.0
+    for monomial, number in bound.terms.items():
+        if not all(isinstance(atom, ir.Size) and power > 0 for atom, power in monomial):
+            return inf
+        degree = sum(power for _, power in monomial)
+        total += float(number) * (float(LONGEST) ** degree if number > 0 else 1.0)
+    return total
+
+
+def _find_growth(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
+    """Return a bound on an expression from the bounds of its parts."""
     measure = partial(find_magnitude, known=known)
     match expr:
         case ir.Number(value):
@@ -311,31 +333,44 @@ def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
         case ir.Size() | ir.Scalar():
             return float(LONGEST)
         case ir.Index(_, extent):
-            return measure(extent)
+            return measure(extent) - 1
         case ir.Access(tensor, _):
             if tensor.kind == "bool":
                 return 1.0
-            return known.get(tensor, LONGEST) if tensor.below is None else measure(tensor.below)
+            below = known.get(tensor, float(LONGEST)) + 1
+            return (below if tensor.below is None else measure(tensor.below)) - 1
         case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not() | ir.Call("sign"):
             return 1.0
         case ir.Add(terms):
             return sum(map(measure, terms))
         case ir.Mul(factors):
             return prod(map(measure, factors))
-        case ir.Pow(_, ir.Number(value)) if value < 0:
-            return 1.0  # a divisor
-        case ir.Pow(base, ir.Number(value)) if value <= _LARGEST_POWER:
-            return float(max(measure(base), 1.0) ** float(value))
+        case ir.Pow(base, exponent):
+            inner, most = measure(base), measure(exponent)
+            if isinstance(exponent, ir.Number) and exponent.value < 0:
+                return 1.0  # a divisor
+            return float(max(inner, 1.0) ** most)
         case ir.Where(_, then, other):
             return max(measure(then), measure(other))
-        case ir.Call("mod" | "floordiv" | "abs" | "floor" | "ceiling" | "max" | "min" | "clip"):
-            return max(map(measure, expr.arguments))
-        case ir.Reduce("max" | "min" | "mean", _, _, body):
-            return measure(body)
-        case ir.Reduce("sum", bound, _, body):
-            return measure(body) * prod(measure(index.extent) for index in bound)
-        case ir.Reduce("argmax", bound):
-            return prod(measure(index.extent) for index in bound)
+        case ir.Call("mod", (_, under)):
+            return measure(under)
+        case ir.Call("floordiv" | "abs" | "floor" | "ceiling", (inside, *_)):
+            return measure(inside)
+        case ir.Call("max" | "min" | "clip", arguments):
+            return max(map(measure, arguments))
+        case ir.Reduce(kind, bound, _, body):
+            count = prod(measure(index.extent) for index in bound)
+            if kind.startswith("arg"):
+                return count
+            inner = measure(body)
+            if kind == "prod":
+                return float(max(inner, 1.0) ** count)
+            return inner * count if kind == "sum" else inner if kind in _KEPT else inf
         case ir.Along(kind, index, _, body) if ROWS[kind].is_linear:
             return measure(body) * measure(index.extent)
+        case ir.Along(kind) if None not in (ends := ROWS[kind].range):
+            return max(abs(float(end or 0)) for end in ends)
     return inf
+
+
+_KEPT = frozenset(["max", "min", "mean"])
