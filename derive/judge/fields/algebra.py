@@ -177,10 +177,19 @@ def build(
     )
 
 
-def fill(tower: Tower, shape: Sequence[int], residues: Sequence[int], state: int = FINITE) -> Parts:
+def fill(
+    tower: Tower,
+    shape: Sequence[int],
+    residues: Sequence[int],
+    state: int = FINITE,
+    companions: Sequence[int] = (),
+) -> Parts:
     """The parts of a tensor filled with one element."""
-    every = [torch.full(tuple(shape), each, dtype=torch.int64) for each in residues]
-    return build(tower, every, torch.full(tuple(shape), state, dtype=torch.int8))
+    shape = tuple(shape)
+    numbers = (*residues, *(companions or (0,) * tower.depth))
+    every = [torch.full(shape, each, dtype=torch.int64) for each in numbers]
+    states = torch.full(shape, state, dtype=torch.int8)
+    return Parts(tower, tuple(every[: tower.levels]), tuple(every[tower.levels :]), states)
 
 
 def broadcast(*given: Parts) -> tuple[Parts, ...]:

@@ -5,7 +5,7 @@
     0.7978845608028654     quotients and roots with pi, which is a random element
     any other              a hash of its first ten digits: an unknown number
 
-The fourth roots of primes are those of the tower, or random elements.
+The fourth roots and logarithms of primes are those of the tower, or random elements.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from derive.judge.fields.algebra import (
     build,
     fill,
 )
-from derive.judge.fields.tower import UNKNOWN, Tower, hash_residues
+from derive.judge.fields.tower import UNKNOWN, Tower, hash_residues, take_logarithm
 
 _MOST = 20_000  # the largest numerator and denominator of a recognised quotient
+_LOGARITHMS = 200  # the same for a quotient whose logarithm is recognised
 _CLOSE = 5e-16  # the relative error of a few roundings
 _DIGITS = 12  # the most digits of a decimal taken as exact
 _LOW, _HIGH = -1e4, 1e8  # constants beyond them are used as infinities
@@ -43,11 +44,12 @@ _MOST_NAMES = 2  # hashed numbers of one tensor that are recorded one by one
 
 
 class Element(NamedTuple):
-    """A number over a tower: residues, state, the name of a hashed constant."""
+    """A number over a tower: residues, state, the name of a hashed constant, companions."""
 
     residues: tuple[int, ...]
     state: int = FINITE
     hashed: str = ""
+    companions: tuple[int, ...] = ()
 
 
 def find_element(tower: Tower, value: float | Fraction | int) -> Element:
@@ -65,8 +67,11 @@ def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
     if quotient is not None:
         return Element(tower.embed(quotient))
     value = float(value)
-    found = _find_root(tower, value)
-    return found or Element(_hash(tower, value), hashed=f"the number {value:.6g}")
+    for find in (_find_root, _find_logarithm, _find_over_logarithm):
+        found = find(tower, value)
+        if found:
+            return found
+    return Element(_hash(tower, value), hashed=f"the number {value:.6g}")
 
 
 def to_fraction(value: float | Fraction | int) -> Fraction | None:
@@ -164,6 +169,55 @@ def _factorize(number: int) -> tuple[tuple[int, int], ...]:
     return tuple(found.items())
 
 
+def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
+    """A quotient or a root of one, divided by the logarithm of 2 or multiplied by it."""
+    logarithm = math.log(2)
+    for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
+        quotient = _find_quotient(number, 3 * _CLOSE)
+        found = Element(tower.embed(quotient)) if quotient else _find_root(tower, number)
+        if found:
+            factors = embed_logarithm(tower, Fraction(2))
+            residues = tuple(
+                each * pow(factor, power, prime) % prime if each >= 0 else each
+                for each, factor, prime in zip(found.residues, factors, tower.primes, strict=True)
+            )
+            return found._replace(residues=residues)
+    return None
+
+
+def _find_logarithm(tower: Tower, value: float) -> Element | None:
+    """The logarithm of p/q."""
+    if abs(value) > math.log(_MOST):
+        return None
+    quotient = Fraction(math.exp(value)).limit_denominator(_LOGARITHMS)
+    near = quotient and abs(math.log(quotient) - value) <= _CLOSE * max(abs(value), 1)
+    if not near or quotient == 1:
+        return None
+    return Element(embed_logarithm(tower, quotient), companions=tower.embed(quotient)[:-1])
+
+
+def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
+    """The logarithm of a positive rational: the sum of the logarithms of its prime factors.
+
+    At level 0, where logarithms are unknown, the logarithm of a prime is a random number.
+    """
+    total = [0] * tower.levels
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        for factor, times in _factorize(number):
+            own = _find_prime_logarithm(tower, factor)
+            total = [old + sign * times * each for old, each in zip(total, own, strict=True)]
+    return tuple(each % prime for each, prime in zip(total, tower.primes, strict=True))
+
+
+@lru_cache(maxsize=10_000)
+def _find_prime_logarithm(tower: Tower, factor: int) -> tuple[int, ...]:
+    below = (
+        int(take_logarithm(torch.tensor([factor % prime]), tower, level))
+        for level, prime in enumerate(tower.primes[:-1])
+    )
+    return (_hash(tower, -factor - 0.25)[0], *below)
+
+
 def _hash(tower: Tower, value: float) -> tuple[int, ...]:
     """A random element determined by the first ten digits, odd in the sign."""
     size = torch.tensor([int.from_bytes(f"{abs(value):.9e}".encode(), "big") % (1 << 62)])
@@ -197,7 +251,8 @@ def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Par
         usage.guessed = usage.guessed or bool(hashed)
     if not elements:
         return fill(tower, tensor.shape, (0,) * tower.levels)
-    columns = zip(*(each.residues for each in elements), strict=True)
+    nothing = (0,) * tower.depth
+    columns = zip(*(each.residues + (each.companions or nothing) for each in elements), strict=True)
     every = [torch.tensor(column, dtype=torch.int64)[places] for column in columns]
     state = torch.tensor([each.state for each in elements], dtype=torch.int8)[places]
-    return build(tower, every, state)
+    return build(tower, every[: tower.levels], state, every[tower.levels :])

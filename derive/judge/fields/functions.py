@@ -391,12 +391,20 @@ def _to_number(value: Any) -> Value:
 
 def raise_number(run: Run, base: Fraction, parts: algebra.Parts) -> algebra.Parts:
     """A positive rational to the powers of elements, exact for small integers."""
-    found = exp(run, parts * algebra.strip(log(run, run.parts(base))))
+    logarithm = algebra.fill(run.tower, (), elements.embed_logarithm(run.tower, base))
+    found = exp(run, parts * logarithm)
     value, small = algebra.find_small(parts)
     count = torch.where(small, value, 0)
     pairs = zip(run.tower.embed(base), run.tower.primes, strict=True)
     whole = [modular.raise_each(torch.full_like(count, each), count, p) for each, p in pairs]
     return algebra.choose(small, parts.make(whole), found)
+
+
+def _times_log(run: Run, one: Any, other: Any) -> algebra.Parts:
+    """The product x * log(y), 0 where x is 0."""
+    here, there = run.parts(one), run.parts(other)
+    zero = (here.residues[0] == 0) & (here.state == algebra.FINITE) & (there.state != algebra.NAN)
+    return here * log(run, algebra.choose(zero, run.parts(1), there))
 
 
 def _clamp(run: Run, value: Any, low: Any = None, high: Any = None) -> algebra.Parts:
@@ -469,6 +477,7 @@ POINTWISE: dict[str, Handler] = {
     **{f"{word}max": partial(act, least=False) for word, act in _EXTREMES.items()},
     **{f"{word}min": partial(act, least=True) for word, act in _EXTREMES.items()},
     "neg": lambda run, value: -run.parts(value),
+    "xlogy": _times_log,
     "log_sigmoid_forward": lambda run, value: (_row("logsigmoid")(run, value), run.parts(value)),
     "clamp": _clamp,
     "sort": _sort,

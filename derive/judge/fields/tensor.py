@@ -148,7 +148,7 @@ def to_parts(tower: Tower, value: Any) -> algebra.Parts:
         value = float(value)
     found = elements.find_element(tower, value)
     elements.record_hashed(usage, [found.hashed] if found.hashed else [])
-    return algebra.fill(tower, (), found.residues, found.state)
+    return algebra.fill(tower, (), found.residues, found.state, found.companions)
 
 
 def to_field(tower: Tower, value: Any) -> FieldTensor:
