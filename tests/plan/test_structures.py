@@ -159,6 +159,28 @@ LABELS = {
     "a squared distance": "p[n,k] = softmax[k](x[n,k]); y = sum[n,k]((p[n,k] - [k == t[n]])**2)",
     "of another function": "y[n] = sum[k](where(t[n] == k, abs(x[n,k]), tanh(x[n,k])))",
 }
+# As people write them, with the most operations for each entry of the largest tensor.
+PLAIN = {
+    "discounted sums": (
+        "r[N]; scalar g = 0.9; index t < N; y[t] = sum[s, s >= t](g**(s - t)*r[s])",
+        10,
+    ),
+    "a moving average of powers": (
+        "x[N]; scalar a = 0.1; y[t] = x[t] + sum[s, s <= t](a*(1 - a)**(t - s)*x[s])",
+        10,
+    ),
+    "what comes after a width": ("x[N]; size W; index i < N; y[i] = sum[j, j >= i + W](x[j])", 10),
+    "up to twice a place": ("x[N]; index i < N//2; y[i] = sum[j, j <= 2*i](x[j])", 10),
+    "a hat by a choice": (
+        "x[N]; v[M]; y[n] = sum[m](where(abs(x[n] - m) < 1, 1 - abs(x[n] - m), 0)*v[m])",
+        40,
+    ),
+    "a spline of squares": ("x[N]; v[M]; y[n] = sum[m](max(0, 1 - (x[n] - m)**2)*v[m])", 40),
+    "survival by data": (
+        "t[N]; bool e[N]; y[i] = prod[j, t[j] <= t[i] and e[j]](1 - 1/sum[k]([t[k] >= t[j]]))",
+        3000,  # two sorts
+    ),
+}
 NEAREST = {
     "a step of k-means": "a[n] = argmin[k](sum[d]((x[n,d] - c[k,d])**2)); "
     "m[k,d] = sum[n]([a[n] == k]*x[n,d])/max(sum[n]([a[n] == k]), 1); "
@@ -202,6 +224,16 @@ def test_every_wave_is_a_transform(text: str, count: int) -> None:
     sizes = {name: 600 for name in "NKM" if f"{name}]" in text or f"size {name}" in text}
     built = build(text, sizes={"B": 16, **sizes})
     assert built.source.count("_transform(") == count + 1
+    assert built.judge().agrees
+
+
+@pytest.mark.parametrize(("text", "most"), PLAIN.values(), ids=PLAIN.keys())
+def test_a_plain_spelling_takes_no_pairs(text: str, most: int) -> None:
+    sizes = {
+        n: size for n, size in dict(N=4096, M=512, W=8).items() if re.search(rf"\b{n}\b", text)
+    }
+    built = build(text, sizes=sizes)
+    assert built.plan.at_sizes(built.plan.flops) < most * 4096
     assert built.judge().agrees
 
 
