@@ -30,7 +30,7 @@ from derive.backend.lines import (
     to_tuple,
     write_function,
 )
-from derive.backend.to_torch import FOURIER, RECUR, UNFOLD, is_growing
+from derive.backend.to_torch import FOURIER, RECUR, SPLIT, UNFOLD, is_growing
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
@@ -452,6 +452,7 @@ def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
     uses = {RANGE: ranges, RECUR: recurring, FILL: any(tile.start for tile in nests)}
     uses[FOURIER] = any(isinstance(op, ops.Fourier) for op in inside)
     uses[UNFOLD] = any(map(is_growing, inside))
+    uses[SPLIT] = any(tile.is_shifting(op) for tile in nests for _, op in tile.sliced)
     called |= {name for name, is_used in uses.items() if is_used}
     helpers = read_helpers()
     inner = {word for name in called for word in re.findall(r"\w+", helpers.get(name, ""))}

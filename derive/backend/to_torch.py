@@ -39,7 +39,7 @@ from derive.plan.steps import Tile
 
 ONE = Polynomial.of(1)
 # functions of the file
-RECUR, FOURIER, UNFOLD = "_recur", "_transform", "_unfold"
+RECUR, FOURIER, UNFOLD, SPLIT = "_recur", "_transform", "_unfold", "_split_windows"
 
 
 INFIX = {
@@ -170,7 +170,19 @@ class Printer:
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
         """The blocks of an operation along the index of a loop."""
-        return f"{self.text(op, ATOM)}.split({tile.block}, {op.axes.index(tile.index)})"
+        told: tuple[Operand, ...]
+        match op:
+            case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):
+                size, told = ops.Num(inner.extent), ()
+            case ops.Cell(TorchCall(_, (_, place, *_, to)), (arg, size, ops.Num(step))) if (
+                tile.is_shifting(op)
+            ):
+                told = (to,)
+            case _:
+                at = op.axes.index(tile.index)
+                return f"{self.text(op, ATOM)}.split({tile.block}, {at})"
+        parts = (self.text(arg), place, self.text(size), to_python(step), tile.block, *told)
+        return f"{SPLIT}({', '.join(map(str, parts))})"
 
     def _transform(self, op: ops.Fourier) -> str:
         axes = op.arg.axes

@@ -153,6 +153,7 @@ class Storage:
     sizes: Mapping[str, int]
     strides: dict[str, Strides] = field(default_factory=dict)
     _extents: dict[ir.Index, int] = field(default_factory=dict)
+    again: int = 1  # the rate of reading entries, over that of the cache, in a loop that rereads
 
     def extent(self, index: ir.Index) -> int:
         """The extent of an index as a number."""
@@ -381,7 +382,7 @@ def time_op(op: ops.Op, memory: Storage) -> float:
         moved += 2 * WIDTH * made
     work = 0.0 if isinstance(op, ops.Flatten) else _find_work(op, memory)
     pages = time_pages(_count_bytes(op, memory))
-    return rates.LAUNCH + max(work, time_moved(moved)) + pages + copies
+    return rates.LAUNCH + max(work, time_moved(moved, memory.again)) + pages + copies
 
 
 def _count_bytes(op: ops.Op, memory: Storage) -> int:
@@ -411,7 +412,7 @@ def _time_copies(op: ops.Op, memory: Storage) -> float:
         strides = map_strides(arg, memory)
         last = [strides[i] for i in order if memory.extent(i) > 1][-1:]
         apart = 0.0 if last in ([], [1]) else count * each
-        moved = time_moved(2 * WIDTH * count)
+        moved = time_moved(2 * WIDTH * count, memory.again)
         seconds += max(moved, apart) + time_pages(WIDTH * count)
     return seconds
 
@@ -463,7 +464,7 @@ def _find_work(op: ops.Op, memory: Storage) -> float:
             return rates.GATHERED * memory.count(axes) * each
         case ops.Cell(volume=volume) if volume:
             strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
-            return memory.count(volume) * (strided + rates.EACH / rates.CACHED)
+            return memory.count(volume) * (strided + rates.EACH / (memory.again * rates.CACHED))
         case ops.Cell(single=single) if single:
             times = rates.SINGLE * (memory.count(single) + rates.BEGUN)
             return times * memory.count(op.axes) * each
@@ -500,7 +501,7 @@ def _time_inner(op: ops.Op, memory: Storage) -> float:
         return 0.0
     spanned = op.arg.axes if isinstance(op, ops.Reduction) else find_true_axes(op)
     work = _find_work(op, memory)
-    return max(work, memory.count(spanned) / (rates.CACHED / rates.EACH))
+    return max(work, memory.count(spanned) / (memory.again * rates.CACHED / rates.EACH))
 
 
 def _time_product(one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: Storage) -> float:
@@ -538,14 +539,18 @@ def find_time(
     turn = rates.LAUNCH * (1 + len(tile.sliced))
     length = memory.sizes[tile.block]
     turns = ceil(memory.extent(tile.index) / length)
+    # A loop over the positions inside windows reads the same entries again, from cache.
+    is_again = turns > 1 and any(tile.is_shifting(op) for _, op in tile.sliced)
+    outer, memory.again = memory.again, rates.AGAIN if is_again else memory.again
     turn += find_time(steps, tile.inner, memory, (tile.first, tile.last + 1))
+    memory.again = outer
     seconds += turn * turns
     for step in inside:
         memory.strides.pop(step.name, None)
     # Tensors read or written by blocks come from beyond the cache; joining copies the blocks.
     for _, op in tile.sliced:
         near = map_strides(op, memory)
-        read = memory.count(op.axes)
+        read = memory.count((op.args[0] if tile.is_shifting(op) else op).axes)
         run = length * near.get(tile.index, read)
         seconds += _time_far(read, run)
         seconds += sum(time_op(part, memory) for part in ops.walk_ops(op))

@@ -35,6 +35,7 @@ RECURRED, CHUNKED = 4, 40
 FLOPS = 9e10  # operations of a large matrix product; a multiply-add counts two
 MEMORY = 2e10  # bytes read or written beyond the caches
 CACHED = 3e10  # bytes read or written within the cache, by chains over blocks
+AGAIN = 2  # rate of rereading recently read entries, over that of the cache
 CACHE = 1 << 24  # bytes of cache for one core
 LAUNCH = 3e-6  # least seconds of one operation
 PRODUCT = 3e-7  # least seconds of one matrix in a batched product
@@ -46,9 +47,9 @@ TRANSFORMS = 1e10  # real numbers * log2(length) by Fourier transforms
 FACTOR, LARGEST = 20, 150
 
 
-def time_moved(moved: int) -> float:
-    """The time to read and write so many bytes, from cache if all of them fit."""
-    return moved / (CACHED if moved <= CACHE else MEMORY)
+def time_moved(moved: int, again: int = 1) -> float:
+    """The time to read and write so many bytes, from cache if they fit: at `again` its rate."""
+    return moved / (again * CACHED if moved <= CACHE else MEMORY)
 
 
 def time_pages(made: int) -> float:

@@ -102,6 +102,13 @@ class Tile:
         """The number of blocks; a shorter last block counts as a fraction."""
         return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
+    def is_shifting(self, op: ops.Op) -> bool:
+        """Whether an operation is windows, or a copy of them, and the loop is over their inside."""
+        windows = (
+            op.whole.arg if isinstance(op, ops.Cell) and isinstance(op.whole, ops.Arrange) else op
+        )
+        return isinstance(windows, ops.Unfold) and windows.inner is self.index
+
     @property
     def names(self) -> set[str]:
         """The names that the loop defines, without its steps."""

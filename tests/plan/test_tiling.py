@@ -90,3 +90,35 @@ def test_a_convolution_without_channels_keeps_the_place_of_its_call_in_a_loop():
     for value in ("relu(C[i,j])", "softmax[j](C[i,j])", "C[i,j]**2 + i"):
         for sizes in (dict(H=9, W=8), dict(H=1030, W=1022)):
             build(text.format(value), sizes=sizes, memory="16MiB").judge()
+
+
+SHIFTS = {
+    "one offset": (
+        "x[B, C, L + 8]; y[B, C, L]; index k < 9; z[b,k,t] = sum[c](y[b,c,t] * x[b,c,t + k])",
+        dict(B=8, C=32, L=1024),
+    ),
+    "two offsets, of which one is a view": (
+        "x[C, H + 6, W + 6]; y[C, H, W]; index u, v < 7\n"
+        "z[u,v,h,w] = sum[c](y[c,h,w] * x[c,h + u,w + v])",
+        dict(C=64, H=32, W=32),
+    ),
+    "places far apart": (
+        "x[B, C, 2*L + 8]; y[B, C, L]; index k < 9\n"
+        "z[b,t] = sum[k](exp(-sum[c](abs(y[b,c,t] - x[b,c,2*t + k]))))",
+        dict(B=8, C=32, L=1024),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "sizes"), SHIFTS.values(), ids=SHIFTS)
+def test_a_loop_over_the_positions_in_windows_is_given_slices(text, sizes):
+    built = build(parse(text), sizes=sizes)
+    assert "in _split_windows(" in built.source
+    built.judge(2)
+    small = draw_inputs(built.system, dict.fromkeys(sizes, 3), 0)
+    whole = build(parse(text), cells=False).function
+    leaves = [value.requires_grad_() for value in small.values()]
+    wanted = torch.autograd.grad(whole(**small).square().sum(), leaves)
+    for block in (1, 2, 4, 100):
+        found = torch.autograd.grad(built.function(**small, block=block).square().sum(), leaves)
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)

@@ -44,6 +44,7 @@ from derive.plan.steps import Tile, free_name
 
 # Block sizes to try, in elements of the largest tensor of a block.
 TARGETS = (1 << 19, 1 << 20)  # 2 and 4 MiB of float32
+SHIFTED = 1 << 17  # additionally for a loop over offsets in windows, whose single offsets are views
 LEAN = tuple(1 << k for k in range(21, 2, -2))  # under a memory budget
 OUTER = tuple(1 << k for k in range(39, 2, -2))  # for an outer loop; the inner one cuts further
 WIDER = (*TARGETS, 1 << 21, 1 << 22)  # for backward passes, which pay per block for partial sums
@@ -132,7 +133,9 @@ def _find_tiled(
         made = None if body is None else make_tiled(plan, body, targets[0])
         if made is not None:
             outer = [tile.target for tile in plan.tiles]
-            yield from (_retarget(made, *outer, target) for target in targets)
+            is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
+            more = (SHIFTED,) if is_shifting and most is None else ()
+            yield from (_retarget(made, *outer, target) for target in (*more, *targets))
 
 
 def _retarget(plan: Plan, *targets: int) -> Plan:

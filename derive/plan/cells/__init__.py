@@ -34,9 +34,16 @@ from derive.plan.steps import Step, free_name, name_op
 Match = Callable[[ops.Op, Definitions], ops.Op | None]
 
 # These rewrite the operands of a call; the call is matched afterwards.
-OPERANDS = (pointwise.match_root, storage.match_merged_sum)
+OPERANDS = (
+    pointwise.match_root,
+    storage.match_windows,
+    storage.match_transposed_operand,
+    storage.match_merged_sum,
+    storage.match_window_product,
+)
 PRODUCTS = (storage.match_merged_sum, storage.match_matmul)  # need the operands' final layouts
 MATCHES = (
+    storage.match_windows,
     attention.match_attention,
     attention.match_separable_attention,
     norms.match_norm,
@@ -64,7 +71,9 @@ MATCHES = (
     pointwise.match_diagonal,
     pointwise.match_leaky_relu,
     storage.match_gather,
+    storage.match_transposed_operand,
     storage.match_short_sum,
+    storage.match_window_product,
     storage.match_row_in_place,
 )
 

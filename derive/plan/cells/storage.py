@@ -1,8 +1,10 @@
 """Calls that are chosen by the memory layout of their operands.
 
     matmul    sum_s W[r, s] x[.., s, c], a batch of products; einsum would copy x
+    stack     an operand with two short axes transposed relative to the other operand
     row       a softmax along an index that is not stored last; torch would copy the tensor
     @         a sum over a few contiguous entries, as a product with ones
+    windows   x[.., t + k] along the last axis, copied so that torch's inner loop runs over t, not k
     gather    x[i, p_i], one axis indexed by integers, the others by the result's own indices
 
 Measured like the machine's defaults: a row of a sum takes 6 ns, a row of a product with ones 1 ns.
@@ -16,12 +18,15 @@ from derive.ir.polynomial import Polynomial
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, TorchCall
 from derive.plan.cells.matching import Definitions, sort_stored, strip
-from derive.plan.cost import find_copied, find_copies, find_strides, find_true_axes
+from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
+STACK = "_stack_windows"  # a function of the file
 SHORT = 8  # entries up to which a product with ones is faster than their sum
 MANY = 1 << 12  # results, or rows, from which the layout matters
 LEAST = 1 << 8  # entries of each matrix from which a product takes longer than its start
 THIN = 16  # columns below which a batched product is a loop over vectors
+FEW = 5  # extent from which torch reads a transposed operand as fast
+LARGE = 1 << 20  # entries from which windows are worth a loop over blocks
 WIDE = 16  # contiguous entries from which a row operation along an outer axis is fast
 
 
@@ -141,6 +146,121 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, whole.axes
     )
     return ops.arrange(cell, kept)
+
+
+def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
+
+    Torch iterates over both operands along one contiguous axis: with 2 or 3 entries that takes ten
+    times as long as the stack.
+    """
+    if not isinstance(op, ops.Apply):
+        return None
+    memory, first, args = definitions.memory, None, list[ops.Op]()
+    for arg in op.args:
+        stored = find_storage_order(arg, definitions) if len(arg.axes) > 2 else None
+        if stored is None or memory.count(stored[:-2]) < MANY:
+            pass
+        elif first is None:
+            first = stored
+        elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
+            parts = TorchCall(".unbind", (CellArgument(0), len(first) - 2))
+            given = ops.arrange(strip(arg), stored)
+            call = TorchCall("torch.stack", (parts, len(first) - 1))
+            cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
+            args.append(ops.arrange(cell, arg.axes))
+            continue
+        args.append(arg)
+    return ops.with_args(op, tuple(args)) if args != [*op.args] else None
+
+
+def count_window_rows(op: ops.Op, memory: Storage) -> int:
+    """Count the inner-loop rows of torch over overlapping windows, one per window; 0 if none.
+
+    Adjacent windows without overlap form one row.
+    """
+    strides = dict(zip(op.axes, find_strides(op, memory), strict=True))
+    while isinstance(op, ops.Unfold):
+        short, apart = memory.extent(op.inner), strides.get(op.outer, 0)
+        is_short = 1 < short < memory.extent(op.outer) and apart != short
+        if strides.get(op.inner) == 1 and is_short:
+            return memory.count(strides) // short
+        op = op.arg
+    return 0
+
+
+def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a product of windows with a tensor of fewer indices, which einsum would copy for."""
+    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
+        return None
+    other, large = sorted(op.args, key=lambda arg: len(arg.axes))
+    memory, small = definitions.memory, other.axes
+    if large not in find_copied(op, memory) or memory.count(large.axes) < MANY:
+        return None
+    if not isinstance(strip(large), ops.Unfold) or not {*small} < {*large.axes}:
+        return None
+    order = list(op.axes)
+    for index in reversed(small):  # summed indices keep their order in the smaller operand
+        if index not in order:
+            after = small[small.index(index) + 1 :]
+            order.insert(min([order.index(i) for i in after], default=len(order)), index)
+    over = tuple(i for i in small if i not in op.axes)
+    product = ops.combine("*", (other, large), tuple(order))
+    return ops.arrange(ops.Reduction("sum", product, over), op.axes)
+
+
+def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Copy the windows that an elementwise operation reads, with the longer index contiguous.
+
+    Both indices of a window have stride 1, and torch's inner loop runs over the shorter one, unless
+    another operand determines the order. Windows with several readers are copied in any case.
+    """
+    if not isinstance(op, (ops.Apply, ops.Fill, ops.Choose)):
+        return None
+    memory, args = definitions.memory, op.args
+    copied = tuple(_copy_windows(arg, op.axes, memory) for arg in args)
+    if copied == args:
+        return None
+    found = ops.with_args(op, copied)
+    read = {strip(arg) for arg, made in zip(args, copied, strict=True) if made is not arg}
+    steps = definitions.steps.values()
+    if sum(part in read for step in steps for part in ops.walk_ops(step.op)) > len(read):
+        return found
+    is_turned = sort_stored(op, memory)[-1:] != sort_stored(found, memory)[-1:]
+    return found if is_turned else None
+
+
+def _copy_windows(op: ops.Op, order: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
+    """Copy windows so that the index within a window precedes the window's position.
+
+    It also precedes the axes that follow it in the reader. In a tensor large enough for a loop over
+    blocks, windows along other than the last axis remain views.
+    """
+    view = strip(op)
+    if not isinstance(view, ops.Unfold) or count_window_rows(view, memory) < MANY:
+        return op
+    is_large = memory.count(view.axes) >= LARGE
+    made, axes = _stack_windows(view, order, memory, is_large=is_large), op.axes
+    return ops.arrange(made, axes)
+
+
+def _stack_windows(
+    view: ops.Op, order: tuple[ir.Index, ...], memory: Storage, *, is_large: bool
+) -> ops.Op:
+    if not isinstance(view, ops.Unfold):
+        return view
+    arg = strip(_stack_windows(view.arg, order, memory, is_large=is_large))
+    place = arg.axes.index(view.arg.axes[view.place])
+    view = ops.Unfold(arg, place, view.outer, view.inner, view.step)
+    if is_large and not count_window_rows(view, memory):
+        return view
+    rest, short = view.axes[:-1], view.inner
+    first = order[: order.index(short)] if short in order else ()
+    at = next((k for k, i in enumerate(rest) if i not in first or i is view.outer), 0)
+    axes = (*rest[:at], short, *rest[at:])
+    args = (arg, ops.Num(short.extent), ops.Num(view.step))
+    call = TorchCall(STACK, (CellArgument(0), place, CellArgument(1), CellArgument(2), at))
+    return ops.Cell(call, args, ops.arrange(view, axes), axes)
 
 
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
