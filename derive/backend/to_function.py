@@ -159,10 +159,11 @@ class _ClassWriter:
     def _write_setup(self) -> list[str]:
         """The lines that save tensors and numbers for the backward."""
         ctx, first = self.ctx, self.names[0]
-        bound = [n if n in self.saved or n in self.numbers else "_" for n in self.given]
+        like = to_module.make_printer(self.passes.forward).like
+        read = {*self.saved, *self.numbers, *([like] if self.scalars else [])}
+        bound = [n if n in read else "_" for n in self.given]
         made = [n if n in {first, *self.passes.kept} else "_" for n in self.names]
         is_one = len(self.names) == 1
-        like = to_module.make_printer(self.passes.forward).like
         return [
             *_unpack(bound, self.inputs),
             *([f"{first} = {self.output}"] if is_one else _unpack(made, self.output)),

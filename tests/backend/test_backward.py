@@ -382,6 +382,7 @@ def test_the_slope_of_a_power_of_0_is_0_at_0():
         "x[N]; p[i] = softmax[i](x[i]); y[i] = re(p[i]); z[i] = p[i]; return y, z",
         "scalar c; x[N]; y[i] = c * x[i]; z = c; return y, z",
         "x[N]; y[i] = x[i]",
+        "x[T]; scalar g = 0.9; h[-1] = 0; h[t] = x[t] + g*h[t - 1]",
     ],
 )
 def test_each_result_has_its_gradient(text):
