@@ -287,19 +287,18 @@ def test_an_argument_that_is_changed_is_a_finding():
     assert "changes-argument" in [finding.code for finding in verdict.findings]
 
 
-def test_a_syntax_error_is_reported_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("import torch\ndef f(x)\n    return 2 * x\n", "line 2: a colon is put at the end"),
+        ("import torch\nN = missing\ndef f(x):\n    return 2 * x\n", "NameError"),
+    ],
+    ids=["at a colon", "at import"],
+)
+def test_an_error_of_a_file_is_reported_with_its_line(lines, words, tmp_path):
     path = tmp_path / "broken.py"
-    path.write_text("import torch\ndef f(x)\n    return 2 * x\n", encoding="utf-8")
+    path.write_text(lines, encoding="utf-8")
     verdict = check(str(path), DOUBLE)
     assert verdict.same is None
     assert verdict.line == 2
-    assert "line 2: a colon is put at the end" in str(verdict)
-
-
-def test_an_error_at_import_is_reported_with_its_line(tmp_path):
-    path = tmp_path / "broken.py"
-    path.write_text("import torch\nN = missing\ndef f(x):\n    return 2 * x\n", encoding="utf-8")
-    verdict = check(str(path), DOUBLE)
-    assert verdict.same is None
-    assert verdict.line == 2
-    assert "NameError" in str(verdict)
+    assert words in str(verdict)
