@@ -183,7 +183,7 @@ class Slot:
     required: bool = True
     default: Any = None
     hint: str = ""  # the annotation, as text
-    shape: tuple[int, ...] | None = None  # shape of a parameter
+    shape: tuple[int, ...] | None = None  # shape of a parameter, None for a lazy one
     axes: tuple[str, ...] = ()  # axis roles of a parameter of torch's own modules
     part: str = ""  # name in the containing dictionary or object
 
@@ -238,18 +238,20 @@ def find_axes(owner: Any, name: str) -> tuple[str, ...]:
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters of a function or a module."""
+    from torch.nn.parameter import is_lazy
+
     if not isinstance(target, torch.nn.Module):
         return find_arguments(target), []
     owners = dict(target.named_modules())
     parameters = []
     for name, value in target.named_parameters():
         owner, _, last = name.rpartition(".")
-        axes = find_axes(owners[owner], last)
-        parameters.append(Slot(name, shape=tuple(value.shape), axes=axes))
+        shape = None if is_lazy(value) else tuple(value.shape)
+        parameters.append(Slot(name, shape=shape, axes=find_axes(owners[owner], last)))
     parameters += [
         Slot(name, required=False, shape=tuple(value.shape))
         for name, value in target.named_buffers()
-        if value is not None and value.is_floating_point()
+        if value is not None and value.is_floating_point() and not is_lazy(value)
     ]
     return find_arguments(target.forward), parameters
 
