@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import run_process
-from texts import read_sections
 
 from derive import DeriveError, build, parse
 from derive.bench import bench
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SIZES = {"N": 5, "M": 6, "K": 7, "P": 8}
 ONCE = {"runs": 1, "options": Options(sizes=SIZES)}
-(CODE,) = (section.text for section in read_sections(Path(__file__).with_name("hand.md")))
+CODE = Path(__file__).with_name("hand.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -1,21 +1,15 @@
 """Read the benchmark cases: formulas, sizes, and code by hand.
 
-A file of `library/*.md` covers a family of the library; `corpus.md` has formulas beyond it. Sizes
-are those of a model, as far as one thread can run them. A section has a sentence with the source of
-the code where it is not the obvious one, entries, the formula (in the corpus only) and the code:
+A file of `library/*.md` covers a family of the library; `corpus.md` has formulas beyond it, as
+docstrings. Sizes are those of a model, as far as one thread can run them. Above a function are its
+source where it is not the obvious one, and entries:
 
-    ## its_name
+    # The authors' way.
+    # sizes: N=512, D=64        a good implementation takes 1 to 100 ms; each further line is a case
+    # small: W, V               inputs drawn at the scale of weights; optional
+    # empty row: zeros          empty-row mode of the formula; optional
 
-    The authors' way.
-
-        sizes: N=512, D=64                  a good implementation takes 1 to 100 ms; each
-                                            further line is another case
-        small: W, V                         inputs drawn at the scale of weights; optional
-        empty row: zeros                    empty-row mode of the formula; optional
-
-The formula is a ```formula block. The code is a ```python block: a function of the same name that
-takes its arguments by name. The globals are `torch`, `math`, `F`, torch.nn.functional, and the
-helpers of a ```python block above the first section.
+A function takes its arguments by name. Functions without entries are helpers.
 """
 
 from __future__ import annotations
@@ -38,12 +32,10 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent
+CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CASE = re.compile(
-    r"^## (?P<name>\w+)\n\n(?:\S.*?\n\n)?(?P<entries>(?:    [a-z ]+: [^\n]+\n)+)\n"
-    r"(?:```formula\n(?P<formula>.*?)```\n\n)?```python\n(?P<code>.*?)```$",
-    re.DOTALL | re.MULTILINE,
+    r'^((?:# [^\n]*\n)+)def (\w+)\([^)]*\):\n(?:    """\n(.*?)    """\n)?', re.DOTALL | re.MULTILINE
 )
-HELPERS = re.compile(r"\A#[^\n]*\n\n```python\n(.*?)```$", re.DOTALL | re.MULTILINE)
 DRAWS = 3  # draws of sizes and inputs; draw 1 has a size 1, draw 2 an empty row of each mask
 WEIGHT = 0.05  # the scale of weights when training starts, so that logits are of order 1
 
@@ -68,7 +60,7 @@ class Case:
 
     @property
     def by_hand(self) -> Callable[..., Any]:
-        """The function by hand."""
+        """The function by hand, executed with the helpers of its file."""
         names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "math": math}
         exec(compile(self.code, self.name, "exec"), names)
         return names[self.name]
@@ -87,20 +79,15 @@ def load_cases(*, corpus: bool = False) -> tuple[Case, ...]:
 
 
 def _read_file(path: Path) -> Iterator[Case]:
-    text = path.read_text(encoding="utf-8")
-    helpers = "\n".join(HELPERS.findall(text))
-    found = list(CASE.finditer(text))
-    names = [case["name"] for case in found]
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == names, f"{path.name}: read were {names}"
-    for case in found:
-        lines = re.findall(r"    ([a-z ]+): (.+)\n", case["entries"])
+    (code,) = CODE.findall(path.read_text(encoding="utf-8"))
+    for above, name, formula in CASE.findall(code):
+        lines = re.findall(r"# ([a-z ]+): (.+)\n", above)
         entries = dict(lines)
         small = tuple(re.findall(r"\w+", entries.get("small", "")))
-        code = helpers + case["code"]
-        texts = (case["formula"], code, entries.get("empty row", "nan"))
+        texts = (formula or None, code, entries.get("empty row", "nan"))
         for numbers in (value for key, value in lines if key == "sizes"):
-            sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", numbers)}
-            yield Case(case["name"], sizes, small, *texts)
+            sizes = {size: int(number) for size, number in re.findall(r"(\w+)=(\d+)", numbers)}
+            yield Case(name, sizes, small, *texts)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Modules of torch and transformers, each with our formula of its computation.
 
-real_modules.md has entries for each module: the expression that makes it (`make`; longer ones are
+real_modules.txt has entries for each module: the expression that makes it (`make`; longer ones are
 defined here), the tensors of the formula for its arguments and parameters (`bind`), small sizes
 (`sizes`; the module is made for all but the `free` ones), and mistakes that a reader could make in
 the formula (`not: right part -> wrong part`): the module must differ from each of them.
@@ -55,7 +55,7 @@ def load_reals() -> tuple[Real, ...]:
     """Load all modules; making one without its library installed raises an ImportError."""
     words = {"nn": nn, "DOUBLE": torch.float64, **globals()}
     found = []
-    for section in read_sections(Path(__file__).with_suffix(".md")):
+    for section in read_sections(Path(__file__).with_suffix(".txt")):
         entries = section.entries
         made = Real(
             section.title,

@@ -1,6 +1,6 @@
 """Formulas with code by hand: tensors filled in parts, recurrences, functions of matrices.
 
-by_hand.md lists formulas, and under each formula right and wrong code. Entries name text that the
+by_hand.txt lists formulas, and under each formula right and wrong code. Entries name text that the
 generated file must contain (`prints`) or must not contain (`lacks`), whether it has a gradient, and
 how the code is checked.
 """
@@ -43,10 +43,10 @@ class Case:
 
 
 def read_cases() -> Iterator[Case]:
-    """Read the cases of by_hand.md."""
+    """Read the cases of by_hand.txt."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("by_hand.md")):
-        if section.kind == "formula":
+    for section in read_sections(Path(__file__).with_name("by_hand.txt")):
+        if section.title == "formula":
             formula = section.text
         else:
             kind, name = section.title.split(": ")

@@ -1,4 +1,4 @@
-"""Pasted code and its verdicts: codes.md."""
+"""Pasted code and its verdicts: codes.txt."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ FAST = {
 def read_cases():
     """(formula, verdict, section) of each code."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("codes.md")):
-        if section.kind == "formula":
+    for section in read_sections(Path(__file__).with_name("codes.txt")):
+        if section.title == "formula":
             formula = section.text
         else:
             verdict, title = section.title.split(": ", 1)
@@ -35,7 +35,7 @@ def test_pasted_code_gets_the_verdict_of_the_table(formula, expected, section):
     entries = dict(section.entries)
     bind, init = dict(read_binds(entries.pop("bind", ""))), entries.pop("init", None)
     way = {"init": init, "backward": "backward" in entries and bool(entries.pop("backward"))}
-    verdict = check(section.text.removesuffix("\n"), parse(formula), bind=bind or None, **way)
+    verdict = check(section.text, parse(formula), bind=bind or None, **way)
     report = str(verdict)
     assert expected in {"same" if verdict.same else "", verdict.grade}, report
     assert all(part in report for part in entries.pop("says", "").split("\n"))

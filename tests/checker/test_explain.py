@@ -68,8 +68,8 @@ class Wrong:
 
 
 def read_right():
-    """The formulas of explain.md and right code of each, by name."""
-    sections = list(read_sections(Path(__file__).with_name("explain.md")))
+    """The formulas of explain.txt and right code of each, by name."""
+    sections = list(read_sections(Path(__file__).with_name("explain.txt")))
     return {
         formula.title: (formula.text, code.text)
         for formula, code in zip(sections[::2], sections[1::2], strict=True)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from texts import Expressions, read_sections
+from texts import Expressions
 
 from derive import DeriveError, check, parse
 from derive.checker.load import load
@@ -17,7 +17,7 @@ from derive.checker.slots import find_groups, gather
 
 ROWS = Expressions(Path(__file__).with_name("load_rows.txt"), globals())
 
-(CODE,) = (section.text for section in read_sections(Path(__file__).with_name("load.md")))
+CODE = Path(__file__).with_name("load.txt").read_text(encoding="utf-8")
 LINEAR = "x[B, I]; w[O, I]\ny[b, o] = sum[i](x[b, i] * w[o, i])"
 TWICE = LINEAR.replace("= ", "= 2 * ")
 GATED = (

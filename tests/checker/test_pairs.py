@@ -1,18 +1,16 @@
 """Code of many kinds against formulas, judged by the checker, and by fields and proofs alone.
 
-pairs.md holds formulas between ```formula marks, in the notation or a name of the library. Under
-each are the pairs that are judged against it:
+pairs.txt holds formulas, in the notation or a name of the library. Under each are the pairs that
+are judged against it:
 
-    ## right: its_name                      or `wrong: its_name`; `right, slow:` where it takes long
-
-    What the code does, in a sentence.
-
+    [right: its_name]                       or `wrong: its_name`; `right, slow:` where it takes long
+    # What the code does, in a sentence.
         verdict: proved                     right code: the least grade
         edit: scale|factor; 1/sqrt(d)       wrong code: words of the edit, `|` separates choices
         line: scores =                      wrong code: a part of the line at fault
         missed: edit, line                  the entries that are not found yet
 
-and the code between ```python marks. Entries for special cases:
+and the code. Entries for special cases:
 
         bind: heads=H, w.weight=W.T         values of arguments and parameters
         sizes: P=3                          sizes that the code needs; all others are free
@@ -111,8 +109,8 @@ class Pair:
 def read_pairs() -> Iterator[Pair]:
     """Yield the pairs in the order of the text."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("pairs.md")):
-        if section.kind == "formula":
+    for section in read_sections(Path(__file__).with_name("pairs.txt")):
+        if section.title == "formula":
             formula = section.text
             continue
         known = re.fullmatch(r"(right|wrong)(, slow)?: (\w+)", section.title)

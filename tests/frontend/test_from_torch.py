@@ -1,6 +1,6 @@
 """Code as equations: proved equal to its formula for all sizes, readable, refused where unsure.
 
-lifted.md lists formulas, the code that computes each, and the lifted equations of some code.
+lifted.txt lists formulas, the code that computes each, and the lifted equations of some code.
 """
 
 import builtins
@@ -23,15 +23,14 @@ from derive.prove import prove
 def read_codes():
     """Return (formula, code, fixed size, lifted equations) by the name of the code."""
     formula, name, found = "", "", {}
-    for section in read_sections(Path(__file__).with_name("lifted.md")):
-        match section.kind:
+    for section in read_sections(Path(__file__).with_name("lifted.txt")):
+        match section.title:
             case "formula":
                 formula = section.text
-            case "python":
-                name = section.title
-                found[name] = (formula, section.text, section.entries.get("fixed"), None)
             case "lifted":
                 found[name] = (*found[name][:3], section.text)
+            case name:
+                found[name] = (formula, section.text, section.entries.get("fixed"), None)
     return found
 
 

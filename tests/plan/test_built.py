@@ -1,4 +1,4 @@
-"""What the files of formulas have and lacks, each judged: built.md."""
+"""What the files of formulas have and lacks, each judged: built.txt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from texts import Section, read_sections
 
 from derive import build, parse
 
-CASES = list(read_sections(Path(__file__).with_name("built.md")))
+CASES = list(read_sections(Path(__file__).with_name("built.txt")))
 
 
 def find_body(source: str) -> list[str]:

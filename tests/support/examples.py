@@ -54,10 +54,10 @@ def _build(example, cells):
 
 
 def read_examples():
-    """Read the examples of examples.md."""
+    """Read the examples of examples.txt."""
     text = ""
-    for section in read_sections(Path(__file__).with_name("examples.md")):
-        if section.kind == "formula":
+    for section in read_sections(Path(__file__).with_name("examples.txt")):
+        if section.title == "formula":
             text = section.text
             continue
         entries, names = section.entries, {"torch": torch}

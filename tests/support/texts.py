@@ -1,24 +1,21 @@
 """Readers of the text files with test cases.
 
 A text file has parts that begin with `[title]`; empty lines separate the entries of a part; a line
-that starts with `# ` is a comment. In a Markdown file each code block has a heading, a paragraph
-and entries above it.
+that starts with `# ` is a comment. A part that is code or a formula begins with indented entries.
 """
 
 import ast
 import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TITLE = re.compile(r"^\[(.*)\]$", re.MULTILINE)
-HEADING = re.compile("^## (.*)$", re.MULTILINE)
 
 
 def read_parts(path: Path) -> dict[str, list[str]]:
@@ -94,27 +91,22 @@ def _to_row(line: str) -> Any:
 
 @dataclass(frozen=True)
 class Section:
-    """A code block of a Markdown file, with the title, paragraph and entries above it."""
+    """A part of a file that is code or a formula, with the entries above it."""
 
-    kind: str
+    title: str
     text: str
-    title: str = ""
-    story: str = ""
-    entries: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, str]
 
 
 def read_sections(path: Path) -> Iterator[Section]:
-    """Read the code blocks of a Markdown file; a repeated entry is joined by newlines."""
-    text, start = path.read_text(encoding="utf-8"), 0
-    for fence in FENCE.finditer(text):
-        above, start = text[start : fence.start()], fence.end()
-        heading = HEADING.search(above)
-        if heading is None:
-            yield Section(fence[1], fence[2].strip())
-            continue
-        story, *lines = re.split(r"\n {4}(?=\w)", above[heading.end() :].rstrip())
+    """Read the parts that are code or formulas; a repeated entry is joined by newlines."""
+    text = re.sub(r"(?:^# .*\n)+(?=\[)", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    _, *found = TITLE.split(text)
+    for title, body in zip(found[::2], found[1::2], strict=True):
+        above = re.match(r"\n(?:# .*\n)*((?: {4}.*\n)*)", body)
+        assert above, title
         entries: dict[str, str] = {}
-        for each in lines:
-            name, value = re.sub(r"\s*\n\s*", " ", each).strip().split(": ", 1)
+        for each in re.findall(r"^ {4}(\w.*(?:\n {5}.*)*)", above[1], re.MULTILINE):
+            name, value = re.sub(r"\s*\n\s*", " ", each).split(": ", 1)
             entries[name] = f"{entries[name]}\n{value}" if name in entries else value
-        yield Section(fence[1], fence[2], heading[1], story.strip(), entries)
+        yield Section(title, body[above.end() :].strip("\n"), entries)
