@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product, takewhile
 from string import ascii_letters
 
 from derive.frontend.from_einsum import DOTS, Fault, Spec, Token, read_einsum, write_sublists
@@ -298,28 +299,26 @@ def _find_product(first: str, second: str, output: str, one: str, other: str) ->
 
 def _find_matmul(first: str, second: str, output: str, one: str, other: str) -> str:
     """A matrix product over one index, perhaps with batch indices in front."""
-    summed = [index for index in first if index in second and index not in output]
-    if len(summed) != 1 or set(first + second) != {*output, *summed}:
-        return ""
-    (over,) = summed
-    lead = 0
-    while first[lead : lead + 1] == second[lead : lead + 1] == output[lead : lead + 1] != "":
-        lead += 1
+    rows = zip(first, second, output, strict=False)
+    lead = len([*takewhile(lambda each: len({*each}) == 1, rows)])
     left, right, output = first[lead:], second[lead:], output[lead:]
-    if set(left) & set(right) != {over} or (lead and (len(left), len(right)) != (2, 2)):
+    over = "".join(index for index in left if index in right)
+    ranks = len(left), len(right)
+    is_sum = len(over) == 1 and over not in output and {*left, *right} == {*output, over}
+    if not is_sum or (lead and ranks != (2, 2)):
         return ""
-    if len(right) == 1 and left == output + over:
-        return f"{one} @ {other}"
-    if len(left) == 1 and len(right) == 2:
-        return f"{one} @ {other}" if right[0] == over else f"{other} @ {one}"
-    if len(right) != 2 or len(left) < 2 or (len(left) > 2 and left[-1] != over):
-        return ""
-    rows, column = left.replace(over, ""), right.replace(over, "")
-    matrix = one if left[-1] == over else f"{one}.mT"
-    product = f"{matrix} @ {other if right[0] == over else f'{other}.mT'}"
-    if output == rows + column:
-        return product
-    return f"({product}).mT" if len(rows) == 1 and output == column + rows else ""
+    if ranks == (1, 2) and right[1] == over:
+        return f"{other} @ {one}"
+    lefts = [(left, one), *([(left[::-1], f"{one}.mT")] if ranks == (2, 2) else [])]
+    turns = ranks[0] > 1 and ranks[1] == 2
+    rights = [(right, other), *([(right[::-1], f"{other}.mT")] if turns else [])]
+    for (left, a), (right, b) in product(lefts, rights):
+        if left[-1] == right[0] and len(right) < 3:
+            if left[:-1] + right[1:] == output:
+                return f"{a} @ {b}"
+            if ranks == (2, 2) and right[1] + left[0] == output:
+                return f"({a} @ {b}).mT"
+    return ""
 
 
 def _sum(name: str, indices: str, kept: str) -> str:

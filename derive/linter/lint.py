@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from io import BytesIO, StringIO
 from pathlib import Path, PurePath
 from tokenize import detect_encoding
@@ -36,43 +37,31 @@ from derive.linter.scopes import find_start, to_column
 
 _KEPT_BY_TOOLS = ("__pycache__", "node_modules")
 _SUFFIXES = (".py", ".ipynb")
+_EINSUMS = re.compile("einsum|contract")  # every name of an einsum contains one of these words
 
 
-class UnreadableError(Exception):
-    """A file that is neither text nor a notebook."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
-    """One file's Python, its lines, and for a notebook the cells they come from."""
+    """One file's Python, and for a notebook the cells it comes from."""
 
     path: str
-    text: str
-    lines: tuple[str, ...]
+    text: str = ""
     cells: Cells | None = None
 
-    @staticmethod
-    def of(path: str, data: bytes) -> Source:
-        """The source of a file's bytes; raises UnreadableError."""
-        if path.endswith(".ipynb"):
-            try:
-                cells = read_cells(data)
-            except ValueError as error:
-                raise UnreadableError(str(error)) from error
-            return Source(path, cells.text, tuple(cells.text.split("\n")), cells)
-        try:  # Python's rules: the byte order mark or the coding line, else UTF-8
-            encoding, _ = detect_encoding(BytesIO(data).readline)
-            text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-        except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-            says = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise UnreadableError(says) from error
-        return Source(path, text, tuple(text.split("\n")))
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.text.split("\n")
 
-    def parse(self) -> ast.Module:
-        """The syntax tree; raises the errors of `ast.parse`."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes such as "\d"
-            return ast.parse(self.text)
+
+def read_source(path: str, data: bytes) -> Source:
+    """The source of a file's bytes; raises SyntaxError, ValueError or LookupError."""
+    if path.endswith(".ipynb"):
+        cells = read_cells(data)
+        return Source(path, cells.text, cells)
+    # Python's rules: the byte order mark or the coding line, else UTF-8
+    encoding, _ = detect_encoding(BytesIO(data).readline)
+    return Source(path, data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def find_files(paths: Sequence[str]) -> Iterator[str]:
@@ -85,21 +74,9 @@ def find_files(paths: Sequence[str]) -> Iterator[str]:
         if not os.path.lexists(path):
             says = f"there is no file or folder {path}"
             raise refuse("path-missing", says, help="correct the path, or leave it out")
-    found: dict[str, str] = {}
-    for path in paths:
-        for name in _list_sources(path) if os.path.isdir(path) else [path]:
-            found[os.path.abspath(name)] = PurePath(os.path.normpath(name)).as_posix()
-    yield from sorted(found.values())
-
-
-def read_bytes(path: str) -> bytes:
-    """The bytes of a file; raises UnreadableError."""
-    try:
-        if not os.path.isdir(path) and not os.path.isfile(path) and not os.path.islink(path):
-            raise UnreadableError("it is no regular file")
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        raise UnreadableError(getattr(error, "strerror", None) or str(error)) from error
+    lists = (_list_sources(path) if os.path.isdir(path) else [path] for path in paths)
+    names = {os.path.abspath(name): os.path.normpath(name) for each in lists for name in each}
+    yield from sorted(PurePath(name).as_posix() for name in names.values())
 
 
 def _list_sources(folder: str) -> Iterator[str]:
@@ -118,6 +95,13 @@ def _list_sources(folder: str) -> Iterator[str]:
             if name.endswith(_SUFFIXES) and not name.startswith(".") and is_file:
                 yield path
     yield from refused
+
+
+def read_bytes(path: str) -> bytes:
+    """The bytes of a file; raises OSError or ValueError."""
+    if not os.path.isdir(path) and not os.path.isfile(path) and not os.path.islink(path):
+        raise ValueError("it is no regular file")
+    return Path(path).read_bytes()
 
 
 _COMMENT = re.compile(r"#\s*derive:\s*ignore\b(?:\s*\[([^\]]*)\])?")
@@ -154,11 +138,6 @@ class Finding:
     facts: tuple[str, ...] = ()
     mark: Mark | None = None
 
-    @property
-    def sort_key(self) -> tuple[Place, str, str]:
-        """The sort key: place, code, message."""
-        return self.place, self.code, self.says
-
     def __str__(self) -> str:
         """The message, the source with carets, what is known, the help."""
         marks = (self.mark,) if self.mark else ()
@@ -168,9 +147,8 @@ class Finding:
 
     def to_data(self) -> dict[str, Any]:
         """The finding as a JSON object."""
-        place = asdict(self.place)
         return {
-            **place,
+            **asdict(self.place),
             "cell": self.place.cell or None,
             "code": self.code,
             "name": self.name,
@@ -190,47 +168,64 @@ class Report:
     calls: int
 
 
+def _sort_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda each: (each.place, each.code, each.says)))
+
+
 def lint(paths: Sequence[str]) -> Report:
     """The findings of all files below the paths; raises DeriveError for a missing path."""
     reports = [lint_bytes(path) for path in find_files(paths)]
-    findings = sorted((f for each in reports for f in each.findings), key=lambda f: f.sort_key)
-    return Report(tuple(findings), len(reports), sum(each.calls for each in reports))
+    findings = [finding for each in reports for finding in each.findings]
+    return Report(_sort_findings(findings), len(reports), sum(each.calls for each in reports))
 
 
 def lint_bytes(path: str, data: bytes | None = None) -> Report:
     """The findings of one file, or of `data` under its path; the path shows a notebook."""
     try:
-        source = Source.of(path, read_bytes(path) if data is None else data)
-    except UnreadableError as error:
-        return Report((_judge_file(UNREADABLE, path, str(error)),), 1, 0)
+        source = read_source(path, read_bytes(path) if data is None else data)
+    except (OSError, SyntaxError, ValueError, LookupError) as error:
+        says = getattr(error, "strerror", None) or str(error)
+        says = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else says
+        return Report((_make_finding(UNREADABLE, Remark(says), Source(path), 1, 0, 0),), 1, 0)
+    broken = source.cells.broken if source.cells else ()
+    found = [_make_finding(SYNTAX, Remark(says), source, line, 0, 1) for line, says in broken]
     says, line, column = "it is nested too deeply", 0, 0
     try:
-        tree = source.parse()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes such as "\d"
+            tree = ast.parse(source.text)
     except SyntaxError as error:
         says, line, column = error.msg, error.lineno or 0, error.offset or 0
     except (ValueError, RecursionError, MemoryError) as error:
         says = str(error) or says
     else:
         with suppress(RecursionError):
-            return _lint_tree(tree, source)
-    return Report((*_judge_cells(source), _judge_syntax(source, says, line, column)), 1, 0)
+            return _lint_tree(tree, source, found)
+    if not 1 <= line <= len(source.lines):
+        source, line = Source(path), 1
+    start = max(0, min(column - 1, len(source.lines[line - 1])))
+    end = start + 1 if source.text else 0
+    return Report((*found, _make_finding(SYNTAX, Remark(says), source, line, start, end)), 1, 0)
 
 
-def _lint_tree(tree: ast.Module, source: Source) -> Report:
-    shown = (
-        source.cells.shown if source.cells is not None else ()
-    )  # the notebook shows the value of a last line
+def _lint_tree(tree: ast.Module, source: Source, found: list[Finding]) -> Report:
+    # a notebook shows the value of a last line
+    shown = source.cells.shown if source.cells is not None else ()
     calls = [
         replace(call, is_bare=False) if call.node.lineno in shown else call
-        for call in read_calls(tree)
+        for call in (read_calls(tree) if _EINSUMS.search(source.text) else ())
     ]
-    ignores = read_ignores(source.text)
+    ignores = [*read_ignores(source.text)]
     # both strings of a conditional may have the same finding
-    found = dict.fromkeys(f for call in calls for f in _lint_call(call, source, ignores))
-    unused = [_judge_ignore(ignore, source) for ignore in ignores if not ignore.is_used]
-    findings = sorted([*_judge_cells(source), *found, *unused], key=lambda f: f.sort_key)
+    found += dict.fromkeys(f for call in calls for f in _lint_call(call, source, ignores))
+    idle = Remark("the comment silences nothing", "take it out, or correct its codes")
+    found += [
+        _make_finding(UNUSED_IGNORE, idle, source, each.line, each.start, each.end)
+        for each in ignores
+        if not each.is_used
+    ]
     places = {(call.node.lineno, call.node.col_offset) for call in calls}
-    return Report(tuple(findings), 1, len(places))
+    return Report(_sort_findings(found), 1, len(places))
 
 
 def _lint_call(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterator[Finding]:
@@ -246,43 +241,34 @@ def _lint_call(call: Call, source: Source, ignores: Sequence[Ignore]) -> Iterato
 
 def _to_finding(rule: Rule, remark: Remark, call: Call, source: Source) -> Finding:
     """The remark at its indices, else at the literal, else at the call."""
-    text, facts = call.text, list(remark.facts)
+    text = call.text
     place = find_start(text, source.lines) if text and text.is_at_call else None
     if place is not None and 0 <= remark.start < remark.end:
         line, start = place
-        span = (line, start + remark.start, line, start + remark.end)
-        return _make_finding(rule, remark, source, span, facts)
-    node = call.node if text is None else text.node
-    if remark.start < 0:
-        node = call.node
+        return _make_finding(rule, remark, source, line, start + remark.start, start + remark.end)
     if text is None:
-        facts.append(f"the sublists read {call.written}")
+        remark = replace(remark, facts=(*remark.facts, f"the sublists read {call.written}"))
     elif not text.is_at_call:
-        facts.append(f'the string is "{text.value}"')
-    lines = source.lines
-    end_line = node.end_lineno or node.lineno
-    start = to_column(lines[node.lineno - 1], node.col_offset)
-    end = to_column(lines[end_line - 1], node.end_col_offset or 0)
-    return _make_finding(rule, remark, source, (node.lineno, start, end_line, end), facts)
+        remark = replace(remark, facts=(*remark.facts, f'the string is "{text.value}"'))
+    node = call.node if text is None or remark.start < 0 else text.node
+    last = node.end_lineno or node.lineno
+    start = to_column(source.lines[node.lineno - 1], node.col_offset)
+    end = to_column(source.lines[last - 1], node.end_col_offset or 0)
+    return _make_finding(rule, remark, source, node.lineno, start, end, last)
 
 
-def _make_finding(
-    rule: Rule,
-    remark: Remark,
-    source: Source,
-    span: tuple[int, int, int, int],
-    facts: Sequence[str] = (),
-) -> Finding:
-    """The finding at line, column (from 0), end line, end column of the source."""
-    line, start, end_line, end = span
-    mark = _to_mark(source.lines[line - 1], start, end if end_line == line else None)
+def _make_finding(rule: Rule, remark: Remark, source: Source, *span: int) -> Finding:
+    """The finding at a line, columns (from 0) and perhaps a last line of the source."""
+    line, start, end, last = (*span, span[0])[:4]
+    mark = _to_mark(source.lines[line - 1], start, end if last == line else None)
     cell = 0
     if source.cells is not None:
         cell, line = source.cells.places[line - 1]
-        end_line = source.cells.places[end_line - 1][1]
-    place = Place(source.path, cell, line, start + 1, end_line, end + 1)
-    severity, says, help = rule.severity, remark.says, remark.help
-    return Finding(rule.code, rule.name, severity, place, says, help, tuple(facts), mark)
+        last = source.cells.places[last - 1][1]
+    place = Place(source.path, cell, line, start + 1, last, end + 1)
+    return Finding(
+        rule.code, rule.name, rule.severity, place, remark.says, remark.help, remark.facts, mark
+    )
 
 
 def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
@@ -292,34 +278,7 @@ def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
     if stop - lead > _WIDEST:
         lead = max(lead, start - _WIDEST // 4)
     shown = "".join(c if c.isprintable() else " " for c in line[lead : lead + _WIDEST].rstrip())
-    if not shown.strip():
-        return None
-    return Mark(shown, start - lead, min(stop - lead, len(shown)))
-
-
-def _judge_file(rule: Rule, path: str, says: str) -> Finding:
-    return Finding(rule.code, rule.name, rule.severity, Place(path, 0, 1, 1, 1, 1), says)
-
-
-def _judge_syntax(source: Source, says: str, line: int, column: int) -> Finding:
-    if not 1 <= line <= len(source.lines):
-        return _judge_file(SYNTAX, source.path, says)
-    start = max(0, min(column - 1, len(source.lines[line - 1])))
-    return _make_finding(SYNTAX, Remark(says), source, (line, start, line, start + 1))
-
-
-def _judge_cells(source: Source) -> list[Finding]:
-    broken = source.cells.broken if source.cells else ()
-    return [
-        _make_finding(SYNTAX, Remark(says), source, (line, 0, line, 1)) for line, says in broken
-    ]
-
-
-def _judge_ignore(ignore: Ignore, source: Source) -> Finding:
-    remark = Remark("the comment silences nothing", "take it out, or correct its codes")
-    return _make_finding(
-        UNUSED_IGNORE, remark, source, (ignore.line, ignore.start, ignore.line, ignore.end)
-    )
+    return Mark(shown, start - lead, min(stop - lead, len(shown))) if shown.strip() else None
 
 
 @dataclass(slots=True)
@@ -339,20 +298,12 @@ class Ignore:
         return found
 
 
-def read_ignores(text: str) -> list[Ignore]:
-    """The comments of a file in order; none if tokenizing fails."""
-    ignores: list[Ignore] = []
-    if "derive:" not in text:
-        return ignores
+def read_ignores(text: str) -> Iterator[Ignore]:
+    """The comments of a file in order, up to where tokenizing fails."""
     with suppress(tokenize.TokenError, SyntaxError):
-        for token in tokenize.generate_tokens(StringIO(text).readline):
+        for token in tokenize.generate_tokens(StringIO(text).readline) if "derive:" in text else ():
             found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
-            if found is None:
-                continue
-            line, column = token.start
-            codes = None
-            if found[1] is not None:
-                codes = tuple(word.strip() for word in found[1].split(","))
-            start, end = column + found.start(), column + found.end()
-            ignores.append(Ignore(line, start, end, codes))
-    return ignores
+            if found is not None:
+                line, column = token.start
+                words = None if found[1] is None else tuple(map(str.strip, found[1].split(",")))
+                yield Ignore(line, column + found.start(), column + found.end(), words)

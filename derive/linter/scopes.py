@@ -17,15 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 Shape = tuple[int | None, ...]  # None for an unknown extent
+Value = str | ast.expr | None  # a dotted import, an expression, or None for anything else
 
-_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-# Most nodes of a tree neither bind names nor call; these lists halve the time of the walk.
-_LEAVES = frozenset(
-    (ast.Constant, ast.Load, ast.Pass, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Eq, ast.Is, ast.Not)
-)
-_OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Slice, ast.IfExp)
-_BLOCKS = (ast.If, ast.For, ast.While, ast.Return)
-_PLAIN = frozenset((*_OPERATIONS, *_BLOCKS, ast.Tuple, ast.List, ast.Dict, ast.keyword))
 _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 _DEEPEST = 8  # longest chain of names bound to names
 
@@ -34,30 +27,14 @@ _DEEPEST = 8  # longest chain of names bound to names
 class Scope:
     """The names that a module, a class, a function or a comprehension binds."""
 
-    outer: Scope | None = None
+    outer: tuple[Scope, ...] = ()  # the scopes around it, the module last
     is_class: bool = False
-    bound: dict[str, list[str | ast.expr | None]] = field(default_factory=dict)
+    bound: dict[str, list[Value]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)  # modules of `from MODULE import *`
 
-    def bind(self, name: str, value: str | ast.expr | None) -> None:
-        """Add a binding of a name: a dotted import, an expression, or None for anything else."""
+    def bind(self, name: str, value: Value = None) -> None:
+        """Add a binding of a name."""
         self.bound.setdefault(name, []).append(value)
-
-    def find_home(self, name: str) -> Scope | None:
-        """The scope that binds a name seen from here."""
-        here: Scope | None = self
-        while here is not None:
-            if name in here.bound and (here is self or not here.is_class):
-                return here
-            here = here.outer
-        return None
-
-    def find_top(self) -> Scope:
-        """The scope of the module."""
-        here = self
-        while here.outer is not None:
-            here = here.outer
-        return here
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +49,110 @@ class Seen:
 
 def find_calls(tree: ast.Module) -> list[Seen]:
     """All calls of a module in the order of their places, with their scopes."""
-    walk = _Walk()
-    walk.walk_tree(tree)
-    return sorted(walk.seen, key=lambda seen: (seen.node.lineno, seen.node.col_offset))
+    seen: list[Seen] = []
+    top = Scope()
+    bare: set[ast.AST] = set()
+    tried: set[ast.AST] = set()
+    stack: list[tuple[ast.AST, Scope, bool]] = [(tree, top, False)]  # files may nest deeply
+    while stack:
+        node, scope, fails = stack.pop()
+        match node:
+            case ast.Expr(value=value) if value not in tried:
+                bare.add(value)
+            case ast.Try(body=body, handlers=[_, *_]):
+                # a call inside `try` may only test whether it raises
+                tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
+            case ast.Call():
+                seen.append(Seen(node, scope, node in bare and not fails, fails))
+            case ast.With() | ast.AsyncWith():
+                fails = fails or any(map(_is_raises, node.items))
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
+                top.stars.append(module)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                for name in names:
+                    for home in [top] if isinstance(node, ast.Global) else scope.outer[:-1]:
+                        home.bind(name)
+        for name, bound in _find_bindings(node):
+            scope.bind(name, bound)
+        here, inside = _split_children(node)
+        inner = Scope((scope, *scope.outer), isinstance(node, ast.ClassDef)) if inside else scope
+        stack += [(child, inner, fails) for child in inside]
+        stack += [(child, scope, fails) for child in here]
+    return sorted(seen, key=lambda each: (each.node.lineno, each.node.col_offset))
 
 
-def find_values(name: str, scope: Scope) -> list[tuple[str | ast.expr | None, Scope]]:
+def _split_children(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+    """The children that may bind a name or hold a call: of the same scope, and of an inner one."""
+    children = [*ast.iter_child_nodes(node)]
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name()], value=value)
+            | ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)
+            | ast.NamedExpr(target=ast.Name(), value=value)
+        ):
+            return [value], []
+        case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args) | ast.Lambda(args=args):
+            given = [*ast.iter_child_nodes(args)]
+            arguments = [each for each in given if isinstance(each, ast.arg)]
+            defaults = [each for each in given if not isinstance(each, ast.arg)]
+            if isinstance(node, ast.Lambda):
+                return defaults, [*arguments, node.body]
+            return [*node.decorator_list, *defaults], [*arguments, *node.body]
+        case ast.ClassDef():
+            return [*node.decorator_list, *node.bases, *node.keywords], [*node.body]
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return [], children
+    return children, []
+
+
+def _find_bindings(node: ast.AST) -> Iterator[tuple[str, Value]]:
+    """The names that a node binds, with their values."""
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            | ast.NamedExpr(target=ast.Name(id=name), value=value)
+        ):
+            yield name, value
+        case ast.Import(names=aliases):
+            for alias in aliases:
+                whole = alias.name if alias.asname else alias.name.split(".")[0]
+                yield alias.asname or whole, whole
+        case ast.ImportFrom(module=module, names=aliases, level=level):
+            for alias in aliases:
+                whole = "" if level or not module else f"{module}.{alias.name}"
+                if alias.name != "*":
+                    yield alias.asname or alias.name, whole or None
+        case (
+            ast.Name(id=name, ctx=ast.Store() | ast.Del())
+            | ast.arg(arg=name)
+            | ast.FunctionDef(name=name)
+            | ast.AsyncFunctionDef(name=name)
+            | ast.ClassDef(name=name)
+            | ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+            | ast.MatchMapping(rest=str(name))
+        ):
+            yield name, None
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=context):
+            # x.unsqueeze_(0) and x.shape = .. change x
+            if attribute.endswith("_") or not isinstance(context, ast.Load):
+                yield f"{name}.", None
+
+
+def _is_raises(item: ast.withitem) -> bool:
+    """`pytest.raises(..)`, `self.assertRaisesRegex(..)`, `np.testing.assert_raises(..)`."""
+    called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
+    return "raises" in str(getattr(called, "attr", getattr(called, "id", ""))).lower()
+
+
+def find_values(name: str, scope: Scope) -> list[tuple[Value, Scope]]:
     """All bindings of a name, each with its scope; empty for a free name."""
-    home = scope.find_home(name)
-    if home is not None:
-        return [(value, home) for value in home.bound[name]]
-    top = scope.find_top()
+    for home in (scope, *scope.outer):
+        if name in home.bound and (home is scope or not home.is_class):
+            return [(value, home) for value in home.bound[name]]
+    top = (scope, *scope.outer)[-1]
     return [(f"{module}.{name}", top) for module in top.stars]
 
 
@@ -96,161 +166,20 @@ def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
 
 def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
     """The dotted names of imports that an expression may be; "" for anything else."""
-    unknown = frozenset({""})
     match expr:
         case ast.Attribute(value=value, attr=attribute):
-            return frozenset(
-                f"{name}.{attribute}" if name else "" for name in find_dotted(value, scope, depth)
-            )
+            owners = find_dotted(value, scope, depth)
+            return frozenset(f"{name}.{attribute}" if name else "" for name in owners)
         case ast.Name(id=name) if depth < _DEEPEST:
-            found: frozenset[str] = frozenset()
+            found: set[str] = set()
             for bound, home in find_values(name, scope):
-                if isinstance(bound, str):
-                    found |= {bound}
-                elif bound is None:
-                    found |= unknown
+                if not isinstance(bound, ast.expr):
+                    found.add(bound or "")
                 elif not (isinstance(bound, ast.Constant) and bound.value is None):
                     # a failed import binds None, and such a name is not called
                     found |= find_dotted(bound, home, depth + 1)
-            return found or unknown
-    return unknown
-
-
-class _Walk:
-    """One pass over a tree with an explicit stack: some files nest deeper than Python's stack."""
-
-    def __init__(self) -> None:
-        self.seen: list[Seen] = []
-        self._stack: list[tuple[ast.AST, Scope, bool]] = []
-        self._bare: set[ast.AST] = set()
-        self._tried: set[ast.AST] = set()
-
-    def walk_tree(self, tree: ast.Module) -> None:
-        top = Scope()
-        self._push_nodes(tree.body, top, False)
-        while self._stack:
-            node, scope, fails = self._stack.pop()
-            if type(node) in _PLAIN:
-                self._push_nodes(_find_children(node), scope, fails)
-            else:
-                self._visit_node(node, scope, fails)
-
-    def _push_nodes(self, nodes: Sequence[ast.AST], scope: Scope, fails: bool) -> None:
-        self._stack.extend((node, scope, fails) for node in reversed(nodes))
-
-    def _visit_node(self, node: ast.AST, scope: Scope, fails: bool) -> None:
-        match node:
-            case ast.Expr(value=value):
-                if value not in self._tried:
-                    self._bare.add(value)
-            case ast.Try(body=body, handlers=[_, *_]):
-                # a call inside `try` may only test whether it raises
-                self._tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
-            case ast.Call():
-                self.seen.append(Seen(node, scope, node in self._bare and not fails, fails))
-            case ast.With() | ast.AsyncWith():
-                fails = fails or any(map(_is_raises, node.items))
-            case (
-                ast.Assign(targets=[ast.Name(id=name)], value=value)
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-                | ast.NamedExpr(target=ast.Name(id=name), value=value)
-            ):
-                scope.bind(name, value)
-                self._push_nodes([value], scope, fails)
-                return
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                self._enter_function(node, scope, fails)
-                return
-            case ast.ClassDef(name=name):
-                scope.bind(name, None)
-                inner = Scope(scope, is_class=True)
-                self._push_nodes([*node.decorator_list, *node.bases, *node.keywords], scope, fails)
-                self._push_nodes(node.body, inner, fails)
-                return
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                scope = Scope(scope)
-            case _:
-                for bound, imported in _find_bindings(node):
-                    scope.bind(bound, imported)
-                _note_declared(node, scope)
-        self._push_nodes(_find_children(node), scope, fails)
-
-    def _enter_function(self, node: _FUNCTION, scope: Scope, fails: bool) -> None:
-        inner = Scope(scope)
-        given = node.args
-        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        for argument in every:
-            if argument is not None:
-                inner.bind(argument.arg, None)
-        outside: list[ast.AST] = [*given.defaults, *(d for d in given.kw_defaults if d)]
-        if isinstance(node, ast.Lambda):
-            self._push_nodes(outside, scope, fails)
-            self._push_nodes([node.body], inner, fails)
-            return
-        scope.bind(node.name, None)
-        self._push_nodes([*node.decorator_list, *outside], scope, fails)
-        self._push_nodes(node.body, inner, fails)
-
-
-def _find_children(node: ast.AST) -> list[ast.AST]:
-    """The nodes below a node that may bind a name or hold a call, in the order of the text."""
-    found: list[ast.AST] = []
-    for name in node._fields:
-        value = getattr(node, name, None)
-        for child in value if isinstance(value, list) else (value,):
-            is_read = isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
-            if isinstance(child, ast.AST) and not is_read and type(child) not in _LEAVES:
-                found.append(child)
-    return found
-
-
-def _find_bindings(node: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """Names that a node binds other than by a plain assignment."""
-    match node:
-        case ast.Import(names=aliases):
-            for alias in aliases:
-                whole = alias.name if alias.asname else alias.name.split(".")[0]
-                yield alias.asname or whole, whole
-        case ast.ImportFrom(module=module, names=aliases, level=level):
-            for alias in aliases:
-                whole = "" if level or not module else f"{module}.{alias.name}"
-                if alias.name != "*":
-                    yield alias.asname or alias.name, whole or None
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            yield name, None
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
-            yield name, None
-        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            yield name, None
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=context):
-            # x.unsqueeze_(0) and x.shape = .. change x
-            if attribute.endswith("_") or not isinstance(context, ast.Load):
-                yield f"{name}.", None
-
-
-def _note_declared(node: ast.AST, scope: Scope) -> None:
-    """Record `import *`, and names that are assigned from another scope."""
-    match node:
-        case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
-            scope.find_top().stars.append(module)
-        case ast.Global(names=names):
-            for name in names:
-                scope.find_top().bind(name, None)
-        case ast.Nonlocal(names=names):
-            here = scope.outer
-            while here is not None and here.outer is not None:
-                for name in names:
-                    here.bind(name, None)
-                here = here.outer
-
-
-def _is_raises(item: ast.withitem) -> bool:
-    """`pytest.raises(..)`, `self.assertRaisesRegex(..)`, `np.testing.assert_raises(..)`."""
-    called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
-    match called:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return "raises" in name.lower()
-    return False
+            return frozenset(found or {""})
+    return frozenset({""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,21 +204,21 @@ class Text:
 
 def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
     """All strings that an expression may be; empty if unknown."""
+
+    def find_inner(inner: ast.expr, home: Scope = scope) -> list[Text]:
+        return find_texts(inner, home, depth + 1) if depth < _DEEPEST else []
+
     match node:
         case ast.Constant(value=str(value)):
             return [Text(value, (node,), node)]
-        case ast.BinOp(left=left, op=ast.Add(), right=right) if depth < _DEEPEST:
-            lefts = find_texts(left, scope, depth + 1)
-            rights = find_texts(right, scope, depth + 1)
-            if len(lefts) == len(rights) == 1:
-                (one,), (other,) = lefts, rights
-                return [Text(one.value + other.value, one.pieces + other.pieces, node)]
-            return []
-        case ast.IfExp(body=body, orelse=other) if depth < _DEEPEST:
-            return find_texts(body, scope, depth + 1) + find_texts(other, scope, depth + 1)
-        case ast.Name(id=name) if depth < _DEEPEST and (only := find_only(name, scope)):
-            found = find_texts(*only, depth + 1)
-            return [Text(text.value, text.pieces, node) for text in found]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            match find_inner(left), find_inner(right):
+                case [one], [other]:
+                    return [Text(one.value + other.value, one.pieces + other.pieces, node)]
+        case ast.IfExp(body=body, orelse=other):
+            return find_inner(body) + find_inner(other)
+        case ast.Name(id=name) if only := find_only(name, scope):
+            return [Text(text.value, text.pieces, node) for text in find_inner(*only)]
     return []
 
 
@@ -308,7 +237,7 @@ def find_start(text: Text, lines: Sequence[str]) -> tuple[int, int] | None:
 
 def to_column(line: str, offset: int) -> int:
     """The column of an offset that Python counts in bytes."""
-    return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
+    return len(line.encode()[:offset].decode(errors="replace"))
 
 
 _MAKERS = ("zeros", "ones", "empty", "full", "rand", "randn")  # constructors of tensors
@@ -318,34 +247,25 @@ def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
     """The shape of a tensor, if the text shows it: `torch.zeros(2, n)`."""
     match expr:
         case ast.Name(id=name) if (only := find_only(name, scope)) and only[1] is scope:
-            value, home = only
             # a binding of `x.` marks a change in place
-            return find_shape(value, home) if f"{name}." not in home.bound else None
-        case ast.Call(func=func, args=arguments) if arguments:
-            if any(isinstance(argument, ast.Starred) for argument in arguments):
+            return None if f"{name}." in scope.bound else find_shape(*only)
+        case ast.Call(func=func, args=[*given]):
+            (target, *others) = find_dotted(func, scope)
+            home, _, name = target.rpartition(".")
+            if others or home not in {"torch", "numpy", "jax.numpy"} or name not in _MAKERS:
                 return None
-            targets = find_dotted(func, scope)
-            (target, *others) = targets
-            return None if others else _find_made(target, arguments, scope)
+            match given:
+                case [ast.Tuple(elts=extents) | ast.List(elts=extents), *_]:
+                    pass
+                case [_, _, *_] if home == "torch" and name != "full":
+                    extents = given
+                case [ast.Constant(value=int()) as extent, *_]:
+                    extents = [extent]
+                case _:
+                    return None
+            if not any(isinstance(each, ast.Starred) for each in (*given, *extents)):
+                return tuple(_find_extent(extent, scope) for extent in extents)
     return None
-
-
-def _find_made(target: str, arguments: list[ast.expr], scope: Scope) -> Shape | None:
-    """The shape of a constructor's result, from its arguments."""
-    home, _, name = target.rpartition(".")
-    if home not in {"torch", "numpy", "jax.numpy"} or name not in _MAKERS:
-        return None
-    match arguments:
-        case [ast.Tuple(elts=extents) | ast.List(elts=extents), *_]:
-            if any(isinstance(extent, ast.Starred) for extent in extents):
-                return None
-        case [_, _, *_] if home == "torch" and name != "full":
-            extents = arguments
-        case [ast.Constant(value=int()) as first, *_]:
-            extents = [first]
-        case _:
-            return None
-    return tuple(_find_extent(extent, scope) for extent in extents)
 
 
 def _find_extent(expr: ast.expr, scope: Scope) -> int | None:
