@@ -8,410 +8,283 @@ a part. The group with the largest saving is taken first, until none saves opera
 are equal up to the order of indices and a number are computed once.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations, product
-from math import factorial, prod
-from typing import TypeAlias
+from itertools import count
+from math import prod
+from typing import Any, TypeAlias
 
 from derive.ir import nodes as ir
-from derive.ir.functions import kind_of
-from derive.ir.polynomial import Polynomial, evaluate_extent
+from derive.ir.polynomial import Polynomial
+from derive.ir.text import to_text
 from derive.ir.walk import Names, find_all_indices, rename_apart
+from derive.plan.cost import Storage
 from derive.plan.path import count_operations, find_path
 from derive.rewrite.guards import find_nonfinite
 from derive.rewrite.rules.chains import split_term
 from derive.rewrite.rules.terms import FEW, Term, to_sum
 
-# An index is a pair: the number of its extent, and a number of its own. Numbers from SHARED on are
-# for indices that a factor shares with the rest of its term, from BOUND on for summed indices.
-Place: TypeAlias = tuple[int, int]
-Factor: TypeAlias = tuple[int, tuple[Place, ...]]  # the number of a tensor, and its indices
-Factors: TypeAlias = tuple[Factor, ...]
+# Summed indices are named #0, #1, ..; indices that a factor shares with the rest of its term are
+# named @0, @1, .. They get names of the formula's indices when the equations are written.
+Indices: TypeAlias = tuple[ir.Index, ...]
+Factors: TypeAlias = tuple[ir.Access, ...]
 Terms: TypeAlias = dict[Factors, Fraction]
-SHARED, BOUND = 1 << 10, 1 << 20
-MOST_FACTORS = 6  # factors of a product with a tolerable number of permutations
-MOST_ORDERS = factorial(MOST_FACTORS)  # permutations of the indices of a part
+Sum: TypeAlias = tuple[ir.Access, Terms]  # the left side, and the products with their numbers
+Group: TypeAlias = tuple[ir.Access, Indices]  # a common factor, and the free indices of the rest
 
 
-def list_places(factors: Iterable[Factor]) -> tuple[Place, ...]:
+def find_places(access: ir.Access) -> Indices:
+    """The positions of an access, all of which are indices."""
+    return access.places  # type: ignore[return-value]
+
+
+def list_indices(factors: Iterable[ir.Access]) -> Indices:
     """The indices of factors, in order."""
-    return tuple(dict.fromkeys(place for _, places in factors for place in places))
+    return tuple(dict.fromkeys(index for factor in factors for index in find_places(factor)))
 
 
-def rename(factors: Factors, new: Mapping[Place, Place]) -> Factors:
+def rename(factors: Iterable[ir.Access], new: Mapping[ir.Index, ir.Index]) -> Factors:
     """The factors with renamed indices."""
-    return tuple((tensor, tuple(new.get(p, p) for p in places)) for tensor, places in factors)
+    named = ((f.tensor, tuple(new.get(i, i) for i in find_places(f))) for f in factors)
+    return tuple(ir.Access(tensor, places) for tensor, places in named)
 
 
 @lru_cache(maxsize=1 << 16)
-def normalize(factors: Factors, kept: frozenset[Place]) -> Factors:
+def normalize(factors: Factors, kept: frozenset[ir.Index]) -> tuple[Factors, Indices]:
     """The factors in canonical order, with canonical names for all indices but the kept ones.
 
-    Colour refinement tells indices apart by position; ties are broken by trying each index.
+    Also the renamed indices, in the order of their new names. Colour refinement tells indices apart
+    by position. Of several that it cannot tell apart, any may come first.
     """
-    marks = {p: (p in kept, p if p in kept else (p[0], 0)) for p in list_places(factors)}
-    order = sorted({*marks.values()})
-    return _refine(factors, kept, {place: order.index(mark) for place, mark in marks.items()})
-
-
-def _refine(factors: Factors, kept: frozenset[Place], colours: dict[Place, int]) -> Factors:
+    marks: dict[ir.Index, tuple[Any, ...]] = {
+        i: (i in kept, to_text(i.extent), i.name if i in kept else "")
+        for i in list_indices(factors)
+    }
     while True:
-        seen: dict[Place, list[tuple[object, ...]]] = {place: [] for place in colours}
-        for tensor, places in factors:
-            outline = (tensor, *(colours[place] for place in places))
-            for k, place in enumerate(places):
-                seen[place].append((k, *outline))
-        marks = {place: (colours[place], sorted(each)) for place, each in seen.items()}
-        order = sorted({(colour, tuple(each)) for colour, each in marks.values()})
-        number = {mark: k for k, mark in enumerate(order)}
-        finer = {place: number[colour, tuple(each)] for place, (colour, each) in marks.items()}
-        if len(order) == len({*colours.values()}):
+        order = {mark: k for k, mark in enumerate(sorted({*marks.values()}))}
+        colours = {index: order[mark] for index, mark in marks.items()}
+        seen: dict[ir.Index, list[tuple[Any, ...]]] = {index: [] for index in colours}
+        for factor in factors:
+            outline = (factor.tensor.name, *(colours[i] for i in find_places(factor)))
+            for k, index in enumerate(find_places(factor)):
+                seen[index].append((k, *outline))
+        marks = {i: (colour, *sorted(seen[i])) for i, colour in colours.items()}
+        if len({*marks.values()}) > len(order):
+            continue
+        first = {colour: index for index, colour in reversed(colours.items())}
+        alike = [c for i, c in colours.items() if i not in kept and first[c] is not i]
+        if not alike:
             break
-        colours = finer
-    alike: dict[int, list[Place]] = defaultdict(list)
-    for place, colour in finer.items():
-        if place not in kept:
-            alike[colour].append(place)
-    several = min((colour for colour, each in alike.items() if len(each) > 1), default=None)
-    if several is not None:
-        tried: list[Place] = []
-        for place in alike[several]:  # skip indices that are symmetric to a tried one
-            exchanged = (rename(factors, {place: other, other: place}) for other in tried)
-            if not any(sorted(each) == sorted(factors) for each in exchanged):
-                tried.append(place)
-        return min(
-            _refine(factors, kept, {p: 2 * c + (p == chosen) for p, c in finer.items()})
-            for chosen in tried
-        )
-    ranked = sorted((p for p in finer if p not in kept), key=lambda place: finer[place])
-    return tuple(sorted(rename(factors, {p: (p[0], BOUND + k) for k, p in enumerate(ranked)})))
+        chosen = first[min(alike)]
+        marks = {index: (colour, index is not chosen) for index, colour in colours.items()}
+    ranked = sorted((i for i in colours if i not in kept), key=colours.__getitem__)
+    new = {index: ir.Index(f"#{k}", index.extent) for k, index in enumerate(ranked)}
+
+    def rank(factor: ir.Access) -> tuple[str, list[int]]:
+        return factor.tensor.name, [colours[index] for index in find_places(factor)]
+
+    return rename(sorted(factors, key=rank), new), tuple(ranked)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The key of terms with a common factor: the factor, and the indices of the rest."""
+def outline_sum(whole: Sum, scale: Fraction) -> tuple[Factors, Indices]:
+    """A sum divided by a number as one product in canonical form, which sums over rows of factors.
 
-    factor: Factor
-    free: tuple[Place, ...]  # the free indices of the rest
+    A row is a term. A number is a tensor read at its row twice.
+    """
+    target, terms = whole
+    marked = ir.Tensor("free", ())
+    rows: list[ir.Access] = [ir.Access(marked, (i, i)) for i in target.places]
+    for k, (factors, number) in enumerate(terms.items()):
+        row = ir.Index(f"row {k}", ir.ONE)
+        others = (i for i in list_indices(factors) if i not in target.places)
+        new = {i: ir.Index(f"{i.name} {k}", i.extent) for i in others}
+        rows.append(ir.Access(ir.Tensor(f"{number / scale}", ()), (row, row)))
+        rows += [ir.Access(f.tensor, (*f.places, row)) for f in rename(factors, new)]
+    return normalize(tuple(rows), frozenset())
 
 
 @dataclass
 class Factoring:
-    """The extents by number, and the parts so far, each as indices and terms."""
+    """The parts so far, in the order of their definition."""
 
-    extents: list[int] = field(default_factory=list)
-    known: int = 0  # the number of tensors that are not parts
-    parts: dict[int, tuple[tuple[Place, ...], Terms]] = field(default_factory=dict)
-    costs: dict[tuple[object, ...], int] = field(default_factory=dict)
+    memory: Storage
+    names: Names
+    parts: list[Sum] = field(default_factory=list)
+    # By canonical form: the part, the number by which it was divided, and its indices in order.
+    forms: dict[Factors, tuple[ir.Access, Fraction, Indices]] = field(default_factory=dict)
+    costs: dict[tuple[Factors, frozenset[ir.Expr]], int] = field(default_factory=dict)
 
-    def count_elements(self, places: Iterable[Place]) -> int:
-        """The number of elements over these indices."""
-        return prod(self.extents[place[0]] for place in places)
-
-    def find_cost(self, factors: Factors, free: frozenset[Place]) -> int:
+    def find_cost(self, factors: Factors, free: Iterable[ir.Expr]) -> int:
         """The operations of a product summed, in its best contraction order."""
-        if len(factors) < 2:
-            return 0
-        number: dict[Place, Place] = {}
-        for place in list_places(factors):
-            number[place] = (place[0], len(number))
-        shape = tuple(tuple(number[p] for p in places) for _, places in factors)
-        output = tuple(sorted(number[p] for p in free if p in number))
-        if (shape, output) not in self.costs:
-            extents = {place: self.extents[place[0]] for place in number.values()}
-            inputs: list[ir.Index] = [*shape]  # type: ignore[list-item]
-            path = find_path(inputs, output, extents)  # type: ignore[arg-type]
-            self.costs[shape, output] = count_operations(path, inputs, output, extents)  # type: ignore[arg-type]
-        return self.costs[shape, output]
+        indices = list_indices(factors)
+        key = factors, frozenset(free).intersection(indices)
+        if len(factors) > 1 and key not in self.costs:
+            inputs = [find_places(factor) for factor in factors]
+            output = [i for i in indices if i in key[1]]
+            extents = {i: self.memory.extent(i) for i in indices}
+            path = find_path(inputs, output, extents)
+            self.costs[key] = count_operations(path, inputs, output, extents)
+        return self.costs.get(key, 0)
 
-    def count_all(self, wholes: Iterable[tuple[frozenset[Place], Terms]]) -> int:
+    def count_all(self, sums: Iterable[Sum]) -> int:
         """The operations of sums of products; equal products are computed once."""
         costs = {
-            normalize(factors, frozenset()): self.find_cost(factors, free)
-            for free, terms in wholes
+            normalize(factors, frozenset())[0]: self.find_cost(factors, target.places)
+            for target, terms in sums
             for factors in terms
         }
         return sum(costs.values())
 
-    def split_factors(
-        self, factors: Factors, free: frozenset[Place]
-    ) -> Iterator[tuple[Group, Factors]]:
-        """Each way to split off one factor: the group's key, and the rest."""
-        start = max((SHARED, *(place[1] + 1 for place in sorted(free))))
-        for k, (tensor, places) in enumerate(factors):
+    def split_factors(self, factors: Factors, target: ir.Access) -> Iterator[tuple[Group, Factors]]:
+        """Each way to split off one factor: the group, and the rest."""
+        free = find_places(target)
+        for k, factor in enumerate(factors):
             rest = factors[:k] + factors[k + 1 :]
-            others = {*list_places(rest)}
-            inner = [p for p in dict.fromkeys(places) if p not in free]
-            if rest and all(p in others for p in inner):
-                shared = {p: (p[0], start + n) for n, p in enumerate(inner)}
-                left = (tensor, tuple(shared.get(p, p) for p in places))
-                named = rename(rest, shared)
-                own = frozenset(
-                    p for p in list_places(named) if p in free or SHARED <= p[1] < BOUND
+            inner = [i for i in list_indices([factor]) if i not in free]
+            if rest and {*inner} <= {*list_indices(rest)}:
+                numbers = (n for n in count() if all(i.name != f"@{n}" for i in free))
+                shared = {i: ir.Index(f"@{n}", i.extent) for i, n in zip(inner, numbers)}  # noqa: B905
+                left, *named = rename((factor, *rest), shared)
+                kept = [i for i in list_indices(named) if i in free or i in shared.values()]
+                kept.sort(key=lambda i: i.name)
+                yield (left, tuple(kept)), normalize(tuple(named), frozenset(kept))[0]
+
+    def factor(self, whole: Sum) -> Sum:
+        """The sum, with common factors times new parts."""
+        target, terms = whole
+        left, free, size = dict(terms), {*target.places}, self.memory.count(find_places(target))
+        split: dict[Factors, list[tuple[Group, Factors, int]]] = {}
+
+        def find_splits(factors: Factors) -> list[tuple[Group, Factors, int]]:
+            """The groups that a product may join, its rest in each, and the operations saved."""
+            if factors not in split:
+                most = self.find_cost(factors, free) + size
+                rests = self.split_factors(factors, target)
+                gains = (
+                    (g, rest, most - self.find_cost(rest, g[1]) - self.memory.count(g[1]))
+                    for g, rest in rests
                 )
-                yield Group(left, tuple(sorted(own))), normalize(named, own)
+                split[factors] = [each for each in gains if each[-1] > 0]
+            return split[factors]
 
-    def factor(self, free: frozenset[Place], terms: Terms) -> Terms:
-        """The terms, with common factors times new parts."""
-        left = dict(terms)
-        groups: dict[Group, dict[Factors, tuple[Factors, int]]] = defaultdict(dict)
-        places: dict[Factors, list[tuple[Group, Factors]]] = {}
-        size = self.count_elements(free)
+        while True:
+            groups: dict[Group, dict[Factors, tuple[Factors, int]]] = defaultdict(dict)
+            for factors in left:
+                for group, rest, gain in find_splits(factors):
+                    groups[group].setdefault(factors, (rest, gain))
 
-        def enter_product(factors: Factors) -> None:
-            places[factors] = []
-            alone = self.find_cost(factors, free)
-            for group, rest in self.split_factors(factors, free):
-                own = frozenset(group.free)
-                gain = alone + size - self.find_cost(rest, own) - self.count_elements(own)
-                if gain > 0 and all(each[0] != factors for each in groups[group].values()):
-                    groups[group][rest] = (factors, gain)
-                    places[factors].append((group, rest))
+            def rank(group: Group) -> tuple[Any, ...]:
+                (factor, own), members = group, groups[group].values()  # noqa: B023
+                spanned = {*find_places(factor), *own}
+                extra = self.memory.count(spanned) * (1 if spanned <= free else 2)
+                saved = sum(gain for _, gain in members) + self.memory.count(own) - size - extra
+                return saved, factor.tensor.name, to_text(factor), [i.name for i in own]
 
-        def remove_product(factors: Factors) -> Fraction:
-            for group, rest in places.pop(factors):
-                del groups[group][rest]
-            return left.pop(factors)
+            several = [group for group, members in groups.items() if len(members) > 1]
+            best = max(several, key=rank, default=None)
+            if best is None or rank(best)[0] <= 0:
+                return target, left
+            inner = {rest: left.pop(factors) for factors, (rest, _) in groups[best].items()}
+            number, part = self.make_part(best[1], inner)
+            product, _ = normalize((best[0], part), frozenset(free))
+            left[product] = left.get(product, Fraction(0)) + number
 
-        def find_saving(group: Group) -> int:
-            members = groups[group]
-            if len(members) < 2:
-                return 0
-            spanned = {*group.factor[1], *group.free}
-            whole = self.count_elements(spanned) * (1 if spanned <= free else 2)
-            gain = sum(each for _, each in members.values())
-            return gain - whole + self.count_elements(group.free) - size
-
-        for factors in left:
-            enter_product(factors)
-        while groups:
-            best = max(groups, key=lambda group: (find_saving(group), group.factor, group.free))
-            if find_saving(best) <= 0:
-                break
-            members = [(rest, factors) for rest, (factors, _) in groups[best].items()]
-            inner = {rest: remove_product(factors) for rest, factors in members}
-            number, part = self.make_part(best.free, inner)
-            whole = normalize((best.factor, part), free)
-            if whole not in left:
-                left[whole] = Fraction(0)
-                enter_product(whole)
-            left[whole] += number
-        return left
-
-    def make_part(self, free: tuple[Place, ...], terms: Terms) -> tuple[Fraction, Factor]:
+    def make_part(self, free: Indices, terms: Terms) -> tuple[Fraction, ir.Access]:
         """A number and a part, new or known, whose product is the sum of the terms."""
-        for tensor, (its_free, its_terms) in self.parts.items():
-            found = match_parts((free, terms), (its_free, its_terms))
-            if found is not None:
-                return found[0], (tensor, found[1])
-        tensor = self.known + len(self.parts)
-        self.parts[tensor] = (free, terms)
-        return Fraction(1), (tensor, free)
-
-
-Part: TypeAlias = tuple[tuple[Place, ...], Terms]
-
-
-def match_parts(one: Part, other: Part) -> tuple[Fraction, tuple[Place, ...]] | None:
-    """The number and the permutation of indices that turn one part into another, if any."""
-    (free, terms), (its_free, its_terms) = one, other
-    if len(free) != len(its_free) or _outline(terms) != _outline(its_terms):
-        return None
-    profiles = _profile(free, terms), _profile(its_free, its_terms)
-    if sorted(profiles[0].values()) != sorted(profiles[1].values()):
-        return None
-    alike: dict[object, tuple[list[Place], list[Place]]] = {}
-    for k, each in enumerate((free, its_free)):
-        for place in each:
-            alike.setdefault(repr(profiles[k][place]), ([], []))[k].append(place)
-    if prod(factorial(len(mine)) for mine, _ in alike.values()) > MOST_ORDERS:
-        return None
-    ways = [
-        [dict(zip(theirs, order, strict=True)) for order in permutations(mine)]
-        for mine, theirs in alike.values()
-    ]
-    kept = frozenset(free)
-    for way in product(*ways):
-        new = {theirs: mine for each in way for theirs, mine in each.items()}
-        named = {normalize(rename(factors, new), kept): c for factors, c in its_terms.items()}
-        if named.keys() == terms.keys():
-            ratios = {terms[factors] / named[factors] for factors in terms}
-            if len(ratios) == 1:
-                return ratios.pop(), tuple(new[place] for place in its_free)
-    return None
-
-
-def _outline(terms: Terms) -> Counter[tuple[int, ...]]:
-    return Counter(tuple(sorted(tensor for tensor, _ in factors)) for factors in terms)
-
-
-def _profile(free: tuple[Place, ...], terms: Terms) -> dict[Place, list[tuple[object, ...]]]:
-    """The positions at which each free index occurs, as a key for matching."""
-    found: dict[Place, list[tuple[object, ...]]] = {place: [] for place in free}
-    for factors in terms:
-        names = tuple(sorted(tensor for tensor, _ in factors))
-        for tensor, places in factors:
-            for k, place in enumerate(places):
-                if place in found:
-                    found[place].append((tensor, k, names))
-    return {place: [(place[0],), *sorted(each)] for place, each in found.items()}
+        target = ir.name_axes("part", free)
+        most = max(map(abs, terms.values()))
+        for scale in (-most, most):
+            form, order = outline_sum((target, terms), scale)
+            if form in self.forms:
+                known, its_scale, its_order = self.forms[form]
+                new = dict(zip(its_order, order, strict=True))
+                return scale / its_scale, rename([known], new)[0]
+        made = self.factor((target, terms))
+        target = ir.name_axes(self.names.take("part"), free)
+        self.forms[form] = target, scale, order
+        self.parts.append((target, made[1]))
+        return Fraction(1), target
 
 
 def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | None:
     """The system with common factors taken out into parts; None if that saves nothing."""
-    reader = _Reader(system, sizes)
-    sums = [
-        found for equation in system.equations if (found := reader.read_sum(equation)) is not None
-    ]
-    if sum(len(factors) > 1 for each in sums for factors in each.terms) <= FEW:
+    nonfinite, indices = find_nonfinite(system), find_all_indices(system)
+    read = {equation: read_sum(equation, nonfinite) for equation in system.equations}
+    sums = [found[0] for found in read.values() if found is not None]
+    if sum(len(factors) > 1 for _, terms in sums for factors in terms) <= FEW:
         return None
-    factoring = reader.factoring
-    factored = [replace(each, terms=factoring.factor(each.free, each.terms)) for each in sums]
-    parts: dict[int, Terms] = {}
-    while len(parts) < len(factoring.parts):  # parts may be factored again
-        for tensor, (free, terms) in list(factoring.parts.items())[len(parts) :]:
-            parts[tensor] = factoring.factor(frozenset(free), terms)
-    before = factoring.count_all((each.free, each.terms) for each in sums)
-    wholes = [(frozenset(factoring.parts[tensor][0]), terms) for tensor, terms in parts.items()]
-    wholes += [(each.free, each.terms) for each in factored]
-    if factoring.count_all(wholes) >= before:
+    factoring = Factoring(Storage(sizes), Names.of(system))
+    equations, made = list[ir.Equation](), list[Sum]()
+    for equation, found in read.items():
+        if found is None:
+            equations.append(equation)
+            continue
+        done = len(factoring.parts)
+        made.append(factoring.factor(found[0]))
+        parts = [write_sum(part, (), indices) for part in factoring.parts[done:]]
+        equations += [*parts, write_sum(made[-1], found[1], indices)]
+    if factoring.count_all([*made, *factoring.parts]) >= factoring.count_all(sums):
         return None
-    return reader.write_system(system, factored, parts)
+    return replace(system, equations=tuple(equations))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    """An equation as a sum: products of tensors, and other terms."""
-
-    equation: ir.Equation
-    free: frozenset[Place]
-    terms: Terms
-    others: tuple[ir.Expr, ...]
-
-
-class _Reader:
-    """A converter between equations and numbered terms."""
-
-    def __init__(self, system: ir.System, sizes: Mapping[str, int]) -> None:
-        self.factoring = Factoring()
-        self.places: dict[ir.Index, Place] = {}
-        self.classes: list[ir.Expr] = []
-        self.numbers: dict[ir.Tensor, int] = {}
-        self.tensors: dict[int, ir.Tensor] = {}
-        self.indices = find_all_indices(system)
-        self.nonfinite = find_nonfinite(system)
-        for index in self.indices:
-            if index.extent not in self.classes:
-                self.classes.append(index.extent)
-                self.factoring.extents.append(max(1, evaluate_extent(index.extent, sizes)))
-            self.places[index] = (self.classes.index(index.extent), len(self.places))
-
-    def read_sum(self, equation: ir.Equation) -> _Sum | None:
-        """The equation as a sum of products; None if it is not a sum."""
-        target, value = equation.target.places, equation.value
-        if not isinstance(value, ir.Add) or not all(isinstance(p, ir.Index) for p in target):
-            return None
-        free = frozenset(self.places[p] for p in target if isinstance(p, ir.Index))
-        terms: Terms = {}
-        others: list[ir.Expr] = []
-        for term in value.terms:
-            found = self._read_term(term, free)
-            if found is None:
-                others.append(term)
-            else:
-                terms[found[1]] = terms.get(found[1], Fraction(0)) + found[0]
-        kept = {factors: number for factors, number in terms.items() if number}
-        return _Sum(equation, free, kept, tuple(others))
-
-    def _read_term(self, term: ir.Expr, free: frozenset[Place]) -> tuple[Fraction, Factors] | None:
+def read_sum(
+    equation: ir.Equation, nonfinite: Collection[ir.Tensor]
+) -> tuple[Sum, list[ir.Expr]] | None:
+    """An equation as a sum of products, and its other terms; None if it is not a sum."""
+    target, value = equation.target, equation.value
+    if not isinstance(value, ir.Add) or not all(isinstance(p, ir.Index) for p in target.places):
+        return None
+    free, terms, others = frozenset(find_places(target)), Terms(), list[ir.Expr]()
+    for term in value.terms:
         chain = split_term(term)
-        number, factors = Fraction(1), list[Factor]()
-        for factor in chain.factors:
-            match factor:
-                case _ if (value := Polynomial.of(factor).constant) is not None:
-                    number *= value
-                case ir.Access(ir.Tensor(kind="real") as tensor, places) if (
-                    tensor not in self.nonfinite
-                ):
-                    at = tuple(self.places[p] for p in places if isinstance(p, ir.Index))
-                    if len(at) < len(places):
-                        return None
-                    factors.append((self._number_tensor(tensor), at))
-                case _:
-                    return None
-        read = {*list_places(factors)}
-        bound = {self.places.get(i) for i in chain.bound}
-        is_whole = chain.condition is ir.TRUE and read - free == bound and free <= read
-        return (number, normalize(tuple(factors), free)) if factors and is_whole else None
+        constants = [Polynomial.of(factor).constant for factor in chain.factors]
+        number = prod(constant for constant in constants if constant is not None)
+        left = [f for f, known in zip(chain.factors, constants, strict=True) if known is None]
+        factors = tuple(f for f in left if isinstance(f, ir.Access) and _is_plain(f, nonfinite))
+        own = {*list_indices(factors)}
+        is_sum = chain.condition is ir.TRUE and free <= own and own - free == {*chain.bound}
+        if factors and is_sum and len(factors) == len(left):
+            product, _ = normalize(factors, free)
+            terms[product] = terms.get(product, Fraction(0)) + number
+        else:
+            others.append(term)
+    return (target, {product: number for product, number in terms.items() if number}), others
 
-    def _number_tensor(self, tensor: ir.Tensor) -> int:
-        number = self.numbers.setdefault(tensor, len(self.numbers))
-        self.tensors[number] = tensor
-        self.factoring.known = len(self.numbers)
-        return number
 
-    def write_system(
-        self, system: ir.System, sums: Sequence[_Sum], parts: Mapping[int, Terms]
-    ) -> ir.System:
-        """The system with an equation for each part, before its first reader."""
-        taken = Names.of(system)
-        changed = {each.equation: each for each in sums}
-        back = {place: index for index, place in self.places.items()}
-        equations: list[ir.Equation] = []
+def _is_plain(access: ir.Access, nonfinite: Collection[ir.Tensor]) -> bool:
+    """Whether an access is one of finite real numbers, at indices."""
+    is_finite = access.tensor.kind == "real" and access.tensor not in nonfinite
+    return is_finite and all(isinstance(place, ir.Index) for place in access.places)
 
-        def define_parts(terms: Terms) -> None:
-            for tensor in dict.fromkeys(tensor for factors in terms for tensor, _ in factors):
-                if tensor in parts and tensor not in self.tensors:
-                    define_parts(parts[tensor])
-                    free = self.factoring.parts[tensor][0]
-                    names = self._name_places(free, back)
-                    name = taken.take("part")
-                    shape = tuple(self.classes[place[0]] for place in free)
-                    kind = kind_of(self._write_terms(parts[tensor], names))
-                    self.tensors[tensor] = ir.Tensor(name, shape, kind)
-                    target = ir.Access(self.tensors[tensor], tuple(names[p] for p in free))
-                    equations.append(ir.Equation(target, self._write_terms(parts[tensor], names)))
 
-        for equation in system.equations:
-            value = equation.value
-            if equation in changed:
-                define_parts(changed[equation].terms)
-                whole = self._write_terms(changed[equation].terms, back)
-                terms = ir.split_sum(whole)
-                value = ir.sum_of([*changed[equation].others, *terms])
-            equations.append(ir.Equation(equation.target, value))
-        return replace(system, equations=tuple(equations))
+def name_indices(
+    own: Indices, known: Mapping[ir.Index, ir.Index], indices: Sequence[ir.Index]
+) -> dict[ir.Index, ir.Index]:
+    """A name for each index: its own or a known one, or an unused one of the formula."""
+    found = {i: known.get(i, i) for i in own if i in known or i in indices}
+    taken = {index.name for index in found.values()}
+    for index in own:
+        if index not in found:
+            alike = [each for each in indices if each.extent is index.extent]
+            made = next((each for each in alike if each.name not in taken), None)
+            found[index] = made or rename_apart(alike[0], taken | {i.name for i in indices})
+            taken.add(found[index].name)
+    return found
 
-    def _name_places(
-        self, places: Iterable[Place], names: Mapping[Place, ir.Index]
-    ) -> dict[Place, ir.Index]:
-        """An index for each place: its own, or an unused one of the same extent."""
-        found = {place: names[place] for place in places if place in names}
-        taken = {index.name for index in found.values()}
-        for place in places:
-            if place not in found:
-                extent = self.classes[place[0]]
-                alike = [i for i in self.indices if i.extent is extent]
-                index = next((i for i in alike if i.name not in taken), None)
-                found[place] = index or rename_apart(
-                    alike[0], taken | {i.name for i in self.indices}
-                )
-                taken.add(found[place].name)
-        return found
 
-    def _write_terms(self, terms: Terms, names: Mapping[Place, ir.Index]) -> ir.Expr:
-        written = []
-        for factors, number in terms.items():
-            places = list_places(factors)
-            named = self._name_places(places, names)
-            bound = tuple(named[place] for place in places if place not in names)
-            accesses = tuple(
-                ir.Access(self.tensors[tensor], tuple(named[place] for place in at))
-                for tensor, at in factors
-            )
-            written.append(Term(number, bound, ir.TRUE, accesses))
-        return to_sum(written)
+def write_sum(whole: Sum, others: Sequence[ir.Expr], indices: Sequence[ir.Index]) -> ir.Equation:
+    """A sum and other terms as an equation, with names of the formula's indices."""
+    target, terms = whole
+    names = name_indices(find_places(target), {}, indices)
+    written = []
+    for factors, number in terms.items():
+        own = list_indices(factors)
+        named = name_indices(own, names, indices)
+        bound = tuple(named[index] for index in own if index not in names)
+        written.append(Term(number, bound, ir.TRUE, rename(factors, named)))
+    (left,) = rename([target], names)
+    return ir.Equation(left, ir.sum_of([*others, *ir.split_sum(to_sum(written))]))
