@@ -19,6 +19,7 @@ from derive.analysis.facts import (
     Facts,
     find_facts,
     find_range,
+    is_implied_by_facts,
     is_integer,
     is_never_negative,
     is_whole,
@@ -452,18 +453,6 @@ def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
     if not is_never_negative(length - ONE - value):
         parts.append(ir.Compare("<", place, extent))
     return ir.all_of(*parts)
-
-
-def is_implied_by_facts(condition: ir.Expr) -> bool:
-    """Whether a condition holds exactly where all of its facts do."""
-    match condition:
-        case ir.And(parts):
-            return all(map(is_implied_by_facts, parts))
-        case ir.Not(ir.Not(part)):
-            return is_implied_by_facts(part)
-        case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
-            return relation != "!=" and bool(find_facts(condition))
-    return False
 
 
 def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:

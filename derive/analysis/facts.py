@@ -259,13 +259,28 @@ def is_whole(value: Polynomial) -> bool:
     return is_integer(value) and all(each.denominator == 1 for each in value.terms.values())
 
 
-def read_bound(fact: Polynomial, index: ir.Index) -> tuple[bool, Polynomial] | None:
-    """The pair (is_lower, bound) of an index by a fact; None if the fact bounds not it alone."""
-    slope, rest = fact.split_linear(index) or (NOTHING, NOTHING)
-    is_end = is_whole(rest) and index not in find_free(rest.to_expr())
-    if slope not in {ONE, -ONE} or not is_end:
-        return None
-    return slope == ONE, -rest if slope == ONE else rest
+def read_bounds(condition: ir.Expr, index: ir.Index) -> tuple[tuple[bool, Polynomial], ...]:
+    """The pairs (is_lower, bound) of an index that a condition is; empty for other conditions."""
+    found = []
+    for fact in find_facts(condition) if is_implied_by_facts(condition) else ():
+        slope, rest = fact.split_linear(index) or (NOTHING, NOTHING)
+        is_end = is_whole(rest) and index not in find_free(rest.to_expr())
+        if slope not in {ONE, -ONE} or not is_end:
+            return ()
+        found.append((slope == ONE, -rest if slope == ONE else rest))
+    return tuple(found)
+
+
+def is_implied_by_facts(condition: ir.Expr) -> bool:
+    """Whether a condition holds exactly where all of its facts do."""
+    match condition:
+        case ir.And(parts):
+            return all(map(is_implied_by_facts, parts))
+        case ir.Not(ir.Not(part)):
+            return is_implied_by_facts(part)
+        case ir.Compare(relation) | ir.Not(ir.Compare(relation)):
+            return relation != "!=" and bool(find_facts(condition))
+    return False
 
 
 def _tighten(value: Polynomial) -> Polynomial:

@@ -6,8 +6,14 @@ from functools import partial, reduce
 from math import lcm
 
 from derive.analysis.affine import simplify_place
-from derive.analysis.extents import is_always, is_implied_by_facts
-from derive.analysis.facts import Facts, find_facts, is_integer, is_never_negative, read_bound
+from derive.analysis.extents import is_always
+from derive.analysis.facts import (
+    Facts,
+    is_implied_by_facts,
+    is_integer,
+    is_never_negative,
+    read_bounds,
+)
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, ONE, Polynomial, clear_divisors, is_same_extent
@@ -186,25 +192,11 @@ def find_triangle(
     if len(indices) != 2 or relation in {"==", "!="}:
         return None
     rows, columns = sorted(indices, key=lambda i: order.index(i) if i in order else -1)
-    if (halves := difference.split_linear(columns)) is None or halves[0].constant not in (1, -1):
-        return None
-    rest = halves[1].split_linear(rows)
-    if rest is None or rest[0].constant != -(halves[0].constant or 0):
-        return None
-    if halves[0].constant == -1:
-        relation = ir.MIRRORED[relation]
-        offset = rest[1]
-    else:
-        offset = -rest[1]
-    shift = {"<": -1, ">": 1}.get(relation, 0)
-    offset = offset + Polynomial.of(shift)
-    if any(term.denominator != 1 for term in offset.terms.values()):
-        return None
-    if any(
-        isinstance(part, (ir.Access, ir.Scalar)) for atom in offset.atoms for part in walk(atom)
-    ):
+    bounds = read_bounds(ir.Compare(relation, left, right), columns)
+    offset = (bounds[0][1] - Polynomial.of(rows)).to_expr() if len(bounds) == 1 else rows
+    if any(part is rows or isinstance(part, (ir.Access, ir.Scalar)) for part in walk(offset)):
         return None  # torch requires an integer offset
-    return ops.Triangle(rows, columns, offset.to_expr(), relation in {">", ">="})
+    return ops.Triangle(rows, columns, offset, bounds[0][0])
 
 
 def lower_choice(
@@ -408,13 +400,11 @@ def _find_interval(
 
     `assumed` are facts, and the amount by which the end may precede the start.
     """
-    if not is_implied_by_facts(condition):
-        return None
     (low, high), (facts, slack) = ends, assumed
-    for bound in (read_bound(fact, index) for fact in find_facts(condition)):
-        if bound is None or not all(isinstance(atom, ir.Size) for atom in bound[1].atoms):
-            return None
-        is_least, end = bound
+    bounds = read_bounds(condition, index)
+    if not bounds or not all(isinstance(a, ir.Size) for _, end in bounds for a in end.atoms):
+        return None
+    for is_least, end in bounds:
         if is_least and not is_never_negative(low - end, facts):
             low = end
         elif not is_least and not is_never_negative(end + ONE - high, facts):

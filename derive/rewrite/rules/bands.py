@@ -13,7 +13,7 @@ from itertools import permutations, product
 
 from derive.analysis.affine import simplify_place
 from derive.analysis.extents import find_guard
-from derive.analysis.facts import find_facts, is_never_negative, is_positive, read_bound
+from derive.analysis.facts import is_never_negative, is_positive, read_bounds
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.ir.polynomial import ONE, Polynomial
@@ -60,11 +60,10 @@ def find_ends(
     """
     ends, rest = dict[bool, Polynomial](), list[ir.Expr]()
     for part in parts:
-        is_plain = isinstance(part, ir.Compare) and part.relation not in {"==", "!="}
-        facts = find_facts(part) if is_plain else ()
-        bounds = [each for each in (read_bound(f, index) for f in facts) if each is not None]
+        is_plain = isinstance(part, ir.Compare) and part.relation != "=="
+        bounds = read_bounds(part, index) if is_plain else ()
         atoms = [atom for _, end in bounds for atom in end.atoms]
-        is_new = len(dict(bounds)) == len(facts) > 0 and not ends.keys() & dict(bounds).keys()
+        is_new = len({*ends, *dict(bounds)}) == len(ends) + len(bounds) > len(ends)
         if is_new and all(isinstance(atom, (ir.Index, ir.Size)) for atom in atoms):
             ends |= bounds
         else:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise, permutations, product
 from math import factorial
+from typing import TypeAlias
 
 from derive.analysis.affine import simplify_place, simplify_places
-from derive.analysis.extents import is_implied_by_facts
-from derive.analysis.facts import Facts, find_facts, is_never_negative, read_bound
+from derive.analysis.facts import is_never_negative, read_bounds
 from derive.analysis.safety import is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
 from derive.ir import walk
@@ -28,6 +28,8 @@ from derive.rewrite.rule import apply_rules, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
 from derive.rewrite.rules.terms import Term
 
+# (index, is_lower, end, the other parts of a condition): index >= end if `is_lower`, else <= end
+Bound: TypeAlias = tuple[ir.Index, bool, Polynomial, ir.Expr]
 MOST_ORDERED = 4  # indices of a tuple; four have 24 orders
 
 
@@ -75,21 +77,21 @@ def shorten_ranges(system: ir.System) -> Iterator[ir.System]:
 def _shorten_range(expr: ir.Expr) -> ir.Expr:
     match expr:
         case ir.Reduce("sum" | "mean" as kind, bound, condition, body):
-            parts = ir.split_and(condition)
+            pass
         case _:
             return expr
-    for index, part in product(bound, parts):
-        span = _find_span(part, index)
-        if span is None or not _is_alone(index, body, parts):
+    found = (each for index in bound for each in find_bounds(condition, (index,)))
+    for index, is_lower, end, rest in found:
+        span = _find_span(index, is_lower, end)
+        if span is None or not _is_alone(index, body, ir.split_and(condition)):
             continue
         start, extent = span
         new = ir.Index(index.name, extent.to_expr())
         there: dict[ir.Expr, ir.Expr] = {index: (Polynomial.of(new) + start).to_expr()}
-        rest = ir.all_of(*(p for p in parts if p is not part))
         moved = (walk.substitute(p, there) for p in (rest, body))
-        rest, body = (walk.rewrite_bottom_up(p, simplify_places) for p in moved)
+        condition, body = (walk.rewrite_bottom_up(p, simplify_places) for p in moved)
         bound = tuple(new if i is index else i for i in bound)
-        return _shorten_range(ir.Reduce(kind, bound, rest, body))
+        return _shorten_range(ir.Reduce(kind, bound, condition, body))
     return expr
 
 
@@ -102,18 +104,18 @@ def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> 
     )
 
 
-def _find_span(condition: ir.Expr, index: ir.Index) -> tuple[Polynomial, Polynomial] | None:
-    """(start, extent) of the index if its condition is a bound by sizes inside of its range."""
-    length = Polynomial.of(index.extent)
-    for is_least, end in filter(None, (read_bound(f, index) for f in _find_only_fact(condition))):
-        start = end if is_least else NOTHING
-        extent = length - start if is_least else end + ONE
-        is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
-        if is_size and is_never_negative(start) and is_never_negative(length - start - extent):
-            if not is_never_negative(extent):
-                extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
-            return start, extent
-    return None
+def _find_span(
+    index: ir.Index, is_lower: bool, end: Polynomial
+) -> tuple[Polynomial, Polynomial] | None:
+    """(start, extent) of an index under a bound by sizes inside of its range."""
+    length, start = Polynomial.of(index.extent), end if is_lower else NOTHING
+    extent = length - start if is_lower else end + ONE
+    is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
+    if not (is_size and is_never_negative(start) and is_never_negative(length - start - extent)):
+        return None
+    if not is_never_negative(extent):
+        extent = Polynomial.atom(ir.Call("max", (extent.to_expr(), ir.ZERO)))
+    return start, extent
 
 
 @system_rule(
@@ -172,28 +174,26 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
     """The running sums that have a sum as an entry, each with its place; 0 at a place below 0."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
-    for fact, rest in _find_facts(expr.condition):
+    for index, is_least, end, rest in find_bounds(expr.condition, expr.bound):
         others = {*walk.find_free(expr.body), *walk.find_free(rest), *expr.bound}
-        for index in expr.bound:
-            is_least, end = read_bound(fact, index) or (False, NOTHING)
-            free, last = {*walk.find_free(end.to_expr())}, Polynomial.of(index.extent) - ONE
-            alike = [i for i in free if is_same_extent(i.extent, index.extent) and not is_least]
-            is_plain = any(is_never_negative(Polynomial.of(i) - end) for i in alike)
-            if not free or free & others or is_plain:
+        free, last = {*walk.find_free(end.to_expr())}, Polynomial.of(index.extent) - ONE
+        alike = [i for i in free if is_same_extent(i.extent, index.extent) and not is_least]
+        is_plain = any(is_never_negative(Polynomial.of(i) - end) for i in alike)
+        if not free or free & others or is_plain:
+            continue
+        if any(not isinstance(atom, ir.Index | ir.Size) for atom in end.atoms):
+            continue
+        parts, edge = [rest, expr.body], last - end if is_least else end
+        if is_least:  # from a place on: a running sum from the last entry
+            try:
+                parts = [walk.substitute(part, {index: _mirror_index(index)}) for part in parts]
+            except ValueError:  # the index of a row cannot be replaced
                 continue
-            if any(not isinstance(atom, ir.Index | ir.Size) for atom in end.atoms):
-                continue
-            parts, edge = [rest, expr.body], last - end if is_least else end
-            if is_least:  # from a place on: a running sum from the last entry
-                try:
-                    parts = [walk.substitute(part, {index: _mirror_index(index)}) for part in parts]
-                except ValueError:  # the index of a row cannot be replaced
-                    continue
-            bound = tuple(i for i in expr.bound if i is not index)
-            condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
-            running = make_running_sum(index, condition, body)
-            if running is not None:
-                yield running, edge
+        bound = tuple(i for i in expr.bound if i is not index)
+        condition, body = parts if not bound else (ir.TRUE, ir.Reduce("sum", bound, *parts))
+        running = make_running_sum(index, condition, body)
+        if running is not None:
+            yield running, edge
 
 
 def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
@@ -213,35 +213,23 @@ def _mirror_index(index: ir.Index) -> ir.Expr:
     return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
 
 
+def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bound]:
+    """The parts of a condition that are a bound of one of the indices."""
+    parts = ir.split_and(condition)
+    for (k, part), index in product(enumerate(parts), indices):
+        bounds = read_bounds(part, index)
+        if len(bounds) == 1:
+            yield index, *bounds[0], ir.all_of(*parts[:k], *parts[k + 1 :])
+
+
 def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition, for indices of one extent."""
     if isinstance(expr, ir.Reduce) and expr.kind == "sum":
-        for fact, rest in _find_facts(expr.condition):
-            for index in expr.bound:
-                yield from _read_fact(fact, index, rest)
-
-
-def _find_facts(condition: ir.Expr) -> Iterator[tuple[Polynomial, ir.Expr]]:
-    """The polynomial that each part of a condition keeps >= 0, and the other parts."""
-    parts = ir.split_and(condition)
-    for k, part in enumerate(parts):
-        for fact in _find_only_fact(part):
-            yield fact, ir.all_of(*parts[:k], *parts[k + 1 :])
-
-
-def _find_only_fact(condition: ir.Expr) -> Facts:
-    """The polynomial whose being >= 0 is the condition; empty for other conditions."""
-    facts = find_facts(condition) if is_implied_by_facts(condition) else ()
-    return facts if len(facts) == 1 else ()
-
-
-def _read_fact(fact: Polynomial, index: ir.Index, rest: ir.Expr) -> Iterator[Triangle]:
-    """The triangle of `edge - index + offset >= 0` or `index - edge - offset >= 0`."""
-    is_upper, end = read_bound(fact, index) or (False, NOTHING)
-    for edge in (atom for atom in end.atoms if isinstance(atom, ir.Index)):
-        offset = (end - Polynomial.of(edge)).constant
-        if offset is not None and is_same_extent(edge.extent, index.extent):
-            yield Triangle(index, edge, int(offset), is_upper, rest)
+        for index, is_upper, end, rest in find_bounds(expr.condition, expr.bound):
+            for edge in (atom for atom in end.atoms if isinstance(atom, ir.Index)):
+                offset = (end - Polynomial.of(edge)).constant
+                if offset is not None and is_same_extent(edge.extent, index.extent):
+                    yield Triangle(index, edge, int(offset), is_upper, rest)
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations
 from typing import TypeAlias
 
-from derive.analysis.extents import is_implied_by_facts
-from derive.analysis.facts import find_facts, find_range, is_integer, is_never_negative
+from derive.analysis.facts import (
+    find_facts,
+    find_range,
+    is_implied_by_facts,
+    is_integer,
+    is_never_negative,
+)
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, add_all
 from derive.ir.walk import (
@@ -29,6 +33,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.rule import system_rule
+from derive.rewrite.rules.masks import Triangle, find_triangles
 from derive.rewrite.rules.products import is_bracket, is_negative
 from derive.rewrite.rules.sums import find_factors
 from derive.rewrite.rules.tables import Tables
@@ -323,34 +328,16 @@ def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None
 
 def _find_recurrence(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
     """A sum of powers up to an index, or from one on, as a read of a recurrence."""
-    conditions = ir.split_and(expr.condition)
-    for part in conditions:
-        facts = find_facts(part) if is_implied_by_facts(part) else ()
-        for late, early in permutations([a for f in facts for a in f.atoms], 2):
-            if not (isinstance(late, ir.Index) and isinstance(early, ir.Index)):
-                continue
-            gap = Polynomial.of(late) - Polynomial.of(early)
-            if len(facts) != 1 or facts[0] != gap or late.extent is not early.extent:
-                continue
-            summed, edge = (early, late) if early in expr.bound else (late, early)
-            rest = [c for c in conditions if c is not part]
-            if summed not in expr.bound or edge in expr.bound:
-                continue
-            found = _write_recurrence(expr, rest, (summed, edge), late is edge, name)
-            if found is not None:
-                return found
-    return None
+    plain = (t for t in find_triangles(expr) if not t.offset and t.edge not in expr.bound)
+    return next(filter(None, (_write_recurrence(expr, each, name) for each in plain)), None)
 
 
 def _write_recurrence(
-    expr: ir.Reduce,
-    conditions: Sequence[ir.Expr],
-    ends: tuple[ir.Index, ir.Index],
-    is_upward: bool,
-    name: str,
+    expr: ir.Reduce, triangle: Triangle, name: str
 ) -> tuple[ir.Expr, ir.Equation] | None:
-    """A sum between two ends as a read of a recurrence, if its factors of both ends are powers."""
-    (summed, edge), factors = ends, find_factors(expr.body)
+    """A sum up to an edge as a read of a recurrence, if its factors of both indices are powers."""
+    summed, edge, is_upward = triangle.index, triangle.edge, not triangle.is_upper
+    factors, conditions = find_factors(expr.body), ir.split_and(triangle.rest)
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
     run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
     both = [f for f in factors if {summed, edge} <= {*find_free(f)}]
