@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.affine import simplify_place, to_affine, unravel
+from derive.analysis.affine import simplify_place, split_steps, to_affine, to_place, unravel
 from derive.analysis.extents import is_always
 from derive.analysis.places import find_reversed, split_merged
 from derive.frontend.torch.exprs import multiply, subtract
@@ -144,22 +144,22 @@ def solve_place(
         if [i.extent for i in theirs] == [i.extent for i in parts]:
             return dict(zip(parts, theirs, strict=True)), []
         digits = unravel(here, [i.extent for i in parts])
-        return {i: each.to_expr() for i, each in zip(parts, digits, strict=True)}, []
-    line = to_affine(place)
+        return {i: to_place(each) for i, each in zip(parts, digits, strict=True)}, []
+    line = split_steps(to_affine(place))[0]
     steps = {
         index: factor.constant
-        for index, factor in line.terms.items()
+        for index, factor in line.items()
         if isinstance(index, ir.Index)
         and index in indices
         and factor.constant
-        and not any(index in find_free(atom) for atom in line.terms if atom is not index)
+        and not any(index in find_free(atom) for atom in line if atom is not index)
     }
     if not steps:
         return {}, [ir.Compare("==", place, here)]
     index = max(steps, key=lambda i: abs(steps[i]))
     step = steps[index]
-    rest = line - to_affine(multiply(ir.Number(step), index))
-    low, high = (rest.to_expr(), here) if step > 0 else (here, rest.to_expr())
+    rest = to_place(to_affine(place) - to_affine(multiply(ir.Number(step), index)))
+    low, high = (rest, here) if step > 0 else (here, rest)
     off = subtract(high, low)
     if find_reversed(place, extent) is index:
         return {index: off}, []

@@ -6,7 +6,7 @@ The comment is derived from the operation, not from the user's text, so it says 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from derive.analysis.affine import simplify_place, to_affine
+from derive.analysis.affine import simplify_place
 from derive.analysis.extents import find_guard
 from derive.analysis.places import merge_place
 from derive.ir import nodes as ir
@@ -98,7 +98,7 @@ def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
         case ops.Unfold(arg, place, outer, inner, step):
             return _read_at(arg, place, ir.Add((ir.Mul((step, outer)), inner)))
         case ops.Pad(arg, place, index, before, value):
-            position = to_affine(ir.Add((index, ir.Mul((ir.MINUS_ONE, before))))).to_expr()
+            position = simplify_place(ir.Add((index, ir.Mul((ir.MINUS_ONE, before)))))
             length = arg.axes[place].extent
             inside = find_guard(position, length)
             read = _read_at(arg, place, position)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.analysis.affine import Affine, simplify_place, to_affine
+from derive.analysis.affine import simplify_place, to_affine
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import resize_system
@@ -96,7 +96,7 @@ def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
         if extent is None or not 1 < extent <= _FEW or index not in gap.free:
             continue
         rest = tuple(each for each in indices if each is not index)
-        places = (Affine({}, Polynomial.of(value)) for value in range(int(extent)))
+        places = (Polynomial.of(value) for value in range(int(extent)))
         put = (algebra.finish(algebra.replace(gap.terms, {index: place})) for place in places)
         return all(_is_zero(algebra, each, rest) for each in put)
     return False
@@ -110,7 +110,7 @@ def _unroll(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal:
         few = {i: int(n) for i, n in extents.items() if n is not None and 1 < n <= _MOST_UNROLLED}
         poly: nf.Poly = (term.without(*few),)
         for index, count in few.items():
-            places = [Affine({}, Polynomial.of(value)) for value in range(count)]
+            places = [Polynomial.of(value) for value in range(count)]
             poly = tuple(t for place in places for t in algebra.replace(poly, {index: place}))
         found += poly
     return algebra.finish(tuple(found)) if len(found) > len(gap.terms) else gap

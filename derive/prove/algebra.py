@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import islice
 from math import floor, gcd, lcm
 
-from derive.analysis.affine import Affine
+from derive.analysis.affine import split_steps
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS
@@ -60,7 +60,7 @@ def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
         return term
     new = {index: algebra.make_index(index.extent) for index in clash}
     made = algebra.replace(
-        (replace(term, bound=()),), {old: Affine({i: polynomial.ONE}) for old, i in new.items()}
+        (replace(term, bound=()),), {old: polynomial.Polynomial.of(i) for old, i in new.items()}
     )
     if len(made) != 1:
         raise nf.GivesUp("a term that falls apart when its letters are renamed")
@@ -539,10 +539,12 @@ def count(value: polynomial.Polynomial) -> nf.Poly:
     return tuple(found)
 
 
-def to_number(algebra: nf.Algebra, affine: Affine) -> nf.Poly:
+def to_number(algebra: nf.Algebra, affine: polynomial.Polynomial) -> nf.Poly:
     """An index expression as a sum of terms."""
-    found = list(count(affine.constant))
-    for atom, each in affine.terms.items():
+    steps, constant = split_steps(affine)
+    found = list(count(constant))
+    for atom, each in steps.items():
         for term in count(each):
-            found += collect(algebra, term, (nf.Factor(nf.Value(Affine({atom: polynomial.ONE}))),))
+            value = nf.Value(polynomial.Polynomial.of(atom))
+            found += collect(algebra, term, (nf.Factor(value),))
     return tuple(found)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from math import floor, gcd, lcm
+from math import gcd, lcm
 
 from derive.analysis import facts
-from derive.analysis.affine import Affine, find_range, find_truth, is_never_empty, to_affine
-from derive.analysis.facts import Sign, is_never_negative, is_positive
-from derive.ir import functions, polynomial
+from derive.analysis.affine import find_truth, is_never_empty, split_steps, to_affine
+from derive.analysis.facts import Sign, find_range, is_never_negative, is_positive
+from derive.ir import functions
 from derive.ir import nodes as ir
+from derive.ir.polynomial import ONE, Polynomial
 from derive.prove import terms as nf
 
 
@@ -70,13 +71,13 @@ def is_nonnegative(piece: nf.Atom | nf.Normal) -> bool:
 
 def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
     """Whether the bound indices satisfy the literals somewhere, for all values of the free ones."""
-    if not all(is_positive(polynomial.Polynomial.of(index.extent)) for index in bound):
+    if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
     asked = [index for index in bound if any(index in each.free for each in literals)]
     relations = [
         (each.kind, each.subject, each.positive)
         for each in literals
-        if isinstance(each.subject, Affine)
+        if isinstance(each.subject, Polynomial)
     ]
     if len(asked) > 1 or len(relations) < len(literals):
         return False
@@ -104,11 +105,10 @@ def is_size(factor: nf.Factor) -> bool:
 Cubes = tuple[nf.Cube, ...]
 ALWAYS: Cubes = ((),)
 NEVER: Cubes = ()
-_LESS = Affine({}, polynomial.Polynomial.of(-1))
 _MOST_CUBES = 12
 
 
-def decide_affine(kind: str, subject: Affine, positive: bool = True) -> Cubes:
+def decide_affine(kind: str, subject: Polynomial, positive: bool = True) -> Cubes:
     """`affine >= 0` or `affine = 0` as one canonical literal, or as its truth value."""
     short = _divide_common(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
@@ -119,34 +119,28 @@ def decide_affine(kind: str, subject: Affine, positive: bool = True) -> Cubes:
     if high is not None and not high.terms:  # 0 at most
         if kind == "least":
             return decide_affine("zero", subject, positive)
-        if low == _LESS.constant:
-            subject, positive = subject + Affine({}, polynomial.ONE), not positive
-    if kind == "least" and _is_mirrored(subject.constant):
-        subject = _LESS - subject
+        if low == -ONE:
+            subject, positive = subject + ONE, not positive
+    if kind == "least" and _is_mirrored(split_steps(subject)[1]):
+        subject = -ONE - subject
         positive = not positive
     return ((nf.Literal(kind, subject, positive),),)
 
 
-def _divide_common(kind: str, subject: Affine) -> Affine | None:
+def _divide_common(kind: str, subject: Polynomial) -> Polynomial | None:
     """The subject divided by its common integer factor; None where it can never be 0."""
-    parts = (*subject.terms.values(), subject.constant)
-    scale = lcm(*(number.denominator for each in parts for number in each.terms.values()))
-    subject = subject.scale(polynomial.Polynomial.of(scale))
-    numbers = [int(n) for each in subject.terms.values() for n in each.terms.values()]
-    numbers += [int(n) for monomial, n in subject.constant.terms.items() if monomial]
-    common = gcd(*numbers)
+    scale = lcm(*(number.denominator for number in subject.terms.values()))
+    subject = subject * Polynomial.of(scale)
+    common = gcd(*(int(number) for monomial, number in subject.terms.items() if monomial))
     if common > 1:
-        number = subject.constant.terms.get((), Fraction(0)) / common
+        number = subject.terms.get((), Fraction(0)) / common
         if kind == "zero" and number.denominator != 1:
             return None
-        subject = (subject - Affine({}, polynomial.Polynomial.of(number * common))).scale(
-            polynomial.Polynomial.of(Fraction(1, common))
-        )
-        subject = subject + Affine({}, polynomial.Polynomial.of(floor(number)))
+        subject = subject * Polynomial.of(Fraction(1, common)) - Polynomial.of(number % 1)
     return subject
 
 
-def _is_mirrored(constant: polynomial.Polynomial) -> bool:
+def _is_mirrored(constant: Polynomial) -> bool:
     """Whether -1 - c is the canonical one of c and -1 - c."""
     if constant.constant is not None:
         return constant.constant < 0
@@ -154,17 +148,17 @@ def _is_mirrored(constant: polynomial.Polynomial) -> bool:
     return constant.terms[lead] < 0
 
 
-def split_abs(kind: str, subject: Affine) -> Cubes | None:
+def split_abs(kind: str, subject: Polynomial) -> Cubes | None:
     """`n - |a| >= 0` as two conditions, `|a| - n >= 0` as a negation; None without abs."""
-    for atom, each in subject.terms.items():
+    for atom, each in split_steps(subject)[0].items():
         match atom:
             case ir.Call("abs", (inside,)) if kind == "least" and each.constant is not None:
-                rest = subject - Affine({atom: each})
-                slope = to_affine(inside).scale(each)
+                rest = subject - Polynomial.of(atom) * each
+                slope = to_affine(inside) * each
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
                     return conjoin(decide_affine(kind, part) for part in parts)
-                negated = _LESS - subject
+                negated = -ONE - subject
                 inner = split_abs(kind, negated)
                 return deny(inner) if inner is not None else None
     return None
@@ -217,19 +211,19 @@ def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] |
     return [*kept, new]
 
 
-def read_least(literal: nf.Literal) -> Affine:
+def read_least(literal: nf.Literal) -> Polynomial:
     """The affine that is >= 0 where a `least` literal holds."""
-    assert isinstance(literal.subject, Affine)
+    assert isinstance(literal.subject, Polynomial)
     if literal.positive:
         return literal.subject
-    return _LESS - literal.subject
+    return -ONE - literal.subject
 
 
 def compare(known: nf.Literal, asked: nf.Literal) -> str:
     """The relation of a known literal to another: same, excludes, implies, equals, or ""."""
     one, other = known.subject, asked.subject
-    if not isinstance(one, Affine) or not isinstance(other, Affine):
-        is_alike = not isinstance(one, Affine) and not isinstance(other, Affine)
+    if not isinstance(one, Polynomial) or not isinstance(other, Polynomial):
+        is_alike = not isinstance(one, Polynomial) and not isinstance(other, Polynomial)
         if not is_alike or known.kind != asked.kind or _write_subject(one) != _write_subject(other):
             return ""
         return "same" if known.positive == asked.positive else "excludes"
@@ -241,7 +235,7 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
     facts = (one, -one) if is_zero else (read_least(known),)  # affines that are >= 0
     if asked.kind == "zero":
         sides = (other, -other)
-        if not any(_is_implied(side + _LESS, facts) for side in sides):
+        if not any(_is_implied(side - ONE, facts) for side in sides):
             return ""
         return "excludes" if asked.positive else "implies"
     wanted = read_least(asked)
@@ -250,33 +244,31 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
     negated = -wanted
     if not is_zero and negated == facts[0]:
         return "equals"
-    return "excludes" if _is_implied(negated + _LESS, facts) else ""
+    return "excludes" if _is_implied(negated - ONE, facts) else ""
 
 
-def _is_implied(value: Affine, facts: tuple[Affine, ...]) -> bool:
+def _is_implied(value: Polynomial, facts: tuple[Polynomial, ...]) -> bool:
     """Whether the value is >= 0 because it is no less than one of the facts."""
     gaps = (value - fact for fact in facts)
-    return any(not gap.terms and is_never_negative(gap.constant) for gap in gaps)
+    return any(not split_steps(gap)[0] and is_never_negative(gap) for gap in gaps)
 
 
 @lru_cache(maxsize=20000)
-def _write_subject(subject: Affine | nf.Read | nf.Normal) -> str:
-    assert not isinstance(subject, Affine)
+def _write_subject(subject: Polynomial | nf.Read | nf.Normal) -> str:
+    assert not isinstance(subject, Polynomial)
     return nf.Labeller(lambda: None).write_key(subject, {})
 
 
-def solve(literal: nf.Literal, index: ir.Index) -> Affine | None:
+def solve(literal: nf.Literal, index: ir.Index) -> Polynomial | None:
     """The value of an index where `affine = 0` holds, if its slope is 1 or -1."""
     subject = literal.subject
-    if literal.kind != "zero" or not literal.positive or not isinstance(subject, Affine):
+    if literal.kind != "zero" or not literal.positive or not isinstance(subject, Polynomial):
         return None
-    slope = subject.terms.get(index)
+    slope = split_steps(subject)[0].get(index)
     if slope is None or slope.constant not in (1, -1):
         return None
-    rest = subject - Affine({index: slope})
-    if index in nf.find_affine_free(rest):
-        return None
-    return rest.scale(polynomial.Polynomial.of(-slope.constant))
+    place = Polynomial.of(index) - subject * slope
+    return None if index in nf.find_affine_free(place) else place
 
 
 def check_count(cubes: Cubes) -> Cubes:

@@ -17,12 +17,13 @@ Laws:
 - Inputs are finite real numbers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from derive.analysis.affine import Affine, to_affine
+from derive.analysis.affine import to_affine
 from derive.ir import definitions, functions, walk
 from derive.ir import nodes as ir
+from derive.ir.polynomial import Polynomial
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import apply, exponential, find_content, fold, scale, to_number
@@ -40,9 +41,9 @@ class Definedness:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self._algebra = reader.algebra
-        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], Needs] = {}
+        self._known: dict[tuple[ir.Expr, tuple[Polynomial, ...]], Needs] = {}
 
-    def find_needs(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def find_needs(self, expr: ir.Expr, env: nf.Env) -> Needs:
         """The needs of an expression, its free indices replaced as `env` has them."""
         under = expr, tuple(env.get(index, to_affine(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
@@ -51,12 +52,12 @@ class Definedness:
             found = self._known[under] = self._find_node_needs(expr, env)
         return found
 
-    def find_tensor_needs(self, name: str, places: tuple[Affine, ...]) -> Needs:
+    def find_tensor_needs(self, name: str, places: tuple[Polynomial, ...]) -> Needs:
         """The needs of an equation's tensor at these places."""
         with self.reader.enter_equation(name, places) as (value, env):
             return self.find_needs(value, env)
 
-    def _find_node_needs(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _find_node_needs(self, expr: ir.Expr, env: nf.Env) -> Needs:
         match expr:
             case ir.Number() | ir.Size() | ir.Scalar() | ir.Index() | ir.Truth():
                 return {}
@@ -94,7 +95,7 @@ class Definedness:
                 return self._along(expr, env)
         raise AssertionError(expr)
 
-    def _find_compared_needs(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _find_compared_needs(self, condition: ir.Expr, env: nf.Env) -> Needs:
         """The needs of the values that a condition compares."""
         match condition:
             case ir.Compare(_, left, right):
@@ -110,13 +111,13 @@ class Definedness:
                 )
         return {}
 
-    def _refuse_partial(self, condition: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _refuse_partial(self, condition: ir.Expr, env: nf.Env) -> Needs:
         """No needs; GivesUp where a condition compares a value that may be nan."""
         if self._find_compared_needs(condition, env):
             raise nf.GivesUp("a comparison of a value that may be nan")
         return {}
 
-    def _find_product_needs(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _find_product_needs(self, expr: ir.Mul, env: nf.Env) -> Needs:
         guards, others = walk.split_guards(expr.factors)
         needs = [self.find_needs(factor, env) for factor in others]
         for each in guards:
@@ -131,7 +132,7 @@ class Definedness:
         cubes = cond.all_of(*[self.reader.read_condition(each, env) for each in guards])
         return self._guard_needs(cubes, _unite_needs(found))
 
-    def _find_sign(self, factor: ir.Expr, env: Mapping[ir.Index, Affine]) -> int:
+    def _find_sign(self, factor: ir.Expr, env: nf.Env) -> int:
         """The sign of a factor: 1 or -1 where it is the same for all inputs, else 0."""
         normal = self._algebra.finish(self.reader.read_value(factor, env))
         if cond.is_above(normal):
@@ -141,7 +142,7 @@ class Definedness:
     def _negate(self, normal: nf.Normal) -> nf.Normal:
         return self._algebra.finish(scale(normal.terms, -1))
 
-    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _power(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> Needs:
         own = self.find_needs(base, env)
         if not isinstance(exponent, ir.Number):
             found = _map_values(_unite_needs([own, self.find_needs(exponent, env)]))
@@ -157,7 +158,7 @@ class Definedness:
             found = self._add_need(found, self._test_cases(value, self._negative))
         return self._add_need(found, self._test_cases(value, self._zero)) if power < 0 else found
 
-    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _call(self, expr: ir.Call, env: nf.Env) -> Needs:
         name, arguments = expr.function, expr.arguments
         if name in {"pi", "I"} or self.reader.read_index(expr, env) is not None:
             return {}
@@ -184,7 +185,7 @@ class Definedness:
         return self._undefined(name, found, arguments, env)
 
     def _undefined(
-        self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: Mapping[ir.Index, Affine]
+        self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: nf.Env
     ) -> Needs:
         """The needs of the arguments, and one for the domain of the function."""
         inner = tuple(self._algebra.finish(self.reader.read_value(each, env)) for each in arguments)
@@ -197,7 +198,7 @@ class Definedness:
         found = self._add_need(found, self._test_cases(value, self._negative))
         return self._add_need(found, self._test_cases(value, self._zero), "~-oo")
 
-    def _reduce(self, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _reduce(self, expr: ir.Reduce, env: nf.Env) -> Needs:
         algebra, reader = self._algebra, self.reader
         bound, inner, cubes = reader.open_row(expr, env)
         self._refuse_partial(expr.condition, inner)
@@ -227,7 +228,7 @@ class Definedness:
         less = 1 if expr.kind == "sample_var" else 0
         return self._add_need(found, self._find_empty(cubes, bound, less))
 
-    def _along(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _along(self, expr: ir.Along, env: nf.Env) -> Needs:
         reader = self.reader
         if expr.columns is not None:
             return self._take_entry(expr, env)
@@ -251,7 +252,7 @@ class Definedness:
         found = _unite_needs([found, entry])
         return self._add_need(found, empty) if reader.empty_row == "nan" else found
 
-    def _take_entry(self, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> Needs:
+    def _take_entry(self, expr: ir.Along, env: nf.Env) -> Needs:
         """The needs of an entry of an inverse or Cholesky factor.
 
         All entries of the matrix are finite and the matrix is regular.

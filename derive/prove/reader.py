@@ -4,18 +4,18 @@ A reader has the equations of one system. An environment maps the indices of an 
 expressions over fresh indices. Values are cached by expression and environment.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.analysis.affine import Affine, relate, to_affine, unravel
+from derive.analysis.affine import relate, to_affine, unravel
 from derive.analysis.facts import is_integer
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
-from derive.ir import polynomial
 from derive.ir.definitions import unfold
 from derive.ir.functions import ROWS, is_complex
+from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_free, split_guards, substitute, walk
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
@@ -45,10 +45,10 @@ class Reader:
             if name in self.equations:
                 raise nf.GivesUp("a tensor that several equations fill")
             self.equations[name] = equation
-        self._known: dict[tuple[ir.Expr, tuple[Affine, ...]], nf.Poly] = {}
+        self._known: dict[tuple[ir.Expr, tuple[Polynomial, ...]], nf.Poly] = {}
         self._open: list[str] = []
 
-    def read_value(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def read_value(self, expr: ir.Expr, env: nf.Env) -> nf.Poly:
         """The value of an expression, its free indices replaced as `env` has them."""
         free = find_free(expr)
         under = expr, tuple(env.get(index, to_affine(index)) for index in free)
@@ -58,10 +58,10 @@ class Reader:
             found = self._known[under] = self._read_node(expr, env)
         return found
 
-    def _read_node(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _read_node(self, expr: ir.Expr, env: nf.Env) -> nf.Poly:
         match expr:
             case ir.Number(value):
-                return count(polynomial.Polynomial.of(value))
+                return count(Polynomial.of(value))
             case ir.Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
                 return nf.single(nf.Infinite(), coefficient=sign)
@@ -90,7 +90,7 @@ class Reader:
                 return cond.guard(self.read_condition(expr, env), nf.ONE)
         raise AssertionError(expr)
 
-    def read_condition(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> cond.Cubes:
+    def read_condition(self, expr: ir.Expr, env: nf.Env) -> cond.Cubes:
         """The cubes of a condition, which exclude each other."""
         match expr:
             case ir.Truth(value):
@@ -123,14 +123,14 @@ class Reader:
                 return _compare_values(self.algebra, relation, *sides)
         raise nf.GivesUp("a condition of an unknown kind")
 
-    def read_index(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine | None:
+    def read_index(self, expr: ir.Expr, env: nf.Env) -> Polynomial | None:
         """The affine of an integer expression over indices and sizes; else None."""
-        if not is_integer(polynomial.Polynomial.of(expr)):
+        if not is_integer(Polynomial.of(expr)):
             return None
         put = self._inline_integers(expr, env)
         return None if put is None else to_affine(put)
 
-    def _inline_integers(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> ir.Expr | None:
+    def _inline_integers(self, expr: ir.Expr, env: nf.Env) -> ir.Expr | None:
         for here in walk(expr):
             match here:
                 case ir.Access(tensor, _) if tensor.name in self.equations:
@@ -141,7 +141,7 @@ class Reader:
             expr, {index: env[index].to_expr() for index in find_free(expr) if index in env}
         )
 
-    def read_place(self, expr: ir.Expr, env: Mapping[ir.Index, Affine]) -> Affine:
+    def read_place(self, expr: ir.Expr, env: nf.Env) -> Polynomial:
         """The affine of a position; GivesUp where it has none."""
         if isinstance(expr, ir.Index):
             return env.get(expr, to_affine(expr))
@@ -151,8 +151,8 @@ class Reader:
         return found
 
     def open_row(
-        self, expr: ir.Reduce | ir.Along, env: Mapping[ir.Index, Affine]
-    ) -> tuple[nf.Indices, dict[ir.Index, Affine], cond.Cubes]:
+        self, expr: ir.Reduce | ir.Along, env: nf.Env
+    ) -> tuple[nf.Indices, dict[ir.Index, Polynomial], cond.Cubes]:
         """Fresh indices for the bound ones, the environment with them, and the condition.
 
         The condition of a running sum covers the entries up to the current one.
@@ -165,7 +165,7 @@ class Reader:
             cubes = cond.all_of(cubes, cond.decide_affine("least", ahead))
         return tuple(fresh.values()), inner, cubes
 
-    def _read_access(self, access: ir.Access, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _read_access(self, access: ir.Access, env: nf.Env) -> nf.Poly:
         name = access.tensor.name
         places = tuple(self.read_place(place, env) for place in access.places)
         if name in self.equations:
@@ -179,13 +179,13 @@ class Reader:
 
     @contextmanager
     def enter_equation(
-        self, name: str, places: tuple[Affine, ...]
-    ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Affine]]]:
+        self, name: str, places: tuple[Polynomial, ...]
+    ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Polynomial]]]:
         """The value expression of an equation, and the environment of its tensor at the places."""
         if name in self._open:
             raise nf.GivesUp("a recurrence")
         equation = self.equations[name]
-        env: dict[ir.Index, Affine] = {}
+        env: dict[ir.Index, Polynomial] = {}
         target = equation.target
         for side in zip(target.places, target.tensor.shape, places, strict=True):
             env |= _solve_place(*side)
@@ -195,14 +195,14 @@ class Reader:
         finally:
             self._open.pop()
 
-    def read_tensor(self, name: str, places: tuple[Affine, ...]) -> nf.Poly:
+    def read_tensor(self, name: str, places: tuple[Polynomial, ...]) -> nf.Poly:
         """The value of an equation's tensor at these places."""
         with self.enter_equation(name, places) as (value, env):
             if self.equations[name].target.tensor.kind == "bool":
                 return cond.guard(self.read_condition(value, env), nf.ONE)
             return self.read_value(value, env)
 
-    def _multiply(self, expr: ir.Mul, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _multiply(self, expr: ir.Mul, env: nf.Env) -> nf.Poly:
         guards, others = split_guards(expr.factors)
         found: nf.Poly = nf.ONE
         for factor in others:
@@ -210,7 +210,7 @@ class Reader:
         cubes = cond.all_of(*[self.read_condition(each, env) for each in guards])
         return cond.guard(cubes, found) if guards else found
 
-    def _power(self, base: ir.Expr, exponent: ir.Expr, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _power(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> nf.Poly:
         if isinstance(exponent, ir.Number):
             return power(self.algebra, self.read_value(base, env), exponent.value)
         argument = self.read_value(exponent, env)
@@ -220,7 +220,7 @@ class Reader:
         log = logarithm(self.algebra, below.terms)
         return exponential(self.algebra, multiply(self.algebra, argument, log))
 
-    def _call(self, expr: ir.Call, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def _call(self, expr: ir.Call, env: nf.Env) -> nf.Poly:
         if expr.function == "pi":
             return nf.single(nf.Symbol(expr))
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
@@ -242,7 +242,7 @@ class Reader:
         return apply(self.algebra, expr.function, arguments)
 
     def _read_where(
-        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
+        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: nf.Env
     ) -> nf.Poly:
         if then is ir.ONE and other is ir.ZERO:
             return cond.guard(self.read_condition(condition, env), nf.ONE)
@@ -257,7 +257,7 @@ class Reader:
         return tuple(found)
 
     def _find_relu(
-        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: Mapping[ir.Index, Affine]
+        self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: nf.Env
     ) -> nf.Poly | None:
         """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
         match condition:
@@ -281,7 +281,7 @@ class Reader:
         return (*branches[1], *scale(apply(algebra, "max", (gap.terms, ())), share))
 
 
-def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Affine) -> dict[ir.Index, Affine]:
+def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Polynomial) -> dict[ir.Index, Polynomial]:
     """The index values for which the place of an equation is the wanted position."""
     if isinstance(place, ir.Index):
         return {place: wanted}
@@ -303,7 +303,7 @@ def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
-def reduce(reader: Reader, expr: ir.Reduce, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+def reduce(reader: Reader, expr: ir.Reduce, env: nf.Env) -> nf.Poly:
     """A reduction over bound indices."""
     algebra = reader.algebra
     bound, inner, cubes = reader.open_row(expr, env)
@@ -347,7 +347,7 @@ def _find_moment(
     return multiply(algebra, (*squares, *scale(middle, -1)), share)
 
 
-def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+def along(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     """A function along an index that stays free."""
     algebra = reader.algebra
     if expr.columns is not None:
@@ -370,7 +370,7 @@ def along(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.
     return multiply(algebra, chosen, apply(algebra, "share", (total,)))
 
 
-def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) -> nf.Poly:
+def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     """An entry of the inverse or the Cholesky factor of a matrix, as a fold over rows and columns.
 
     The body pairs each entry of the matrix with a 1 at the wanted place. So the inverse of a
@@ -387,7 +387,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: Mapping[ir.Index, Affine]) 
     return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), cond.ALWAYS)
 
 
-def _compare_indices(relation: str, left: Affine, right: Affine) -> cond.Cubes:
+def _compare_indices(relation: str, left: Polynomial, right: Polynomial) -> cond.Cubes:
     kind, subject, holds = relate(relation, left, right)
     opened = cond.split_abs(kind, subject)
     return cond.decide_affine(kind, subject, holds) if opened is None else opened

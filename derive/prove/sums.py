@@ -1,11 +1,11 @@
 """The rules that simplify the sums of a term, and substitution of indices."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from derive.analysis.affine import Affine, substitute_indices, to_affine
+from derive.analysis.affine import split_steps, substitute_indices, to_affine
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
@@ -29,35 +29,33 @@ from derive.prove.algebra import (
 
 
 @lru_cache(maxsize=20000)
-def find_affines(piece: nf.Part) -> tuple[Affine, ...]:
+def find_affines(piece: nf.Part) -> tuple[Polynomial, ...]:
     """Every index expression inside a piece, each once."""
-    inner = ((e,) if isinstance(e, Affine) else find_affines(e) for e in piece.inside)
+    inner = ((e,) if isinstance(e, Polynomial) else find_affines(e) for e in piece.inside)
     return tuple(dict.fromkeys(affine for each in inner for affine in each))
 
 
 @lru_cache(maxsize=20000)
-def find_read_places(piece: nf.Part) -> tuple[Affine, ...]:
+def find_read_places(piece: nf.Part) -> tuple[Polynomial, ...]:
     """The positions of tensor reads inside, apart from those in conditions."""
     if isinstance(piece, nf.Read):
         return piece.places
-    inside = (e for e in piece.inside if not isinstance(e, (Affine, nf.Literal)))
+    inside = (e for e in piece.inside if not isinstance(e, (Polynomial, nf.Literal)))
     return tuple(dict.fromkeys(place for each in inside for place in find_read_places(each)))
 
 
-def find_quotients(affine: Affine) -> Iterator[tuple[Affine, Polynomial]]:
+def find_quotients(affine: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
     """The dividend and the divisor of each quotient inside."""
-    for atom in affine.terms:
-        if isinstance(atom, ir.Index):
-            continue
+    for atom in affine.atoms:
         for here in walk(atom):
             match here:
                 case ir.Call("floordiv", (over, under)):
-                    yield to_affine(over), to_affine(under).constant
+                    yield to_affine(over), to_affine(under)
 
 
 def split_quotient(
-    algebra: nf.Algebra, index: ir.Index, affines: Sequence[Affine]
-) -> tuple[ir.Index, ir.Index, Affine] | None:
+    algebra: nf.Algebra, index: ir.Index, affines: Sequence[Polynomial]
+) -> tuple[ir.Index, ir.Index, Polynomial] | None:
     """Quotient and remainder indices for an index, and the index in terms of both.
 
     The index is divided somewhere by a divisor of its extent.
@@ -67,14 +65,14 @@ def split_quotient(
         if index not in nf.find_affine_free(affine):
             continue
         for over, divisor in find_quotients(affine):
-            if over.index is not index:
+            if over != Polynomial.of(index):
                 continue
             times = divide_wholly(extent, divisor)
             if times is None or not is_never_negative(times) or not is_never_negative(divisor):
                 continue
             high = algebra.make_index(times.to_expr())
             low = algebra.make_index(divisor.to_expr())
-            return high, low, to_affine(high).scale(divisor) + to_affine(low)
+            return high, low, to_affine(high) * divisor + to_affine(low)
     return None
 
 
@@ -96,22 +94,22 @@ def extend_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         found: list[nf.Term] = []
         for end, sign in ((start + extent, 1), (start, -1)):
             fresh = algebra.make_index(end.to_expr())
-            place = to_affine(fresh) - Affine({}, start)
+            place = to_affine(fresh) - start
             made = _substitute_term(algebra, term.without(index), {index: place}, fresh)
             found += [each.times(sign) for each in made]
         return tuple(found)
     return None
 
 
-def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | None:
+def _find_start(index: ir.Index, places: tuple[Polynomial, ...]) -> Polynomial | None:
     """The least offset c of the places v + c, if all have this form and c is above 0."""
     least: Polynomial | None = None
     for place in places:
         if index not in nf.find_affine_free(place):
             continue
-        if len(place.terms) != 1 or place.terms.get(index) != UNIT:
+        offset = place - Polynomial.of(index)
+        if split_steps(offset)[0]:
             return None
-        offset = place.constant
         if least is None or is_never_negative(least - offset):
             least = offset
         elif not is_never_negative(offset - least):
@@ -132,9 +130,7 @@ def _find_start(index: ir.Index, places: tuple[Affine, ...]) -> Polynomial | Non
 _MOST_SPLIT = 5  # negations expanded in one term
 
 
-def _substitute_term(
-    algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine], *bound: ir.Index
-) -> nf.Poly:
+def _substitute_term(algebra: nf.Algebra, term: nf.Term, new: nf.Env, *bound: ir.Index) -> nf.Poly:
     """The term with indices replaced, summed over further ones."""
     made = algebra.replace((term,), new)
     return tuple(replace(each, bound=(*each.bound, *bound)) for each in made)
@@ -170,7 +166,7 @@ def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
             if place is None:
                 continue
             rest = replace(term.without(literal), bound=())
-            last = Affine({}, Polynomial.of(index.extent) - UNIT)
+            last = Polynomial.of(index.extent) - UNIT
             inside: list[nf.Literal] = []
             for side in (place, last - place):
                 cubes = decide(algebra, nf.Literal("least", side))
@@ -190,15 +186,14 @@ def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         index = _find_bounded(literal, term.bound)
         if index is None:
             continue
-        subject = cond.read_least(literal)
-        extent = Polynomial.of(index.extent)
-        rises = subject.terms[index].constant == 1
-        start = -subject.constant if rises else Polynomial({})
-        left = extent - start if rises else subject.constant + UNIT
+        steps, constant = split_steps(cond.read_least(literal))
+        extent, rises = Polynomial.of(index.extent), steps[index] == UNIT
+        start = -constant if rises else NOTHING
+        left = extent - start if rises else constant + UNIT
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
-        place = to_affine(fresh) + Affine({}, start)
+        place = to_affine(fresh) + start
         return _substitute_term(algebra, term.without(index, literal), {index: place}, fresh)
     return None
 
@@ -206,9 +201,10 @@ def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 def _find_bounded(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
     """The summed index j of a literal `j + c >= 0` or `c - j >= 0`."""
     subject = literal.subject
-    if literal.kind != "least" or not isinstance(subject, Affine) or len(subject.terms) != 1:
+    steps = split_steps(subject)[0] if isinstance(subject, Polynomial) else {}
+    if literal.kind != "least" or len(steps) != 1:
         return None
-    ((atom, slope),) = subject.terms.items()
+    ((atom, slope),) = steps.items()
     if not isinstance(atom, ir.Index) or atom not in bound or slope.constant not in (1, -1):
         return None
     return atom
@@ -250,7 +246,7 @@ def _substitute_free(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
                 and a.name[0]
                 == "@"  # an index of the result; the replaced one is none or a later one
                 and (index.name[0] != "@" or a.name < index.name)
-                for a in place.terms
+                for a in split_steps(place)[0]
             ):
                 return cond.guard(((literal,),), algebra.replace((bare,), {index: place}))
     return None
@@ -284,7 +280,7 @@ _RULES: tuple[Callable[[nf.Algebra, nf.Term], nf.Poly | None], ...] = (
 # Substitution of indices in a sum of terms; the parts that change are simplified again.
 
 
-def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Affine]) -> nf.Poly:
+def _replace_term(algebra: nf.Algebra, term: nf.Term, new: nf.Env) -> nf.Poly:
     new = {index: value for index, value in new.items() if index in term.free}
     if not new:
         return (term,)
@@ -315,8 +311,8 @@ def _replace_term(algebra: nf.Algebra, term: nf.Term, new: Mapping[ir.Index, Aff
 
 
 def _rename_bound(
-    algebra: nf.Algebra, bound: nf.Indices, new: Mapping[ir.Index, Affine]
-) -> tuple[nf.Indices, dict[ir.Index, Affine]]:
+    algebra: nf.Algebra, bound: nf.Indices, new: nf.Env
+) -> tuple[nf.Indices, dict[ir.Index, Polynomial]]:
     """The bound indices, renamed where the new index expressions contain one of them."""
     coming = {index for value in new.values() for index in nf.find_affine_free(value)}
     kept = []
@@ -324,14 +320,12 @@ def _rename_bound(
     for index in bound:
         fresh = algebra.make_index(index.extent) if index in coming else index
         if fresh is not index:
-            changed[index] = Affine({fresh: UNIT})
+            changed[index] = Polynomial.of(fresh)
         kept.append(fresh)
     return tuple(kept), changed
 
 
-def replace_cube(
-    algebra: nf.Algebra, cube: nf.Cube, new: Mapping[ir.Index, Affine]
-) -> nf.Cube | None:
+def replace_cube(algebra: nf.Algebra, cube: nf.Cube, new: nf.Env) -> nf.Cube | None:
     """The literals with indices replaced; None where they exclude each other."""
     found: list[nf.Literal] = []
     for literal in cube:
@@ -350,33 +344,27 @@ def replace_cube(
     return tuple(found)
 
 
-def replace_literal(
-    algebra: nf.Algebra, literal: nf.Literal, new: Mapping[ir.Index, Affine]
-) -> nf.Literal:
+def replace_literal(algebra: nf.Algebra, literal: nf.Literal, new: nf.Env) -> nf.Literal:
     """The literal with indices replaced."""
     subject = literal.subject
-    if isinstance(subject, Affine):
-        return nf.Literal(literal.kind, substitute_indices(subject, dict(new)), literal.positive)
+    if isinstance(subject, Polynomial):
+        return nf.Literal(literal.kind, substitute_indices(subject, new), literal.positive)
     if isinstance(subject, nf.Read):
         return nf.Literal(literal.kind, _replace_places(subject, new), literal.positive)
     inner = algebra.finish(algebra.replace(subject.terms, new))
     return nf.Literal(literal.kind, inner, literal.positive)
 
 
-def _replace_places(read: nf.Read, new: Mapping[ir.Index, Affine]) -> nf.Read:
-    return nf.Read(
-        read.tensor, tuple(substitute_indices(place, dict(new)) for place in read.places)
-    )
+def _replace_places(read: nf.Read, new: nf.Env) -> nf.Read:
+    return nf.Read(read.tensor, tuple(substitute_indices(place, new) for place in read.places))
 
 
-def _replace_factor(
-    algebra: nf.Algebra, factor: nf.Factor, new: Mapping[ir.Index, Affine]
-) -> nf.Poly:
+def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.Poly:
     atom: nf.Atom = factor.atom
     match atom:
         case nf.Value(affine):
             return power(
-                algebra, to_number(algebra, substitute_indices(affine, dict(new))), factor.exponent
+                algebra, to_number(algebra, substitute_indices(affine, new)), factor.exponent
             )
         case nf.Base(normal):
             inner = algebra.finish(algebra.replace(normal.terms, new))
@@ -410,7 +398,7 @@ def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
 def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
     """The literal as one canonical literal, or as its truth value."""
     subject = literal.subject
-    if isinstance(subject, Affine):
+    if isinstance(subject, Polynomial):
         return cond.decide_affine(literal.kind, subject, literal.positive)
     if isinstance(subject, nf.Read):
         return ((literal,),)
@@ -442,6 +430,6 @@ class NormalAlgebra(nf.Algebra):
                 done.append(here)
         return tuple(done)
 
-    def replace(self, poly: nf.Poly, new: Mapping[ir.Index, Affine]) -> nf.Poly:
+    def replace(self, poly: nf.Poly, new: nf.Env) -> nf.Poly:
         """The terms with indices replaced."""
         return tuple(made for term in poly for made in _replace_term(self, term, new))

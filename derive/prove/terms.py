@@ -24,13 +24,15 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
-from derive.analysis.affine import Affine, to_affine
+from derive.analysis.affine import split_steps, to_affine
 from derive.ir import nodes as ir
-from derive.ir import polynomial, walk
+from derive.ir import walk
 from derive.ir.pieces import to_text
+from derive.ir.polynomial import Polynomial
 
 Free: TypeAlias = frozenset[ir.Index]
 Indices: TypeAlias = tuple[ir.Index, ...]
+Env: TypeAlias = Mapping[ir.Index, Polynomial]  # the values of indices
 ONCE = Fraction(1)
 MOST_STEPS = 200_000
 
@@ -40,9 +42,9 @@ class GivesUp(Exception):  # noqa: N818 - a missing normal form is no error
 
 
 @lru_cache(maxsize=50000)
-def find_affine_free(value: Affine) -> Free:
+def find_affine_free(value: Polynomial) -> Free:
     """The indices of an affine."""
-    return frozenset(index for atom in value.terms for index in walk.find_free(atom))
+    return frozenset(index for atom in value.atoms for index in walk.find_free(atom))
 
 
 class Part:
@@ -61,7 +63,7 @@ class Part:
     @cached_property
     def inner(self) -> Free:
         """The indices that occur inside, bound ones included."""
-        frees = (find_affine_free(e) if isinstance(e, Affine) else e.free for e in self.inside)
+        frees = (find_affine_free(e) if isinstance(e, Polynomial) else e.free for e in self.inside)
         return Free().union(*frees)
 
     @cached_property
@@ -83,7 +85,7 @@ class Read(Part):
 
     holds = ("places",)
     tensor: ir.Tensor
-    places: tuple[Affine, ...]
+    places: tuple[Polynomial, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ class Value(Part):
     """An index, or an atom of index expressions, as a number."""
 
     holds = ("affine",)
-    affine: Affine
+    affine: Polynomial
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +142,7 @@ class Literal(Part):
 
     holds = ("subject",)
     kind: str
-    subject: Affine | Read | Normal
+    subject: Polynomial | Read | Normal
     positive: bool = True
 
     @cached_property
@@ -261,7 +263,7 @@ class Algebra(ABC):
         """The term with its sums simplified."""
 
     @abstractmethod
-    def replace(self, poly: Poly, new: Mapping[ir.Index, Affine]) -> Poly:
+    def replace(self, poly: Poly, new: Env) -> Poly:
         """The terms with indices replaced."""
 
 
@@ -280,7 +282,7 @@ _MOST_LEAVES = 48  # orders of equally coloured indices that are tried
 
 
 @lru_cache(maxsize=20000)
-def write_size(value: polynomial.Polynomial) -> str:
+def write_size(value: Polynomial) -> str:
     """The text of a polynomial over sizes; equal polynomials have one text."""
     if value.constant is not None:
         return str(value.constant)
@@ -290,7 +292,7 @@ def write_size(value: polynomial.Polynomial) -> str:
 @lru_cache(maxsize=20000)
 def write_extent(index: ir.Index) -> str:
     """The text of an index's extent."""
-    return write_size(polynomial.Polynomial.of(index.extent))
+    return write_size(Polynomial.of(index.extent))
 
 
 def shorten(text: str) -> str:
@@ -350,20 +352,18 @@ class Labeller:
     def _write_literal(self, literal: Literal, labels: Labels) -> str:
         sign = "" if literal.positive else "not "
         subject = literal.subject
-        if not isinstance(subject, Affine):
+        if not isinstance(subject, Polynomial):
             return f"{sign}{literal.kind} {self.write_key(subject, labels)}"
         sides = (subject, -subject) if literal.kind == "zero" else (subject,)
         text = min(self.write_affine(side, labels) for side in sides)
         return f"{sign}{literal.kind} {text}"
 
-    def write_affine(self, value: Affine, labels: Labels) -> str:
+    def write_affine(self, value: Polynomial, labels: Labels) -> str:
         """The text of an index expression, its indices by their labels."""
-        parts = [
-            f"{write_size(each)}*{self._write_place(atom, labels)}"
-            for atom, each in value.terms.items()
-        ]
-        if value.constant.terms or not parts:
-            parts.append(write_size(value.constant))
+        steps, constant = split_steps(value)
+        parts = [f"{write_size(e)}*{self._write_place(a, labels)}" for a, e in steps.items()]
+        if constant.terms or not parts:
+            parts.append(write_size(constant))
         return "+".join(sorted(parts)) if len(parts) > 1 else parts[0]
 
     def _write_place(self, atom: ir.Expr, labels: Labels) -> str:

@@ -10,14 +10,14 @@ from ir_values import evaluate
 
 from derive.analysis.affine import (
     divide,
-    find_range,
     modulo,
     ravel,
     simplify_place,
     to_affine,
+    to_place,
     unravel,
 )
-from derive.analysis.facts import is_never_negative
+from derive.analysis.facts import find_range, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_sizes, evaluate_extent, find_divisors
 from derive.ir.text import to_text
@@ -47,7 +47,7 @@ def mod(over, under):
 
 
 def write_places(places):
-    return [to_text(place.to_expr()) for place in places]
+    return [to_text(to_place(place)) for place in places]
 
 
 def view(places, old, new):
@@ -207,7 +207,7 @@ def test_simplified_places_have_the_same_values_and_keep_their_range(expr, exten
         range(min(evaluate_extent(index.extent, sizes) for index in held[name])) for name in names
     ]
     found = to_affine(expr)
-    simple = found.to_expr()
+    simple = to_place(found)
     low, high = find_range(found)
     for places in product(*ranges):
         indices = dict(zip(names, places, strict=True))

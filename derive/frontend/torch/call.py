@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from derive.analysis.affine import Affine, divide, modulo, to_affine
+from derive.analysis.affine import divide, modulo, split_steps, to_affine, to_place
 from derive.analysis.facts import is_positive
 from derive.frontend.torch import exprs
 from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
@@ -208,18 +208,18 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
     found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
         start = to_affine(exprs.substitute_at(place, tuple(found), tuple(found.values())))
-        inside = [i for i in target.indices if any(i in walk(atom) for atom in start.terms)]
+        inside = [i for i in target.indices if any(i in walk(atom) for atom in start.atoms)]
         if not inside:
-            conditions.append(exprs.decide("==", axis, start.to_expr()))
+            conditions.append(exprs.decide("==", axis, to_place(start)))
             continue
         (index, *others) = inside
-        step = start.terms.get(index, NOTHING)
-        start = start - Affine({index: step})
-        if others or any(index in walk(atom) for atom in start.terms) or not is_positive(step):
+        step = split_steps(start)[0].get(index, NOTHING)
+        start = start - Polynomial.of(index) * step
+        if others or any(index in walk(atom) for atom in start.atoms) or not is_positive(step):
             return None
         gap = to_affine(axis) - start
         if step != Polynomial.of(1):
-            conditions.append(exprs.decide("==", modulo(gap, step).to_expr(), ir.ZERO))
-        found[index] = divide(gap, step).to_expr()
+            conditions.append(exprs.decide("==", to_place(modulo(gap, step)), ir.ZERO))
+        found[index] = to_place(divide(gap, step))
         conditions.append(exprs.within(found[index], index.extent))
     return conditions, found

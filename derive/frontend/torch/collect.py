@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from keyword import iskeyword
 
-from derive.analysis.affine import divide, ravel
+from derive.analysis.affine import divide, ravel, split_steps, to_place
 from derive.frontend.torch.exprs import (
     add,
     count_nodes,
@@ -150,14 +150,14 @@ def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
 def _find_digits(view: View) -> list[Digit] | None:
     """Return the indices as mixed-radix digits, the last first; None if not exhaustive."""
     shape = view.value.tensor.shape
-    line = ravel(view.value.places, shape)
+    line, constant = split_steps(ravel(view.value.places, shape))
     indices = [index for index in view.indices if index.extent is not ir.ONE]
-    if line.constant.terms or set(line.terms) != set(indices):
+    if constant.terms or set(line) != set(indices):
         return None
     digits: list[Digit] = []
     stride = Polynomial.of(1)
     while len(digits) < len(indices):
-        found = next((index for index in indices if line.terms[index] == stride), None)
+        found = next((index for index in indices if line[index] == stride), None)
         if found is None:
             return None
         digits.append(Digit(found, stride))
@@ -181,8 +181,8 @@ def _write_as(
         places: dict[ir.Index, ir.Expr] = {}
         for digit in reversed(digits):
             place = divide(rest, digit.stride)
-            rest = rest - place.scale(digit.stride)
-            places[digit.index] = place.to_expr()
+            rest = rest - place * digit.stride
+            places[digit.index] = to_place(place)
         return ir.Access(new, tuple(places[index] for index in indices))
 
     draft.map_reads(tensor, read)

@@ -15,7 +15,7 @@ from typing import Any
 from derive.analysis import affine, facts
 from derive.ir import definitions
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Monomial, Polynomial
+from derive.ir.polynomial import NOTHING, Monomial, Polynomial, add_all
 from derive.ir.walk import is_whole, map_children, substitute, walk
 
 _DIGITS = 12  # the most digits of a decimal that a person writes
@@ -268,24 +268,24 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     if truth is not None:
         return ir.Truth(truth is holds)
     gap = other - one
-    if not gap.terms:
+    if not affine.split_steps(gap)[0]:
         return ir.Compare(relation, affine.simplify_place(left), affine.simplify_place(right))
     return _split_sides(relation, gap)
 
 
-def _split_sides(relation: str, gap: affine.Affine) -> ir.Expr:
+def _split_sides(relation: str, gap: Polynomial) -> ir.Expr:
     """Return the relation with its terms on the sides where they are positive: t > s, i < S - 1."""
-    signs = {a: facts.is_never_negative(each) for a, each in gap.terms.items()}
-    left = affine.Affine({a: -each for a, each in gap.terms.items() if not signs[a]})
-    right = affine.Affine({a: each for a, each in gap.terms.items() if signs[a]}, gap.constant)
+    steps, constant = affine.split_steps(gap)
+    terms = [(Polynomial.of(a) * each, facts.is_never_negative(each)) for a, each in steps.items()]
+    left = add_all(-term for term, is_right in terms if not is_right)
+    right = add_all(term for term, is_right in terms if is_right)
     if not left.terms:
-        left = affine.Affine(right.terms)
-        right = affine.Affine({}, -right.constant)
+        left, right, constant = right, NOTHING, -constant
         relation = ir.MIRRORED[relation]
     step, strict = _STRICT.get(relation, (0, relation))
-    if right.terms and right.constant == Polynomial.of(step):
-        relation, right = strict, affine.Affine(right.terms)
-    return ir.Compare(relation, left.to_expr(), right.to_expr())
+    if right.terms and constant == Polynomial.of(step):
+        relation, constant = strict, NOTHING
+    return ir.Compare(relation, affine.to_place(left), affine.to_place(right + constant))
 
 
 _STRICT = {">=": (1, ">"), "<=": (-1, "<"), "<": (1, "<="), ">": (-1, ">=")}

@@ -168,7 +168,7 @@ def _round(value: SymbolicNumber, how: Callable[[float], int]) -> Any:
 
 def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
     """Return `over // under`; the terms that are multiples of `under` are divided exactly."""
-    return affine.divide(affine.Affine({}, over), under).constant
+    return affine.divide(over, under)
 
 
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:

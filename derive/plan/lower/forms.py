@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import split_steps, to_affine
 from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.analysis.places import split_merged
@@ -39,8 +39,8 @@ class Form:
 
 def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
     """Return a place as an affine form whose steps have known signs, or None."""
-    position, whole = to_affine(place), to_stride(find_free(place))
-    signs = (is_positive(step) or is_positive(-step) for step in position.terms.values())
+    (position, low), whole = split_steps(to_affine(place)), to_stride(find_free(place))
+    signs = (is_positive(step) or is_positive(-step) for step in position.values())
     is_part = not all(signs) and is_never_negative(Polynomial.of(extent) - whole)
     length = whole if is_part else Polynomial.of(extent)
     parts = split_merged(place, length.to_expr())
@@ -48,14 +48,13 @@ def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
         strides = [to_stride(parts[k + 1 :]) for k in range(len(parts))]
         steps = tuple(zip(parts, strides, strict=True))
         return Form(steps, (), Polynomial.of(0), length)
-    known = {atom: step for atom, step in position.terms.items() if isinstance(atom, ir.Index)}
-    if find_accesses(place) or not known or len(known) < len(position.terms):
+    known = {atom: step for atom, step in position.items() if isinstance(atom, ir.Index)}
+    if find_accesses(place) or not known or len(known) < len(position):
         return None
     down = tuple(index for index, step in known.items() if is_positive(-step))
     if not all(index in down or is_positive(step) for index, step in known.items()):
         return None
     sizes = {index: -step if index in down else step for index, step in known.items()}
-    low = position.constant
     for index in down:
         low = low - sizes[index] * (Polynomial.of(index.extent) - ONE)
     steps = _sort_steps(sizes, place)

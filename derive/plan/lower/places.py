@@ -22,9 +22,9 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from derive.analysis.affine import Affine, find_range, to_affine
+from derive.analysis.affine import simplify_place, split_steps, to_affine, to_place
 from derive.analysis.extents import find_guard, is_above_zero
-from derive.analysis.facts import find_facts, is_never_negative, is_positive
+from derive.analysis.facts import find_facts, find_range, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent
@@ -294,7 +294,7 @@ def take_places(
         else:
             taken = {*context.names, *(index.name for index in find_free(place))}
             run = ir.Index(free_name("shift", taken), (high - low + ONE).to_expr())
-            along = exchange(place, form, Affine({run: ONE}, low).to_expr())
+            along = exchange(place, form, to_place(Polynomial.of(run) + low))
             at = op.axes.index(axis)
             op = take_positions(
                 op, {axis: _lower_position(along, axis.extent, context, (run,))}, order
@@ -342,7 +342,7 @@ def _join_places(places: Sequence[ir.Expr], axes: Sequence[ir.Index]) -> ir.Expr
     """Return the position in a merged axis of places in its parts, each clipped to its extent."""
     whole: ir.Expr = ir.ZERO
     for place, axis in zip(places, axes, strict=True):
-        last = to_affine(ir.Add((axis.extent, ir.MINUS_ONE))).to_expr()
+        last = simplify_place(ir.Add((axis.extent, ir.MINUS_ONE)))
         is_inside = find_guard(place, axis.extent) is ir.TRUE
         inside = place if is_inside else ir.Call("clip", (place, ir.ZERO, last))
         before = ir.Mul((whole, axis.extent))
@@ -395,10 +395,10 @@ def _find_core(place: ir.Expr) -> ir.Expr | None:
         if len(parts) != 1:
             break
         place = parts[0]
-    form = to_affine(place)
-    is_affine = all(isinstance(atom, ir.Index) for atom in form.terms)
-    signs = [is_positive(step) or is_positive(-step) for step in form.terms.values()]
-    return place if len(form.terms) > 1 and is_affine and all(signs) else None
+    steps = split_steps(to_affine(place))[0]
+    is_affine = all(isinstance(atom, ir.Index) for atom in steps)
+    signs = [is_positive(step) or is_positive(-step) for step in steps.values()]
+    return place if len(steps) > 1 and is_affine and all(signs) else None
 
 
 def _lower_position(
@@ -412,7 +412,7 @@ def _lower_position(
     op = ops.exchange(op, numbers)  # divisors are extents, which are not 0 where a position exists
     if find_guard(place, extent) is ir.TRUE:
         return op
-    last = to_affine(ir.Add((extent, ir.MINUS_ONE))).to_expr()
+    last = simplify_place(ir.Add((extent, ir.MINUS_ONE)))
     return ops.Apply("clip", (op, ops.Num(ir.ZERO), ops.Num(last)), op.axes)
 
 
@@ -424,9 +424,10 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
     match place:
         case ir.Call("mod", (over, under)) if is_same_extent(under, axis.extent):
             form = to_affine(over)
+            steps, constant = split_steps(form)
         case _:
             return None
-    found = find_form(Affine(form.terms).to_expr(), axis.extent) if form.terms else None
+    found = find_form(to_place(form - constant), axis.extent) if steps else None
     length = Polynomial.of(axis.extent)
     if found is None or found.low.terms or found.length != length or found.is_windowed:
         return None
@@ -435,11 +436,11 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
     if len(indices) > 1:
         taken = {*context.names, *(index.name for index in indices)}
         run = ir.Index(free_name("shift", taken), axis.extent)
-    run_place = ir.Call("mod", (Affine({run: ONE}, form.constant).to_expr(), axis.extent))
+    run_place = ir.Call("mod", (to_place(Polynomial.of(run) + constant), axis.extent))
     whole = take_positions(
         op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,)
     )
-    shift = (-form.constant).to_expr()
+    shift = (-constant).to_expr()
     call = TorchCall(".roll", (CellArgument(0), CellArgument(1), at))
     rolled = ops.Cell(call, (op, ops.Num(shift)), whole, whole.axes)
     return rolled if len(indices) == 1 else _read_form(rolled, at, found)

@@ -193,7 +193,7 @@ def _reshape(call: Call) -> Shadow:
         indices += fresh
         flat = affine.ravel([at(index) for index in fresh], [index.extent for index in fresh])
         places = affine.unravel(flat, [index.extent for index in own])
-        olds |= {index: place.to_expr() for index, place in zip(own, places, strict=True)}
+        olds |= zip(own, map(affine.to_place, places), strict=True)
     return remap(shadow, indices, [olds[index] for index in shadow.indices])
 
 
@@ -273,7 +273,7 @@ def _stride(call: Call) -> Shadow:
     indices = [trace.index(trace.extent(length)) for length in size]
     terms = [exprs.multiply(to_expr(s), at(i)) for s, i in zip(steps, indices, strict=True)]
     places = affine.unravel(exprs.add(*terms, to_expr(start)), shadow.shape)
-    return remap(shadow, indices, [place.to_expr() for place in places])
+    return remap(shadow, indices, [*map(affine.to_place, places)])
 
 
 # Subscripts.
@@ -352,7 +352,7 @@ def _find_gathered(
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # a position that may be negative counts from the end
-            low = affine.find_range(affine.to_affine(place))[0] if is_whole(place) else None
+            low = facts.find_range(affine.simplify_place(place)).low if is_whole(place) else None
             is_inside = low is not None and facts.is_never_negative(low)
             place = place if is_inside else ir.Call("mod", (place, extent))
         olds[each.axis] = place
