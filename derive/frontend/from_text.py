@@ -26,21 +26,14 @@ from derive.errors import refuse, refuse_depth, suggest
 from derive.frontend.names import Extents, Use, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
-    EquationLine,
-    FunctionLine,
-    IndexLine,
     Line,
-    NumberLine,
-    ReturnLine,
-    RowsLine,
-    TensorLine,
     find_places,
     match_call,
     read_statement,
     span,
     walk_in_order,
 )
-from derive.frontend.text.tokens import Source, split_statements
+from derive.frontend.text.tokens import Source, find_span, split_statements
 from derive.ir.functions import FUNCTIONS, ROWS
 from derive.notation import words
 from derive.notation.formula import About, Declarations, Formula, check_name
@@ -48,6 +41,7 @@ from derive.notation.words import tensors
 
 _RESERVED = {"True", "False", "None"}
 _PLACED = ("declared with a shape", "the left side of an equation, with places")
+_GIVING = {"equation", "function"}  # lines with a right side
 _WORDS = {*build.BINDING, *build.KEEPING}
 
 
@@ -62,19 +56,19 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
         raise refuse("text-wanted", f"the notation is text, not {type(text).__name__}")
     check_name(name)
     code = Source(text.replace("\r\n", "\n").replace("\r", "\n"))
-    lines = [read_statement(code, tokens) for tokens in split_statements(code)]
+    lines = [line for tokens in split_statements(code) for line in read_statement(code, tokens)]
     return _resolve(code, lines, name, **about)
 
 
 def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:
     """Return the formula of these lines."""
-    if not any(isinstance(line, EquationLine) for line in lines):
+    if not any(line.word == "equation" for line in lines):
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the text has no equation", help=advice)
     for line in lines:
-        if isinstance(line, RowsLine) and about.setdefault("empty_row", line.value) != line.value:
+        if line.word == "rows" and about.setdefault("empty_row", line.value) != line.value:
             says = f"empty rows are to be {about['empty_row']} and {line.value}"
-            raise code.refuse("empty-row-unknown", says, line.place, help="say it once")
+            raise code.refuse("empty-row-unknown", says, find_span(line.names), help="say it once")
     names = _find_names(code, lines)
     names.arguments.update({n: Symbol(n) for n in names.defaults})
     lefts = {
@@ -87,7 +81,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
     read = [
         _read_equation(names, line, moved.get(number, {}))
         for number, line in enumerate(lines)
-        if isinstance(line, EquationLine)
+        if line.word == "equation"
     ]
     known = [size for size, claim in names.claims.items() if claim.kind == "size"]
     for size in about.get("typical") or {}:
@@ -113,9 +107,9 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
     for line in lines:
         _declare(names, line)
     for line in lines:
-        if isinstance(line, EquationLine):
+        if line.word == "equation":
             _define(names, line)
-        elif isinstance(line, FunctionLine):
+        elif line.word == "function":
             word, place = line.name.text, line.name.span
             rows = FUNCTIONS.get(word), ROWS.get(word)
             # a user may redefine a function that is defined by others
@@ -165,55 +159,53 @@ def _declared_twice(names: expr.Names, name: str, advice: str, *places: Any) -> 
 def _declare(names: expr.Names, line: Line) -> None:
     """Enter one declaration; other lines are ignored."""
     again = "take one of the declarations out"
-    match line:
-        case TensorLine():
-            first = line.names[0].text
-            for extent in line.shape:
-                _claim_sizes(names, extent, f"in the shape of {first}")
-            shape = tuple(read_extent(names, extent) for extent in line.shape)
-            for _, bound in line.bounds:
-                _claim_sizes(names, bound, f"in a bound of {first}")
-            facts = _read_bounds(names, line.kind, line.bounds) if line.bounds else {}
+    word, (first, *_), bounds, default = line.word, line.names, line.bounds, line.value
+    name, place = first.text, first.span
+    match word:
+        case "scalar":
+            _claim(names, name, "scalar", "on a scalar line", place)
+            for _, bound in bounds:
+                _claim_sizes(names, bound, f"in a bound of {name}")
+            names.arguments[name] = None
+            names.defaults[name] = value = _read_default(names, default)
+            if not bounds:
+                return
+            base = tensors(name, **_read_bounds(names, "real", bounds))
+            names.domains[name] = base
+            low, high, *signs = base.domain
+            held = Interval(low, high, *(str(sign) == "<" for sign in signs))
+            if default is not None and held.contains(value) == False:  # noqa: E712 - SymPy's
+                says, advice = "the default is outside the bounds", "write one between them"
+                raise names.source.refuse("default-form", says, span(default), help=advice)
+        case "size":
+            if name in names.sizes:
+                raise _declared_twice(names, name, again, place)
+            _claim(names, name, "size", "on a size line", place)
+            value = _read_default(names, default)
+            if value is not None and not (value.is_Integer and value > 0):
+                says = f"a size is a whole number of at least 1, not {value}"
+                advice = f"write size {name} = 2"
+                raise names.source.refuse("extent-form", says, span(default), help=advice)
+            names.sizes[name] = None if value is None else int(value)
+        case "index":
+            _claim_sizes(names, default, "in the extent of an index line")
             for token in line.names:
-                _claim(names, token.text, "tensor", _PLACED[0], token.span)
-                base = tensors(token.text, *shape, dtype=line.kind, **facts)
-                names.arguments[token.text] = names.bases[token.text] = base
-                names.shapes[token.text] = shape
-        case NumberLine("scalar", entries):
-            for token, default, bounds in entries:
-                _claim(names, token.text, "scalar", "on a scalar line", token.span)
-                for _, bound in bounds:
-                    _claim_sizes(names, bound, f"in a bound of {token.text}")
-                names.arguments[token.text] = None
-                names.defaults[token.text] = value = _read_default(names, default)
-                if not bounds:
-                    continue
-                base = tensors(token.text, **_read_bounds(names, "real", bounds))
-                names.domains[token.text] = base
-                low, high, *signs = base.domain
-                held = Interval(low, high, *(str(sign) == "<" for sign in signs))
-                if default is not None and held.contains(value) == False:  # noqa: E712 - SymPy's
-                    says, advice = "the default is outside the bounds", "write one between them"
-                    raise names.source.refuse("default-form", says, span(default), help=advice)
-        case NumberLine(_, entries):
-            for token, default, _ in entries:
-                if token.text in names.sizes:
-                    raise _declared_twice(names, token.text, again, token.span)
-                _claim(names, token.text, "size", "on a size line", token.span)
-                value = _read_default(names, default)
-                if value is not None and not (value.is_Integer and value > 0):
-                    says = f"a size is a whole number of at least 1, not {value}"
-                    place = span(default) if default is not None else token.span
-                    advice = f"write size {token.text} = 2"
-                    raise names.source.refuse("extent-form", says, place, help=advice)
-                names.sizes[token.text] = None if value is None else int(value)
-        case IndexLine(indices, extent):
-            _claim_sizes(names, extent, "in the extent of an index line")
-            for token in indices:
                 if token.text in names.ranges:
                     raise _declared_twice(names, token.text, again, token.span)
                 _claim(names, token.text, "index", "on an index line", token.span)
-                names.ranges[token.text] = read_extent(names, extent)
+                names.ranges[token.text] = read_extent(names, default)
+        case "real" | "int" | "bool" | "complex":
+            for extent in line.places or ():
+                _claim_sizes(names, extent, f"in the shape of {name}")
+            shape = tuple(read_extent(names, extent) for extent in line.places or ())
+            for _, bound in bounds:
+                _claim_sizes(names, bound, f"in a bound of {name}")
+            facts = _read_bounds(names, word, bounds) if bounds else {}
+            for token in line.names:
+                _claim(names, token.text, "tensor", _PLACED[0], token.span)
+                base = tensors(token.text, *shape, dtype=word, **facts)
+                names.arguments[token.text] = names.bases[token.text] = base
+                names.shapes[token.text] = shape
 
 
 def _claim_sizes(names: expr.Names, node: ast.expr, how: str) -> None:
@@ -329,7 +321,7 @@ def _read_default(names: expr.Names, node: ast.expr | None) -> Any:
     return words.to_rational(value)
 
 
-def _define(names: expr.Names, line: EquationLine) -> None:
+def _define(names: expr.Names, line: Line) -> None:
     name = line.name.text
     known = names.claims.get(name)
     lines = [*names.equations.get(name, ()), line]
@@ -353,10 +345,10 @@ def _define(names: expr.Names, line: EquationLine) -> None:
 
 def _claim_bound(names: expr.Names, line: Line) -> None:
     """Claim the indices of a line's left side and of its reductions."""
-    if not isinstance(line, EquationLine | FunctionLine):
+    if line.word not in _GIVING:
         return
-    hidden = {token.text for token in getattr(line, "parameters", ())}
-    for place in getattr(line, "places", ()) or ():
+    hidden = {token.text for token in line.parameters}
+    for place in line.places or ():
         # R[T] beside R[t] is the entry after the last
         is_part = len(names.equations[line.name.text]) > 1
         for word in walk_in_order(place):
@@ -378,8 +370,8 @@ def _claim_bound(names: expr.Names, line: Line) -> None:
 def _walk_places(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr, set[str]]]:
     """Yield (tensor, number, place, parameters) for each place of each access on a right side."""
     for line in lines:
-        if isinstance(line, EquationLine | FunctionLine):
-            hidden = {token.text for token in getattr(line, "parameters", ())}
+        if line.word in _GIVING:
+            hidden = {token.text for token in line.parameters}
             for tensor, number, place in find_places(line.value):
                 yield tensor, number, place, hidden
 
@@ -389,7 +381,7 @@ def _find_uses(names: expr.Names, lines: Sequence[Line]) -> Iterator[Use]:
         for tensor, number, place, hidden in _walk_places([line]):
             if not (isinstance(place, ast.Name) and place.id in hidden):
                 yield tensor, number, _to_form(names, place)
-        if isinstance(line, EquationLine):
+        if line.word == "equation":
             for number, place in enumerate(line.places or ()):
                 yield line.name.text, number, _to_form(names, place)
 
@@ -427,7 +419,7 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
         int, dict[str, tuple[int, int]]
     ] = {}  # line: index: numbers of first and last places
     for number, line in enumerate(lines):
-        if isinstance(line, EquationLine):
+        if line.word == "equation":
             shifts[number] = _find_shifts(names, lines, line)
     moved: dict[int, dict[str, Any]] = {}
     for index in dict.fromkeys(index for each in shifts.values() for index in each):
@@ -448,7 +440,7 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
 
 
 def _find_shifts(
-    names: expr.Names, lines: Sequence[Line], line: EquationLine
+    names: expr.Names, lines: Sequence[Line], line: Line
 ) -> dict[str, tuple[int, int]]:
     """Return the numbers of first and last places of a recurrence's index with own equations."""
     every = names.equations[line.name.text]
@@ -462,7 +454,7 @@ def _find_shifts(
         waiting += [each for tensor in new for each in names.equations.get(tensor, ())]
     if line.name.text not in reads:
         return {}
-    bodies = [line.value, *(each.value for each in lines if isinstance(each, FunctionLine))]
+    bodies = [line.value, *(each.value for each in lines if each.word == "function")]
     calls = (match_call(n) for body in bodies for n in ast.walk(body) if isinstance(n, ast.expr))
     bound = {p.id for c in calls if c for p in c.brackets or () if isinstance(p, ast.Name)}
     rank = len(line.places or ())
@@ -488,7 +480,7 @@ def _find_shifts(
 
 
 def _find_corner(
-    names: expr.Names, line: EquationLine, number: int, fixed: Mapping[EquationLine, dict[int, Any]]
+    names: expr.Names, line: Line, number: int, fixed: Mapping[Line, dict[int, Any]]
 ) -> list[Any]:
     """Return the positions of a place that an earlier line defines with the same value.
 
@@ -511,20 +503,20 @@ def _find_corner(
     return found
 
 
-def _find_fixed(names: expr.Names, line: EquationLine) -> dict[int, Any]:
+def _find_fixed(names: expr.Names, line: Line) -> dict[int, Any]:
     """Return the places of a left side without indices."""
     forms = {number: _to_form(names, place) for number, place in enumerate(line.places or ())}
     return {k: form for k, form in forms.items() if form is not None and not find_indices(form)}
 
 
 def _is_naming(line: Line, name: str) -> bool:
-    if not isinstance(line, EquationLine | FunctionLine):
+    if line.word not in _GIVING:
         return False
-    trees = (*(getattr(line, "places", ()) or ()), line.value)
+    trees = (*(line.places or ()), line.value)
     return any(isinstance(n, ast.Name) and n.id == name for tree in trees for n in ast.walk(tree))
 
 
-def _read_equation(names: expr.Names, line: EquationLine, moved: Mapping[str, Any]) -> Any:
+def _read_equation(names: expr.Names, line: Line, moved: Mapping[str, Any]) -> Any:
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
@@ -555,12 +547,12 @@ def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
 
 def _find_results(names: expr.Names, lines: Sequence[Line]) -> tuple[str, ...]:
     """Return the results in order: those of the return line, or the last equation's."""
-    found = [line for line in lines if isinstance(line, ReturnLine)]
+    found = [line for line in lines if line.word == "return"]
     if len(found) > 1:
         says, place = "there are two return lines", found[1].names[0].span
         raise names.source.refuse("return-form", says, place, help="write one: return z, alpha")
     if not found:
-        return (next(line.name.text for line in reversed(lines) if isinstance(line, EquationLine)),)
+        return (next(line.name.text for line in reversed(lines) if line.word == "equation"),)
     results: dict[str, None] = {}
     for token in found[0].names:
         if token.text not in names.equations:

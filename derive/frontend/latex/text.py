@@ -143,17 +143,16 @@ def read_shapes(stated: Sequence[str]) -> Shapes:
             raise tex.refuse_at("this declares nothing", line, advice)
         if shape is None:
             source = Source(line.strip())
-            match statements.read_statement(source, next(iter(split_statements(source)))):
-                case statements.NumberLine(_, entries):
-                    scalars |= {token.text for token, *_ in entries}
-                case statements.IndexLine(names, extent):
-                    indices |= {token.text: ast.unparse(extent) for token in names}
-                case statements.TensorLine(_, names, places):
-                    tensors |= {token.text: tuple(map(ast.unparse, places)) for token in names}
-                case statements.ReturnLine():
-                    returned.append(line.strip())
-                    continue
-            kept.append(line.strip())
+            stated_lines = statements.read_statement(source, next(iter(split_statements(source))))
+            for each in stated_lines:
+                words = [token.text for token in each.names]
+                if each.word in {"scalar", "size"}:
+                    scalars |= {*words}
+                elif each.word == "index":
+                    indices |= dict.fromkeys(words, ast.unparse(each.value))
+                elif each.places is not None:
+                    tensors |= dict.fromkeys(words, tuple(map(ast.unparse, each.places)))
+            (returned if stated_lines[0].word == "return" else kept).append(line.strip())
             continue
         if shape["extents"] is not None:
             extents = tuple(map(read_extent, filter(str.strip, shape["extents"].split(","))))

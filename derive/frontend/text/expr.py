@@ -56,8 +56,8 @@ class Names:
     sizes: dict[str, int | None] = field(default_factory=dict)  # sizes on size lines
     shapes: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # shapes of declared tensors
     ranges: dict[str, Any] = field(default_factory=dict)  # index: the extent its line gives
-    functions: dict[str, lines.FunctionLine] = field(default_factory=dict)
-    equations: dict[str, list[lines.EquationLine]] = field(default_factory=dict)
+    functions: dict[str, lines.Line] = field(default_factory=dict)
+    equations: dict[str, list[lines.Line]] = field(default_factory=dict)
     bases: dict[str, Any] = field(default_factory=dict)
     extents: Extents = field(default_factory=lambda: Extents({}, {}, {}, ()))
 
@@ -105,7 +105,7 @@ class Scope:
     """The context of one node of an equation."""
 
     names: Names
-    line: lines.EquationLine
+    line: lines.Line
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and the position that binds each
     moved: Mapping[str, Any] = field(default_factory=dict)  # shifted indices of recurrences
     parameters: Mapping[str, Any] = field(default_factory=dict)

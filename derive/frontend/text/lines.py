@@ -4,16 +4,16 @@ An expression becomes Python's syntax tree, with positions in the source, and is
 The allowed nodes and their meaning are defined by the readers (text.expr, from_text). A statement
 is a declaration, an equation, a function or the results:
 
-    X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     TensorLine
-    int tok[B, S] < V · int 0 <= n[B] <= S                     TensorLine
-    bool m[B, S] · complex psi[N]                              TensorLine
-    scalar eps = 1e-5, tau · size W · size Z = 2               NumberLine
-    scalar s > 0 · scalar 0 < p < 1 = 0.5                      NumberLine
-    index u, v < S                                             IndexLine
-    y[b, i] = EXPRESSION · L = EXPRESSION                      EquationLine
-    phi(x) = EXPRESSION                                        FunctionLine
-    empty rows are zeros                                       RowsLine
-    return z, alpha                                            ReturnLine
+    X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     real
+    int tok[B, S] < V · int 0 <= n[B] <= S                     int
+    bool m[B, S] · complex psi[N]                              bool, complex
+    scalar eps = 1e-5, tau · size W · size Z = 2               scalar, size
+    scalar s > 0 · scalar 0 < p < 1 = 0.5                      scalar
+    index u, v < S                                             index
+    y[b, i] = EXPRESSION · L = EXPRESSION                      equation
+    phi(x) = EXPRESSION                                        function
+    empty rows are zeros                                       rows
+    return z, alpha                                            return
 """
 
 import ast
@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from derive.errors import DeriveError, suggest
 from derive.frontend.text.tokens import (
@@ -127,103 +127,59 @@ _RELATIONS = ("<", "<=", ">", ">=", "!=", "==")
 
 
 @dataclass(frozen=True, slots=True)
-class TensorLine:
-    """Tensors of one shape; a bound (relation, expression) has the tensor on its left."""
+class Line:
+    """A statement, or one number of it: its names, and the expressions beside them."""
 
-    kind: str  # real | int | bool | complex
-    names: tuple[Token, ...]
-    shape: tuple[ast.expr, ...]
-    bounds: tuple[tuple[str, ast.expr], ...]
+    word: str  # real | int | bool | complex | scalar | size | index | equation | function | ..
+    names: tuple[Token, ...]  # also the parameters of a function
+    value: Any = None  # the right side, the default, or the extent
+    places: tuple[ast.expr, ...] | None = None  # also the shape of tensors; None without brackets
+    bounds: tuple[tuple[str, ast.expr], ...] = ()  # relations with the name on the left
 
+    @property
+    def name(self) -> Token:
+        """The first name."""
+        return self.names[0]
 
-@dataclass(frozen=True, slots=True)
-class NumberLine:
-    """Scalars, or sizes that occur in no shape: name, default and bounds of each."""
-
-    kind: str  # scalar | size
-    entries: tuple[tuple[Token, ast.expr | None, tuple[tuple[str, ast.expr], ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexLine:
-    """Indices with one extent."""
-
-    names: tuple[Token, ...]
-    extent: ast.expr
+    @property
+    def parameters(self) -> tuple[Token, ...]:
+        """The parameters of a function."""
+        return self.names[1:] if self.word == "function" else ()
 
 
-@dataclass(frozen=True, slots=True)
-class EquationLine:
-    """An equation: tensor, places (None without brackets), value, and the span of its left side."""
-
-    name: Token
-    places: tuple[ast.expr, ...] | None
-    value: ast.expr
-    left: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionLine:
-    """A user's function."""
-
-    name: Token
-    parameters: tuple[Token, ...]
-    value: ast.expr
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnLine:
-    """The results in order."""
-
-    names: tuple[Token, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowsLine:
-    """The weights of a fully masked row: zeros or nan."""
-
-    value: str
-    place: tuple[int, int]
-
-
-Line: TypeAlias = (
-    TensorLine | NumberLine | IndexLine | EquationLine | FunctionLine | RowsLine | ReturnLine
-)
-
-
-def read_statement(source: Source, tokens: Sequence[Token]) -> Line:
-    """Parse one statement."""
+def read_statement(source: Source, tokens: Sequence[Token]) -> list[Line]:
+    """Parse one statement: a line for each number that it declares, one line for others."""
     first = tokens[0]
     if first.text == "return":
         says = "after return stand names"
-        return ReturnLine(_read_names(source, first, tokens[1:], says, "return z, alpha"))
+        return [Line("return", _read_names(source, first, tokens[1:], says, "return z, alpha"))]
     if is_rows_line(tokens):
         value = " ".join(token.text for token in tokens[2:]).removeprefix("are ")
         if len(tokens) != 4 or value not in {"zeros", "nan"}:
             says = "empty rows are zeros or nan"
             raise _refuse_form(source, tokens, says, "empty rows are zeros")
-        return RowsLine(value, find_span(tokens))
+        return [Line("rows", tuple(tokens), value)]
     if is_declaring(tokens):
         return _read_declaring(source, first, tokens[1:])
     signs, sides = split_at(tokens, "=", "+=", "-=", "*=", "/=", "//=", "**=", "%=", ":=")
     if signs:
-        return _read_equation(source, signs, sides)
-    return _read_tensors(source, "real", tokens)
+        return [_read_equation(source, signs, sides)]
+    return [_read_tensors(source, "real", tokens)]
 
 
-def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
+def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> list[Line]:
     match word.text:
         case "int" | "bool" | "complex":
-            return _read_tensors(source, word.text, rest)
+            return [_read_tensors(source, word.text, rest)]
         case "scalar" | "size" as kind:
             says = f"after {kind} stand names, each with a default or without"
-            entries: list[tuple[Token, ast.expr | None, tuple[tuple[str, ast.expr], ...]]] = []
+            found: list[Line] = []
             for piece in split_at(rest, ",")[1]:
                 signs, sides = split_at(piece, "=")
                 relations, parts = split_at(sides[0], *_RELATIONS)
                 named = [k for k, p in enumerate(parts) if len(p) == 1 and p[0].kind == "name"]
                 name, bounds = _read_bounds(source, relations, parts, named)
-                is_open = kind == "size" or not all(known for *_, known in entries)
+                is_open = kind == "size" or not all(each.bounds for each in found)
                 if len(signs) > 1 or name is None or (bounds and is_open):
                     example = "size W or size Z = 2"
                     if kind == "scalar":
@@ -231,8 +187,8 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                         example = "scalar h > 0 = 1" if is_bounded else "scalar eps = 1e-5, tau"
                     raise _refuse_form(source, piece, says, example)
                 default = read_expression(source, sides[1]) if signs else None
-                entries.append((name[0], default, bounds))
-            return NumberLine(kind, tuple(entries))
+                found.append(Line(kind, (name[0],), default, None, bounds))
+            return found
         case "index":
             example = "index t < T - K + 1"
             signs, sides = split_at(rest, *_RELATIONS, "=")
@@ -243,7 +199,7 @@ def _read_declaring(source: Source, word: Token, rest: Sequence[Token]) -> Line:
                 says = "an index line gives one extent"
                 raise _refuse_form(source, sides[1], says, "index t < T; index k < K")
             names = _read_names(source, word, sides[0], "after index stand names", example)
-            return IndexLine(names, read_expression(source, sides[1]))
+            return [Line("index", names, read_expression(source, sides[1]))]
         case _:
             advice = suggest(word.text, (*DECLARING, "return"))
             if word.text in {"real", "float", "double", "tensor"}:
@@ -268,7 +224,7 @@ def _read_names(
     return tuple(names)
 
 
-def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorLine:
+def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> Line:
     signs, pieces = split_at(tokens, *_RELATIONS, "=", "+=")
     for sign in signs:
         if sign.text in {"==", "!="}:
@@ -282,7 +238,8 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> TensorL
     declared, bounds = _read_bounds(source, signs, pieces, [*plain])
     if declared is None:
         raise _no_statement(source, tokens)
-    return TensorLine(kind, *_read_shape(source, declared), bounds)
+    names, shape = _read_shape(source, declared)
+    return Line(kind, names, None, shape, bounds)
 
 
 def _read_bounds(
@@ -315,9 +272,7 @@ def _read_shape(
     return names, tuple(read_expression(source, part) for part in inside)
 
 
-def _read_equation(
-    source: Source, signs: Sequence[Token], sides: list[list[Token]]
-) -> EquationLine | FunctionLine:
+def _read_equation(source: Source, signs: Sequence[Token], sides: list[list[Token]]) -> Line:
     if len(signs) > 1 or signs[0].text != "=":
         place = signs[-1]
         raise source.refuse(
@@ -329,7 +284,7 @@ def _read_equation(
     left = sides[0]
     value = read_expression(source, sides[1])
     if len(left) == 1 and left[0].kind == "name":
-        return EquationLine(left[0], None, value, find_span(left))
+        return Line("equation", (left[0],), value)
     if len(left) > 2 and left[0].kind == "name" and _is_one_bracket(left[1:]):
         inside = split_at(left[2:-1], ",")[1]
         if left[1].text == "(":
@@ -339,9 +294,9 @@ def _read_equation(
                 if any(token.text == known.text for known in parameters[:k]):
                     says = f"{token.text} is a parameter twice"
                     raise _refuse_form(source, [token], says, example)
-            return FunctionLine(left[0], parameters, value)
+            return Line("function", (left[0], *parameters), value)
         places = tuple(read_expression(source, part) for part in inside)
-        return EquationLine(left[0], places, value, find_span(left))
+        return Line("equation", (left[0],), value, places)
     raise source.refuse(
         "left-side",
         "the left side of an equation is one tensor with its places",
