@@ -145,5 +145,5 @@ def test_a_check_shows_its_stages_on_a_terminal_alone(tmp_path, is_terminal):
             text += part
     os.close(shown)
     assert done.stdout.startswith(b"same, proved")
-    assert (b"now: the proof" in text) is is_terminal
+    assert (b"code.py: the proof" in text) is is_terminal
     assert bool(text) is is_terminal
