@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from keyword import iskeyword
 
-from derive.analysis.affine import divide, ravel, split_steps, to_place
+from derive.analysis.affine import ravel, split_steps, to_place, unravel
 from derive.frontend.torch.exprs import (
     add,
     count_nodes,
@@ -93,14 +93,6 @@ def prune(draft: Draft) -> None:
     draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
 
 
-@dataclass(frozen=True)
-class Digit:
-    """An index of a view as a digit of the flat position in a tensor."""
-
-    index: ir.Index
-    stride: Polynomial
-
-
 def drop_copies(draft: Draft) -> None:
     """Replace a tensor that is a copy of another by its source."""
     for tensor, value in list(draft.values.items()):
@@ -123,7 +115,7 @@ def drop_copies(draft: Draft) -> None:
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
     """Name unnamed steps after their views; use a view's indices if it has more axes."""
-    chosen: dict[ir.Tensor, tuple[View, list[Digit]]] = {}
+    chosen: dict[ir.Tensor, tuple[View, list[ir.Index]]] = {}
     for view in views:
         tensor = view.value.tensor
         if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
@@ -147,26 +139,26 @@ def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
     return Polynomial.of(ir.product_of([*extents]))
 
 
-def _find_digits(view: View) -> list[Digit] | None:
-    """Return the indices as mixed-radix digits, the last first; None if not exhaustive."""
+def _find_digits(view: View) -> list[ir.Index] | None:
+    """Return the indices as mixed-radix digits, the first leads; None if not exhaustive."""
     shape = view.value.tensor.shape
     line, constant = split_steps(ravel(view.value.places, shape))
     indices = [index for index in view.indices if index.extent is not ir.ONE]
     if constant.terms or set(line) != set(indices):
         return None
-    digits: list[Digit] = []
+    digits: list[ir.Index] = []
     stride = Polynomial.of(1)
     while len(digits) < len(indices):
         found = next((index for index in indices if line[index] == stride), None)
         if found is None:
             return None
-        digits.append(Digit(found, stride))
+        digits.insert(0, found)
         stride = stride * Polynomial.of(found.extent)
     return digits if stride == _multiply_extents(shape) else None
 
 
 def _write_as(
-    draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[Digit]
+    draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[ir.Index]
 ) -> ir.Tensor | None:
     """Rewrite a tensor's equation and reads in the indices of a view; None if impossible."""
     indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
@@ -177,13 +169,9 @@ def _write_as(
         return None
 
     def read(access: ir.Access) -> ir.Expr:
-        rest = ravel(access.places, tensor.shape)
-        places: dict[ir.Index, ir.Expr] = {}
-        for digit in reversed(digits):
-            place = divide(rest, digit.stride)
-            rest = rest - place * digit.stride
-            places[digit.index] = to_place(place)
-        return ir.Access(new, tuple(places[index] for index in indices))
+        found = unravel(ravel(access.places, tensor.shape), [index.extent for index in digits])
+        places = dict(zip(digits, found, strict=True))
+        return ir.Access(new, tuple(to_place(places[index]) for index in indices))
 
     draft.map_reads(tensor, read)
     draft.values[tensor] = value
