@@ -64,24 +64,13 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function, or a word over indices: `softmax_j(..)`."""
+    r"""A function, or a word or a sign over indices: `softmax_j(..)`, `\sum_j ..`."""
 
     function: str
     token: Token = field(compare=False)
     arguments: tuple[Tree, ...]
     below: tuple[Tree, ...] = ()
     above: Tree | None = None  # the end of the range below
-
-
-@dataclass(frozen=True, slots=True)
-class Big:
-    """A sum or product sign with its range."""
-
-    kind: str
-    token: Token = field(compare=False)
-    below: tuple[Tree, ...]
-    above: Tree | None
-    body: Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +103,7 @@ class Cases:
     rows: tuple[tuple[Tree, Tree | None], ...]
 
 
-Tree: TypeAlias = (
-    Number | Name | Sum | Product | Power | Call | Big | Relation | Logic | Bracket | Cases
-)
+Tree: TypeAlias = Number | Name | Sum | Product | Power | Call | Relation | Logic | Bracket | Cases
 
 
 class Equation(NamedTuple):
@@ -153,9 +140,9 @@ def find_names(tree: Tree | Iterable[object]) -> Iterator[Name]:
     return (part for part in walk_parts(tree) if isinstance(part, Name))
 
 
-def find_binders(tree: Tree | Iterable[object]) -> Iterator[Big | Call]:
+def find_binders(tree: Tree | Iterable[object]) -> Iterator[Call]:
     """Yield the sum signs, product signs and functions in a part: these may bind an index."""
-    return (part for part in walk_parts(tree) if isinstance(part, (Big, Call)))
+    return (part for part in walk_parts(tree) if isinstance(part, Call))
 
 
 def to_words(tree: Tree | Iterable[object]) -> set[str]:

@@ -213,8 +213,6 @@ class Reading:
                 return self.read_power(self.read_part(base, scope), exponent, scope)
             case tex.Call():
                 return self.read_call(tree, scope)
-            case tex.Big():
-                return self.read_big(tree, scope)
             case tex.Bracket(Name() as name) if (
                 self.names.resolve(name).name not in self.names.truths
             ):
@@ -297,20 +295,24 @@ class Reading:
             return replace(found, text=f"{found.text} / log({base.text})", holds=FACTOR, free=free)
         if len(call.arguments) != 1:
             raise MisfitError(f"{word} takes one argument", call.token)
-        keeps = ROWS[word].keeps
+        body, keeps = call.arguments[0], ROWS[word].keeps
         firsts = (each.first if isinstance(each, Relation) else each for each in below)
         outside = scope - {*map(to_word, firsts)} if keeps else scope
         bound, inside = self.read_range(below, call.above, outside, call.token, is_listed=keeps)
-        value = self.read_part(call.arguments[0], scope | {*bound})
-        if not bound and value.axes:
+        last = body.factors[-1][1] if isinstance(body, tex.Product) else None
+        if call.token.text == "\\prod" and last and not {*bound} & tex.to_words(last):
+            says = "it is open how far the product goes"
+            raise MisfitError(says, call.token, "put its body into parentheses, or all of it")
+        value = self.read_part(body, scope | {*bound})
+        if not below and value.axes:
             return self.read_axes(word, value, call.token)
-        if not bound:
+        if not below:
             written = [i for i in value.free if i not in self.batch.values()]
             if not written:
                 says = f"it is open over which index {word} runs"
                 raise MisfitError(says, call.token, f"write {word}_j(..)")
             bound = (inside := written[-1],)
-        free = value.free if ROWS[word].keeps else tuple(i for i in value.free if i not in bound)
+        free = value.free if keeps else tuple(i for i in value.free if i not in bound)
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
@@ -371,17 +373,6 @@ class Reading:
             return Value(first.text.replace(" / ", " // "), FACTOR, first.axes, free)
         text = f"{word}({', '.join(value.text for value in values)})"
         return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
-
-    def read_big(self, big: tex.Big, scope: frozenset[str]) -> Value:
-        """Translate a sum or a product sign."""
-        bound, inside = self.read_range(big.below, big.above, scope, big.token)
-        last = big.body.factors[-1][1] if isinstance(big.body, tex.Product) else None
-        if big.kind == "prod" and last is not None and not {*bound} & tex.to_words(last):
-            says = "it is open how far the product goes"
-            raise MisfitError(says, big.token, "put its body into parentheses, or all of it")
-        value = self.read_part(big.body, scope | {*bound})
-        free = tuple(i for i in value.free if i not in bound)
-        return Value(f"{big.kind}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_range(
         self,

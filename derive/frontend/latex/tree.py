@@ -37,7 +37,7 @@ _DEFINES = {"=", ":", "\\coloneqq", "\\equiv"}
 _INVERSE = tex.Sum((("-", Number("1")),))  # in superscripts
 _MOD = {"\\bmod", "\\mod"}
 _ENTRY = "a tensor with its four indices, v_{ijab}, for a two-electron integral"
-_BIG = {"\\sum": "sum", "\\prod": "prod"}
+_BIG = {"\\sum", "\\prod"}
 _OPERATORS = {each.latex for each in FUNCTIONS.values()} | {each.latex for each in ROWS.values()}
 # Commands that print a letter; other commands are names only if the text declares them.
 _LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma"
@@ -183,7 +183,8 @@ class Reader(Tokens):
         """Refuse `a/2 b`: b may multiply the quotient or its divisor. A sum sign is unambiguous."""
         (sign, divisor), (_, behind) = factors[-2:]
         is_closed = self.tokens[starts[-2]].text in {"(", "[", "{", "\\{"}
-        if sign != "/" or is_closed or isinstance(divisor, tex.Big) or isinstance(behind, tex.Big):
+        is_sign = any(isinstance(e, Call) and e.token.text in _BIG for e in (divisor, behind))
+        if sign != "/" or is_closed or is_sign:
             return
         ends = [*starts[1:], self.place]
         over, under, rest = (
@@ -495,7 +496,7 @@ class Reader(Tokens):
             start, body = self.place, self.read_product()
             if command == "\\prod" and isinstance(body, Product) and self._is_one(start):
                 body = tex.Sum((("+", body),))  # one term keeps the extent of the body clear
-            return tex.Big(_BIG[command], token, below, above, body)
+            return Call(command[1:], token, (body,), below, above)
         if command == "\\begin{cases}":
             return self._read_cases(token)
         if word in FONTS or word in _ACCENTS:
