@@ -264,47 +264,36 @@ def check_names(system: ir.System) -> None:
 
 
 def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors for names that are unknown, have two roles, or cannot be names in code."""
-    roles = find_names(system)
-    yield from _find_bad_names(roles)
-    yield from _find_clashes(roles)
+    """The errors for names that are unknown or cannot be names in code."""
+    kinds = find_kinds(system)
+    yield from _find_bad_names(kinds)
     for equation in system.equations:
         for here in walk(equation.value):
             match here:
-                case ir.Scalar(name) if ("scalar", "an argument") not in roles.get(name, ()):
-                    yield _report_unknown_name(here, equation, list(roles))
+                case ir.Scalar(name) if kinds.get(name) != "scalar":
+                    yield _report_unknown_name(here, equation, list(kinds))
                 case ir.Call(function, arguments):
                     yield from _find_bad_call(here, function, len(arguments), equation)
 
 
-def find_names(system: ir.System) -> dict[str, tuple[tuple[str, str], ...]]:
-    """The roles of each name as pairs (kind, origin); a name with two kinds is an error."""
-    found: dict[str, dict[tuple[str, str], None]] = {}
-
-    def add_role(name: str, kind: str, origin: str) -> None:
-        found.setdefault(name, {})[kind, origin] = None
-
+def find_kinds(system: ir.System) -> dict[str, str]:
+    """The kind of each name; the frontends give each name one."""
+    found: dict[str, str] = {}
     for entry in system.inputs:
-        if isinstance(entry, ir.ScalarInput):
-            add_role(entry.name, "scalar", "an argument")
-            continue
-        add_role(entry.name, "tensor", "an argument")
-        parts = (*entry.shape, entry.below, entry.lower, entry.upper)
-        for size in find_size_names(*(part for part in parts if part is not None)):
-            add_role(size, "size", f"an extent of {entry.name}")
-    for keyword in system.sizes:
-        add_role(keyword.name, "size", "an argument")
-    for equation in system.equations:
-        add_role(equation.target.tensor.name, "tensor", "defined by an equation")
+        found[entry.name] = "scalar" if isinstance(entry, ir.ScalarInput) else "tensor"
+        if isinstance(entry, ir.Tensor):
+            parts = (*entry.shape, entry.below, entry.lower, entry.upper)
+            sizes = find_size_names(*(part for part in parts if part is not None))
+            found |= dict.fromkeys(sizes, "size")
+    found |= {keyword.name: "size" for keyword in system.sizes}
+    found |= {equation.target.tensor.name: "tensor" for equation in system.equations}
     for index in find_all_indices(system):
-        add_role(index.name, "index", "an index")
-        for size in find_size_names(index.extent):
-            add_role(size, "size", f"the extent of index {index.name}")
-    return {name: tuple(roles) for name, roles in found.items()}
+        found |= {index.name: "index", **dict.fromkeys(find_size_names(index.extent), "size")}
+    return found
 
 
-def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
-    for name, ((kind, _), *_) in roles.items():
+def _find_bad_names(kinds: dict[str, str]) -> Iterator[Diagnostic]:
+    for name, kind in kinds.items():
         owner = find_owner(name, FUNCTION_WORDS)
         if owner and kind != "index":
             yield Diagnostic(
@@ -321,22 +310,6 @@ def _find_bad_names(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[D
             facts=(f"{name} is {to_article(kind)}",),
             help=f"call it {fresh if fresh.isidentifier() and fresh != name else f'{fresh}_'}",
         )
-
-
-def _find_clashes(roles: dict[str, tuple[tuple[str, str], ...]]) -> Iterator[Diagnostic]:
-    for name, claims in roles.items():
-        kinds = dict(reversed(claims))
-        if len(kinds) > 1:
-            (one, how), (other, why) = list(dict(reversed(kinds.items())).items())[:2]
-            yield Diagnostic(
-                "name-clash",
-                f"{name} is {to_article(one)} and {to_article(other)}",
-                facts=(
-                    f"{name} is {to_article(one)}: {how}",
-                    f"{name} is {to_article(other)}: {why}",
-                ),
-                help="give one of them another name",
-            )
 
 
 def to_article(kind: str) -> str:
@@ -378,18 +351,10 @@ def _find_bad_call(
 
 def find_order_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """The errors for tensors used before their definition or defined twice."""
-    given = {entry.name for entry in system.inputs}
     places = {equation.target.tensor.name: k for k, equation in enumerate(system.equations)}
     plain: dict[str, ir.Equation] = {}  # the last equation of each tensor over plain indices
     for number, equation in enumerate(system.equations):
         target, name = equation.target, equation.target.tensor.name
-        if name in given:
-            yield Diagnostic(
-                "defined-twice",
-                f"{name} is declared as an argument and defined by an equation",
-                find_marks(equation, target),
-                help="give the result a name of its own",
-            )
         if all(isinstance(place, ir.Index) for place in target.places):
             if name in plain:
                 before = plain[name]

@@ -20,10 +20,10 @@ from math import prod
 from typing import Any
 
 from derive.checker.relations import Relations, set_sizes
-from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
 from derive.ir import polynomial
-from derive.ir.walk import walk
+from derive.ir.pieces import to_text
+from derive.ir.walk import find_size_names, walk
 from derive.judge import samples as draws
 from derive.judge.compare import write_sizes
 from derive.judge.evaluate import Evaluator, evaluate_system
@@ -270,20 +270,22 @@ def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
 
 
 def find_other_sides(
-    sample: Sample, path: Sequence[Condition]
-) -> Iterator[tuple[Condition, Sample]]:
+    sample: Sample, path: Sequence[ir.Compare]
+) -> Iterator[tuple[ir.Compare, Sample]]:
     """Yield samples at which a condition fails and those before it hold."""
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
 
-    def holds(condition: Condition, **size: int) -> bool:
+    def holds(condition: ir.Compare, **size: int) -> bool:
         """Whether the condition holds at another size; True where unknown."""
+        sides = map(polynomial.Polynomial.of, (condition.left, condition.right))
         try:
-            return condition.holds({**sample.sizes, **size})
+            values = [side.at({**sample.sizes, **size}) for side in sides]
+            return bool(ir.DECIDING[condition.relation](*values))
         except (KeyError, ZeroDivisionError):
             return True
 
     for k, condition in enumerate(path):
-        for name in condition.sizes:
+        for name in find_size_names(condition):
             fitting = (
                 {name: n}
                 for n in sizes
@@ -295,7 +297,7 @@ def find_other_sides(
             first = list(islice(found, _BESIDE))
             twice = (each for each in found if each.sizes[name] >= 2 * first[0].sizes[name])
             for each in (*first, *islice(twice, 1)):
-                other = replace(each, reason=f"where not {condition}", is_limit=True)
+                other = replace(each, reason=f"where not {to_text(condition)}", is_limit=True)
                 yield condition, other
 
 

@@ -28,8 +28,8 @@ from derive.checker.runs import Answer, RunOptions, modes
 from derive.checker.samples import Sample
 from derive.checker.verdict import Job, Progress, Verdict
 from derive.errors import DeriveError, Diagnostic
-from derive.frontend.torch.numbers import Condition
 from derive.ir import nodes as ir
+from derive.ir.pieces import to_text
 from derive.judge.compare import TOLERANCE, write_sizes
 from derive.judge.samples import find_sizes
 from derive.prove import prove
@@ -64,7 +64,7 @@ class Proof:
     """A proof: its scope in words, and the conditions of the lifted code at each sample."""
 
     words: str
-    ways: tuple[tuple[Sample, tuple[Condition, ...]], ...] = ()
+    ways: tuple[tuple[Sample, tuple[ir.Compare, ...]], ...] = ()
 
 
 def find_proof(job: Job, choice: Choice) -> Proof | None:
@@ -73,13 +73,13 @@ def find_proof(job: Job, choice: Choice) -> Proof | None:
     if program.results:
         return None  # results in another layout than the formula's
     numbers: list[str] = []
-    ways: list[tuple[Sample, tuple[Condition, ...]]] = []
+    ways: list[tuple[Sample, tuple[ir.Compare, ...]]] = []
     for sample in choice.samples[::2]:  # the second has a size 1
         lifted = lift_program(program, job.system.inputs, dict(sample.sizes))
         if prove(lifted.system, job.system, lifted.fixed) is None:
             return None
         ways.append((sample, lifted.notes))
-        given = f" with {' and '.join(map(str, lifted.notes))}" if lifted.notes else ""
+        given = f" with {' and '.join(map(to_text, lifted.notes))}" if lifted.notes else ""
         if not lifted.fixed:
             return Proof(f"for all sizes{given}", tuple(ways))
         if lifted.fixed.keys() >= {*find_sizes(job.system)}:

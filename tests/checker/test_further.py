@@ -14,8 +14,7 @@ from derive.checker.load import find_literals, load
 from derive.checker.runs import modes
 from derive.checker.samples import find_other_sides, make_samples, vary_sizes
 from derive.frontend.from_sympy import to_system
-from derive.frontend.torch.numbers import Condition
-from derive.ir.nodes import Call, Number, Size
+from derive.ir.nodes import Call, Compare, Number, Size
 
 ROWS = Expressions(Path(__file__).with_name("further_rows.txt"), globals())
 
@@ -97,12 +96,12 @@ def test_every_size_is_one_and_every_two_are_equal():
 
 def test_samples_reach_the_other_side_of_a_condition():
     first = make_first(TWICE)
-    remainder = Condition(Call("mod", (Size("S"), Number(24))), "!=", Number(0))
+    remainder = Compare("!=", Call("mod", (Size("S"), Number(24))), Number(0))
     found = [sample for _, sample in find_other_sides(first, [remainder])]
     assert found[0].sizes == {**first.sizes, "S": 24}
     assert {24, 48, 72, 96} <= {sample.sizes["S"] for sample in found}
     assert all(sample.sizes["S"] % 24 == 0 for sample in found)
-    never = Condition(Size("S"), ">=", Number(1))
+    never = Compare(">=", Size("S"), Number(1))
     assert not list(find_other_sides(first, [never]))
 
 

@@ -67,12 +67,11 @@ SERVED: dict[str, Callable[..., Any]] = {
 def list_classes() -> dict[str, type]:
     """The records that cross between judge and runner."""
     from derive.frontend.torch.lift import Lifted
-    from derive.frontend.torch.numbers import Condition
     from derive.judge.fields.algebra import Usage
     from derive.judge.fields.tower import Tower
 
     records = (getattr(room, name) for room, names in _RECORDS for name in names.split())
-    return processes.name_classes(*records, Condition, Lifted, Usage, Tower)
+    return processes.name_classes(*records, Lifted, Usage, Tower)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from derive.frontend.torch.call import find_fields, find_tensors
 from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_lifting, make_precise
-from derive.frontend.torch.numbers import Condition, SymbolicNumber, plain
+from derive.frontend.torch.numbers import SymbolicNumber, plain
 from derive.frontend.torch.trace import RestartError, Shadow, Trace, UnknownValueError, at
 from derive.ir import nodes as ir
 from derive.judge import evaluate, samples
@@ -44,7 +44,7 @@ class Lifted:
 
     system: ir.System
     fixed: Mapping[str, int]
-    notes: tuple[Condition, ...] = ()
+    notes: tuple[ir.Compare, ...] = ()
 
 
 def lift(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial, partialmethod
 from math import inf, prod
 from typing import Any
@@ -21,32 +20,9 @@ from derive.analysis import affine, facts
 from derive.frontend.torch.exprs import add, divide, from_float, multiply, power, subtract
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.pieces import to_text
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import find_size_names, walk
+from derive.ir.walk import walk
 from derive.libraries import torch
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A relation between two polynomials of sizes that decided a branch of the code."""
-
-    left: ir.Expr
-    relation: str
-    right: ir.Expr
-
-    def __str__(self) -> str:
-        return f"{to_text(self.left)} {self.relation} {to_text(self.right)}"
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """The sizes in it."""
-        return find_size_names(self.left, self.right)
-
-    def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the relation holds at these sizes; KeyError or ZeroDivisionError if undefined."""
-        one, two = (Polynomial.of(side).at(sizes) for side in (self.left, self.right))
-        return bool(ir.DECIDING[self.relation](one, two))
 
 
 class Watch:
@@ -54,7 +30,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.fixed: dict[str, None] = {}
-        self.notes: dict[Condition, None] = {}
+        self.notes: dict[ir.Compare, None] = {}
         self.branches: dict[str, None] = {}
 
     def fix(self, *exprs: ir.Expr) -> None:
@@ -66,7 +42,7 @@ class Watch:
                 elif isinstance(part, ir.Scalar):
                     self.branches[part.name] = None
 
-    def assume(self, condition: Condition) -> None:
+    def assume(self, condition: ir.Compare) -> None:
         """Record a condition on the sizes that decided a branch."""
         self.notes[condition] = None
 
@@ -234,7 +210,7 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
     if right.constant is not None:  # the number on the right: S >= 2, not S - 2 >= 0
         number = Polynomial.of(left.terms.get((), 0))
         left, right = left - number, right - number
-    watch.assume(Condition(left.to_expr(), held, right.to_expr()))
+    watch.assume(ir.Compare(held, left.to_expr(), right.to_expr()))
     return truth
 
 
