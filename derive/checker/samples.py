@@ -277,10 +277,8 @@ def find_other_sides(
 
     def holds(condition: ir.Compare, **size: int) -> bool:
         """Whether the condition holds at another size; True where unknown."""
-        sides = map(polynomial.Polynomial.of, (condition.left, condition.right))
         try:
-            values = [side.at({**sample.sizes, **size}) for side in sides]
-            return bool(ir.DECIDING[condition.relation](*values))
+            return polynomial.holds_at(condition, {**sample.sizes, **size})
         except (KeyError, ZeroDivisionError):
             return True
 

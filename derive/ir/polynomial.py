@@ -170,6 +170,12 @@ def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
     return int(value)
 
 
+def holds_at(condition: ir.Compare, sizes: Mapping[str, int]) -> bool:
+    """Whether a relation between sizes holds; KeyError or ZeroDivisionError if undefined."""
+    one, two = (Polynomial.of(side).at(sizes) for side in (condition.left, condition.right))
+    return bool(ir.DECIDING[condition.relation](one, two))
+
+
 def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
     """The value of one atom of an extent; KeyError names an atom without a value."""
     match atom:

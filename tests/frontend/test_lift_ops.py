@@ -12,6 +12,7 @@ from derive.errors import DeriveError
 from derive.frontend.torch import ops
 from derive.frontend.torch.lift import lift
 from derive.ir.nodes import Size, Tensor
+from derive.ir.polynomial import holds_at
 from derive.judge.samples import choose_sizes
 
 
@@ -93,7 +94,7 @@ def test_a_number_computed_from_a_size_is_lifted_or_reported_as_fixed(text, fixe
     judged = 0
     for number, draw in enumerate(choose_sizes(lifted.system, 8, seed=3)):
         sizes = {**draw, **lifted.fixed}
-        if all(note.holds(sizes) for note in lifted.notes):
+        if all(holds_at(note, sizes) for note in lifted.notes):
             with suppress(RuntimeError, IndexError):  # the code does not run at all sizes
                 assert find_gap(function, declared, sizes, lifted, number) < 1e-9
                 judged += 1

@@ -9,7 +9,7 @@ rename    name tensors by the variables of the code, indices by their sizes; one
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from keyword import iskeyword
 
@@ -22,7 +22,7 @@ from derive.frontend.torch.exprs import (
     substitute_at,
     write_place,
 )
-from derive.frontend.torch.trace import Shadow, Step, Trace, View, hint_of
+from derive.frontend.torch.trace import Shadow, Trace, View, hint_of
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS
 from derive.ir.polynomial import Polynomial, divide_wholly
@@ -40,34 +40,26 @@ from derive.ir.walk import (
 
 @dataclass
 class Draft:
-    """The equations between two passes: the step and the value of each tensor, in order."""
+    """The equations between two passes, in order, and the names of their tensors in the code."""
 
-    steps: dict[ir.Tensor, Step]
-    values: dict[ir.Tensor, ir.Expr]
+    equations: dict[ir.Tensor, ir.Equation]
+    names: dict[ir.Tensor, str]
     results: list[ir.Tensor]
-    lefts: dict[ir.Tensor, tuple[ir.Expr, ...]] = field(default_factory=dict)  # `out[b, D*h + d]`
 
-    def find_left(self, tensor: ir.Tensor) -> ir.Access:
-        """Return the left side of a tensor's equation."""
-        return ir.Access(tensor, self.lefts.get(tensor, self.steps[tensor].indices))
-
-    def name_tensor(self, tensor: ir.Tensor, name: str) -> None:
-        """Name a tensor after a variable."""
-        step = self.steps[tensor]
-        self.steps[tensor] = replace(step, spot=replace(step.spot, name=name))
-
-    def replace_tensor(
-        self, tensor: ir.Tensor, new: ir.Tensor, indices: Sequence[ir.Index]
-    ) -> None:
-        """Replace a tensor by another over these indices."""
-        self.steps[new] = replace(self.steps[tensor], tensor=new, indices=tuple(indices))
-        self.values = {new if each is tensor else each: old for each, old in self.values.items()}
+    def put_equation(self, old: ir.Tensor, target: ir.Access, value: ir.Expr) -> None:
+        """Exchange a tensor's equation, perhaps for one of another tensor."""
+        new = ir.Equation(target, value)
+        every = (new if tensor is old else each for tensor, each in self.equations.items())
+        self.equations = {each.target.tensor: each for each in every}
+        self.names[target.tensor] = self.names[old]
 
     def map_reads(self, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
         """Replace every access of a tensor by what `read` returns for it."""
-        for reader, value in self.values.items():
-            if is_reading(value, tensor):
-                self.values[reader] = map_reads(value, tensor, read)
+        for reader, each in self.equations.items():
+            if is_reading(each.value, tensor):
+                self.equations[reader] = ir.Equation(
+                    each.target, map_reads(each.value, tensor, read)
+                )
 
 
 def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
@@ -87,30 +79,29 @@ def prune(draft: Draft) -> None:
     todo = list(draft.results)
     while todo:
         tensor = todo.pop()
-        if tensor not in needed and tensor in draft.values:
+        if tensor not in needed and tensor in draft.equations:
             needed[tensor] = None
-            todo += [part.tensor for part in find_accesses(draft.values[tensor])]
-    draft.values = {tensor: value for tensor, value in draft.values.items() if tensor in needed}
+            todo += [part.tensor for part in find_accesses(draft.equations[tensor].value)]
+    draft.equations = {t: equation for t, equation in draft.equations.items() if t in needed}
 
 
 def drop_copies(draft: Draft) -> None:
     """Replace a tensor that is a copy of another by its source."""
-    for tensor, value in list(draft.values.items()):
-        step = draft.steps[tensor]
-        if not isinstance(value, ir.Access) or value.places != step.indices:
+    for tensor, equation in list(draft.equations.items()):
+        value = equation.value
+        if not isinstance(value, ir.Access) or value.places != equation.target.places:
             continue
         other = value.tensor
-        if other not in draft.values or (tensor in draft.results and other in draft.results):
+        if other not in draft.equations or (tensor in draft.results and other in draft.results):
             continue
         draft.results = [other if each is tensor else each for each in draft.results]
-        del draft.values[tensor]
+        del draft.equations[tensor]
 
         def read(access: ir.Access, other: ir.Tensor = other) -> ir.Expr:
             return ir.Access(other, access.places)
 
         draft.map_reads(tensor, read)
-        if not draft.steps[other].spot.name:
-            draft.name_tensor(other, step.spot.name)
+        draft.names[other] = draft.names[other] or draft.names[tensor]
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
@@ -118,14 +109,13 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
     chosen: dict[ir.Tensor, tuple[View, list[ir.Index]]] = {}
     for view in views:
         tensor = view.value.tensor
-        if tensor not in draft.values or draft.steps[tensor].spot.name not in {"", view.name}:
+        if tensor not in draft.equations or draft.names[tensor] not in {"", view.name}:
             continue
         if _multiply_extents(index.extent for index in view.indices) != _multiply_extents(
             tensor.shape
         ):
             continue
-        if not draft.steps[tensor].spot.name:
-            draft.name_tensor(tensor, view.name)
+        draft.names[tensor] = view.name
         digits = _find_digits(view) or []
         axes = sum(extent is not ir.ONE for extent in tensor.shape)
         least = len(chosen[tensor][1]) if tensor in chosen else axes
@@ -163,8 +153,9 @@ def _write_as(
     """Rewrite a tensor's equation and reads in the indices of a view; None if impossible."""
     indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
     new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
+    old = draft.equations[tensor]
     try:
-        value = substitute_at(draft.values[tensor], draft.steps[tensor].indices, view.value.places)
+        value = substitute_at(old.value, find_free(old.target), view.value.places)
     except ValueError:  # a bound index would become a computed place
         return None
 
@@ -174,33 +165,35 @@ def _write_as(
         return ir.Access(new, tuple(to_place(places[index]) for index in indices))
 
     draft.map_reads(tensor, read)
-    draft.values[tensor] = value
-    draft.replace_tensor(tensor, new, indices)
+    draft.put_equation(tensor, ir.Access(new, indices), value)
     return new
 
 
 def drop_ones(draft: Draft) -> None:
     """Drop the axes of length 1 of steps that are no results."""
-    for tensor in list(draft.values):
+    for tensor in list(draft.equations):
         kept = [k for k, extent in enumerate(tensor.shape) if extent is not ir.ONE]
         if len(kept) == len(tensor.shape) or tensor in draft.results:
             continue
         new = replace(tensor, shape=tuple(tensor.shape[k] for k in kept))
 
-        def read(access: ir.Access, new: ir.Tensor = new, kept: Sequence[int] = kept) -> ir.Expr:
+        def read(access: ir.Access, new: ir.Tensor = new, kept: Sequence[int] = kept) -> ir.Access:
             return ir.Access(new, tuple(access.places[k] for k in kept))
 
         draft.map_reads(tensor, read)
-        draft.replace_tensor(tensor, new, [draft.steps[tensor].indices[k] for k in kept])
+        draft.put_equation(
+            tensor, read(draft.equations[tensor].target), draft.equations[tensor].value
+        )
 
 
 def split_indices(trace: Trace, draft: Draft) -> None:
     """Rewrite `a[i,..] = .. i//H .. i%H ..` over i < B*H as an equation of a[b,h,..]."""
-    todo = list(draft.values)
+    todo = list(draft.equations)
     while todo:
         tensor = todo.pop(0)
-        indices, value = draft.steps[tensor].indices, draft.values[tensor]
-        is_read = any(is_reading(other, tensor) for other in draft.values.values())
+        target, value = draft.equations[tensor].target, draft.equations[tensor].value
+        indices = find_free(target)
+        is_read = any(is_reading(other.value, tensor) for other in draft.equations.values())
         if tensor in draft.results and is_read:
             continue
         found = (_halve(trace, one, value) for one in indices)
@@ -208,16 +201,13 @@ def split_indices(trace: Trace, draft: Draft) -> None:
         if half is None:
             continue
         index, parts, place = half
-        pieces = tuple(each for one in indices for each in (parts if one is index else (one,)))
         if tensor in draft.results:
-            left = (
-                substitute_at(each, (index,), (place,)) for each in draft.find_left(tensor).places
-            )
-            draft.lefts[tensor] = tuple(left)
-            draft.values[tensor] = substitute_at(value, (index,), (place,))
-            draft.steps[tensor] = replace(draft.steps[tensor], indices=pieces)
+            left = tuple(substitute_at(each, (index,), (place,)) for each in target.places)
+            value = substitute_at(value, (index,), (place,))
+            draft.put_equation(tensor, ir.Access(tensor, left), value)
             todo.insert(0, tensor)
             continue
+        pieces = tuple(each for one in indices for each in (parts if one is index else (one,)))
         places = tuple(place if one is index else one for one in indices)
         view = View("", pieces, ir.Access(tensor, places))
         digits = _find_digits(view)
@@ -265,7 +255,7 @@ def split_sums(trace: Trace, draft: Draft) -> None:
         )
         return visit(ir.Reduce(new.kind, tuple(bound), condition, body))
 
-    draft.values = {tensor: visit(value) for tensor, value in draft.values.items()}
+    draft.equations = {t: ir.Equation(e.target, visit(e.value)) for t, e in draft.equations.items()}
 
 
 # words of the notation, reserved
@@ -310,16 +300,15 @@ def rename(
     draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
 ) -> ir.System:
     """Return the system under readable names."""
-    atoms = (part for value in draft.values.values() for part in walk(value))
+    atoms = (part for each in draft.equations.values() for part in walk(each.value))
     known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
     names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
     tensors: dict[ir.Tensor, ir.Tensor] = {}
     equations = []
-    for tensor, value in draft.values.items():
-        step = draft.steps[tensor]
-        wish = step.spot.name or ("out" if tensor in draft.results else "t")
+    for tensor, each in draft.equations.items():
+        wish = draft.names[tensor] or ("out" if tensor in draft.results else "t")
         tensors[tensor] = ir.Tensor(names.make_name(wish), tensor.shape, tensor.kind)
-        equations.append(_rename_equation(names, tensors, draft.find_left(tensor), value))
+        equations.append(_rename_equation(names, tensors, each.target, each.value))
     extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
     shaped = find_size_names(*extents)
     used = find_size_names(*(side for each in equations for side in (each.target, each.value)))
@@ -394,13 +383,12 @@ def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
         value = trace.read_number(shadow, shadow.indices)
         known = None
         if isinstance(value, ir.Access) and value.places == shadow.indices:
-            known = next((s.tensor for s in trace.steps if s.tensor is value.tensor), None)
+            known = value.tensor if value.tensor in trace.steps else None
         if known is None or known in found:
             trace.define(shadow.indices, value, "real" if shadow.kind == "bool" else shadow.kind)
-            known = trace.steps[-1].tensor
+            known = [*trace.steps][-1]
         found.append(known)
-    steps = {step.tensor: step for step in trace.steps}
-    return Draft(steps, {tensor: step.value for tensor, step in steps.items()}, found)
+    return Draft(dict(trace.steps), dict(trace.names), found)
 
 
 def _inline(draft: Draft) -> None:
@@ -414,26 +402,25 @@ def _inline(draft: Draft) -> None:
         for child in value.children:
             count_reads(child)
 
-    for value in draft.values.values():
-        count_reads(value)
-    for tensor in list(draft.values):
-        step = draft.steps[tensor]
-        if step.spot.name or tensor in draft.results or uses.get(tensor) != 1:
+    for equation in draft.equations.values():
+        count_reads(equation.value)
+    for tensor in list(draft.equations):
+        if draft.names[tensor] or tensor in draft.results or uses.get(tensor) != 1:
             continue
-        reader = next(t for t, v in draft.values.items() if is_reading(v, tensor))
-        is_found = any(isinstance(part, ir.Reduce) for part in walk(draft.values[tensor]))
-        places = (place for each in find_accesses(draft.values[reader]) for place in each.places)
+        own = draft.equations[tensor]
+        reader = next(e for e in draft.equations.values() if is_reading(e.value, tensor))
+        is_found = any(isinstance(part, ir.Reduce) for part in walk(own.value))
+        places = (place for each in find_accesses(reader.value) for place in each.places)
         if is_found and any(is_reading(place, tensor) for place in places):
             continue  # a place cannot be a reduction
-        value = draft.values[tensor]
 
-        def read(access: ir.Access, value: ir.Expr = value, step: Step = step) -> ir.Expr:
-            return substitute_at(value, step.indices, access.places)
+        def read(access: ir.Access, own: ir.Equation = own) -> ir.Expr:
+            return substitute_at(own.value, find_free(own.target), access.places)
 
         try:
-            whole = map_reads(draft.values[reader], tensor, read)
+            whole = map_reads(reader.value, tensor, read)
         except ValueError:  # a bound index is read at a computed place, or on a diagonal
             continue
         if count_nodes(whole) <= _MOST_NODES:
-            draft.values[reader] = whole
-            del draft.values[tensor]
+            draft.put_equation(reader.target.tensor, reader.target, whole)
+            del draft.equations[tensor]

@@ -21,7 +21,7 @@ from derive.frontend.torch.code import keep_sizes, name_of
 from derive.frontend.torch.collect import collect
 from derive.frontend.torch.mode import make_lifting, make_precise
 from derive.frontend.torch.numbers import SymbolicNumber, plain
-from derive.frontend.torch.trace import RestartError, Shadow, Trace, UnknownValueError, at
+from derive.frontend.torch.trace import RestartError, Shadow, Trace, at
 from derive.ir import nodes as ir
 from derive.judge import evaluate, samples
 from derive.judge.compare import FLOOR
@@ -167,8 +167,6 @@ def _run_code(
             }
             with make_lifting(trace, path):
                 found = function(**given)
-    except UnknownValueError as error:
-        raise error.error from error
     except DeriveError:
         raise
     except (Exception, SystemExit) as error:  # whatever the code raises
@@ -179,10 +177,7 @@ def _run_code(
     tensors = list_tensors(found)
     if not tensors:
         raise refuse("lift-result", "the code returns no tensor")
-    try:
-        return Run(tuple(map(trace.shadow, tensors)), tensors, values)
-    except UnknownValueError as error:
-        raise error.error from error
+    return Run(tuple(map(trace.shadow, tensors)), tensors, values)
 
 
 def list_tensors(found: Any) -> tuple[Any, ...]:

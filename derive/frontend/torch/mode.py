@@ -22,14 +22,7 @@ from derive.frontend.torch.call import (
     is_reading_what_it_writes,
     write_through,
 )
-from derive.frontend.torch.trace import (
-    Shadow,
-    Trace,
-    UnknownValue,
-    UnknownValueError,
-    find_address,
-    kind_of,
-)
+from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import walk
@@ -62,9 +55,9 @@ def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
     """Return a value that depends on no data: a size, a scalar, or a decided condition."""
     try:
         shadow = trace.shadow(tensor)
-    except UnknownValueError as error:
-        trace.failed = trace.failed or error.error
-        raise error.error from None
+    except DeriveError as error:
+        trace.failed = trace.failed or error
+        raise
     value = trace.read_element(shadow, shadow.indices)
     is_data = any(
         isinstance(part, ir.Access) or (isinstance(part, ir.Index) and "~" not in part.name)
@@ -116,7 +109,7 @@ def _answer(
         try:
             asked = named.get("dim", args[1] if len(args) > 1 else None)
             return _answer_size(trace, name, args[0], asked)
-        except UnknownValueError:
+        except DeriveError:
             return out
     function, args, named = make_precise(name, function, args, named)
     known = ops.find_op(name)
@@ -141,8 +134,6 @@ def _answer(
         if tensors or written:
             _attach_results(call, known, tensors, written)
         return out
-    except UnknownValueError as error:
-        reason = error.error
     except DeriveError as error:
         reason = error
     except (
@@ -160,7 +151,7 @@ def _answer(
         if any(tensor is each for each in (*written, *args)):
             trace.mark_unknown(tensor, reason)
         else:
-            trace.attach(tensor, UnknownValue(reason))
+            trace.attach(tensor, reason)
     return out
 
 
@@ -217,8 +208,8 @@ def _prepare(
         if not trace.is_known(tensor):
             try:
                 trace.attach(tensor, trace.shadow(tensor))
-            except UnknownValueError as error:
-                trace.attach(tensor, UnknownValue(error.error))
+            except DeriveError as error:
+                trace.attach(tensor, error)
     if len(written) > 1:
         return trace.refuse("lift-write", f"{name} writes into several tensors")
     if is_reading_what_it_writes(name, _strip(args), named):

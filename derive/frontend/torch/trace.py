@@ -13,7 +13,8 @@ known where all its elements are one number, or where it is a triangle, or count
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from typing import Any, Self
 
 from derive.analysis.affine import simplify_place
@@ -81,29 +82,6 @@ class Shadow:
     def rank(self) -> int:
         """The number of axes."""
         return len(self.indices)
-
-
-@dataclass(frozen=True, eq=False)
-class UnknownValue:
-    """A tensor of unknown value: the refusal is raised where a result depends on it."""
-
-    error: DeriveError
-
-
-@dataclass(eq=False)
-class Indices:
-    """Fresh indices, each under a unique name that begins with its preferred one."""
-
-    count: int = field(default=0)
-
-    def make_index(self, extent: ir.Expr, hint: str) -> ir.Index:
-        """A fresh index of this extent."""
-        self.count += 1
-        return ir.Index(f"{hint}~{self.count}", extent)
-
-    def copy(self, index: ir.Index) -> ir.Index:
-        """A fresh index of the same extent and hint."""
-        return self.make_index(index.extent, hint_of(index))
 
 
 def hint_of(index: ir.Index) -> str:
@@ -183,24 +161,6 @@ class RestartError(BaseException):
         self.names = tuple(names)
 
 
-class UnknownValueError(Exception):
-    """A read of an unknown value."""
-
-    def __init__(self, error: DeriveError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@dataclass(frozen=True)
-class Step:
-    """One equation and its line in the code."""
-
-    tensor: ir.Tensor
-    indices: tuple[ir.Index, ...]
-    value: ir.Expr
-    spot: Spot
-
-
 @dataclass(frozen=True)
 class View:
     """A view with a name: its element, as an access of a step's tensor."""
@@ -227,12 +187,12 @@ class Trace:
             for name in fixed
         }
         self.watch = numbers.Watch()
-        self.indices = Indices()
-        self.steps: list[Step] = []
+        self.numbers = count(1)  # of indices
+        self.steps: dict[ir.Tensor, ir.Equation] = {}
+        self.names: dict[ir.Tensor, str] = {}  # variables of the code, by step
         self.magnitudes: dict[ir.Tensor, float] = {}  # largest integers, by step
         self.spot = Spot()
         self.empty_rows: dict[str, None] = {}
-        self.hints: dict[ir.Expr, str] = {}
         self.failed: Exception | None = None
         self.buffers: dict[int, dict[Buffer, None]] = {}  # by address
         self.kept: list[Any] = []  # kept alive, so that no address is reused in one run
@@ -256,13 +216,13 @@ class Trace:
         return numbers.make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
-        """A fresh index, named after its size if there is no hint."""
-        length = self.extent(extent)
-        return self.indices.make_index(length, hint or self.hints.get(length, ""))
+        """A fresh index, under a unique name that begins with its preferred one."""
+        return self.like(ir.Index(hint, self.extent(extent)))[0]
 
     def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
         """Fresh indices with the same extents and hints."""
-        return tuple(self.indices.copy(index) for index in indices)
+        names = (f"{hint_of(index)}~{next(self.numbers)}" for index in indices)
+        return tuple(ir.Index(name, i.extent) for name, i in zip(names, indices, strict=True))
 
     def unify(self, one: ir.Expr, other: ir.Expr) -> ir.Expr:
         """Unify two extents that have to be equal; fix sizes if they are so in this run only."""
@@ -279,7 +239,7 @@ class Trace:
         raise RestartError(names)
 
     def shadow(self, value: Any) -> Shadow:
-        """The shadow of a tensor or of a number."""
+        """The shadow of a tensor or of a number; DeriveError if its value is unknown."""
         if isinstance(value, (bool, int, float, complex)):
             kinds = {bool: "bool", int: "int", float: "real", complex: "complex"}
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
@@ -289,16 +249,16 @@ class Trace:
             if shadow is None:
                 says = f"a constant tensor of shape {tuple(value.shape)} comes from outside"
                 help = "give it as an argument of the function"
-                raise UnknownValueError(self.refuse("lift-constant", says, help))
+                raise self.refuse("lift-constant", says, help)
             return shadow
         _, known, address = found
-        if isinstance(known, UnknownValue):
-            raise UnknownValueError(known.error)
+        if isinstance(known, DeriveError):
+            raise known
         if find_address(value) != address:
-            raise UnknownValueError(self.refuse("lift-write", "a tensor was given other memory"))
+            raise self.refuse("lift-write", "a tensor was given other memory")
         assert isinstance(known, Shadow)
         if known.buffer.unknown is not None:
-            raise UnknownValueError(known.buffer.unknown)
+            raise known.buffer.unknown
         return known
 
     def constant(self, value: Any, kind: str) -> Shadow:
@@ -311,8 +271,8 @@ class Trace:
             raise self.refuse("lift-op", f"the number {value} has no place in a formula") from None
         return Shadow.of((), substitute(expr, self.fixed), kind)
 
-    def attach(self, tensor: Any, known: Shadow | UnknownValue) -> None:
-        """Set the symbolic value of a tensor."""
+    def attach(self, tensor: Any, known: Shadow | DeriveError) -> None:
+        """Set the symbolic value of a tensor, or the reason why it is unknown."""
         setattr(tensor, SHADOW, (self, known, find_address(tensor)))
         if isinstance(known, Shadow):
             self.buffers.setdefault(find_address(tensor), {})[known.buffer] = None
@@ -372,8 +332,8 @@ class Trace:
                 elif index.extent is not ir.ONE:
                     self.unify(self._open_one(chosen.extent, index), index.extent)
             assert chosen is not None
-            indices.append(self.indices.copy(chosen))
-        return tuple(indices)
+            indices.append(chosen)
+        return self.like(*indices)
 
     def _open_one(self, extent: ir.Expr, other: ir.Index) -> ir.Expr:
         """The extent; restart if it broadcasts only because a size is 1 in this run."""
@@ -395,7 +355,8 @@ class Trace:
         """A new tensor, defined by an equation."""
         indices = tuple(indices)
         tensor = ir.Tensor(f"%{len(self.steps) + 1}", tuple(i.extent for i in indices), kind)
-        self.steps.append(Step(tensor, indices, value, self.spot))
+        self.steps[tensor] = ir.Equation(ir.Access(tensor, indices), value)
+        self.names[tensor] = self.spot.name
         if kind == "int":
             self.magnitudes[tensor] = numbers.find_magnitude(value, self.magnitudes)
         axes = self.like(*indices)
@@ -407,16 +368,15 @@ class Trace:
 
     def may_be_empty(self, value: ir.Expr) -> bool:
         """Whether there is a -oo in the value, or in the steps that it reads."""
-        values = {step.tensor: step.value for step in self.steps}
         todo, seen = [value], set[ir.Tensor]()
         while todo:
             for part in walk(todo.pop()):
                 if isinstance(part, ir.Infinity):
                     return True
                 read = part.tensor if isinstance(part, ir.Access) else None
-                if read in values and read not in seen:
+                if read in self.steps and read not in seen:
                     seen.add(read)
-                    todo.append(values[read])
+                    todo.append(self.steps[read].value)
         return False
 
     def note_view(self, shadow: Shadow) -> None:
@@ -438,7 +398,7 @@ class Trace:
     def note_result(self, found: Any) -> Any:
         """Record the result of such a definition for its variable; return it."""
         if not self.depth > 1 and self.is_known(found):
-            with suppress(UnknownValueError):
+            with suppress(DeriveError):
                 self.note_view(self.shadow(found))
         return found
 

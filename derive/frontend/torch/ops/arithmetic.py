@@ -381,7 +381,7 @@ def _running(call: Call, kind: str) -> Shadow:
     indices, value = trace.open_element(shadow)
     _refuse_cut(call)
     if indices[axis].extent is not ir.ONE:
-        inner = trace.indices.copy(indices[axis])
+        (inner,) = trace.like(indices[axis])
         upto = exprs.compare("<=", inner, indices[axis])
         value = ir.Reduce(
             kind, (inner,), upto, exprs.substitute_at(value, (indices[axis],), (inner,))
@@ -425,7 +425,7 @@ def _contract(
         for name, index in zip(own, part.indices, strict=True):
             known = indices.get(name)
             if known is None or (known.extent is ir.ONE and index.extent is not ir.ONE):
-                indices[name] = trace.indices.copy(index)
+                (indices[name],) = trace.like(index)
             elif index.extent is not ir.ONE:
                 trace.unify(known.extent, index.extent)
     factors = []
