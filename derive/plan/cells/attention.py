@@ -6,14 +6,15 @@ batch, the rows of queries or columns of keys, the features.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from derive.analysis.extents import is_always, is_never_empty
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import substitute
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import Definitions, strip
+from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
 from derive.plan.meaning import to_expr
@@ -23,6 +24,7 @@ LACKS = (
     "it may lack second and forward derivatives, and give zeros for nan; "
     "what --no-cells builds does neither"
 )
+KEYWORDS = "is_causal=causal, attn_mask=mask[lead], scale=scale, enable_gqa=gqa"
 NOTE = f"{NAME}: {LACKS}"
 EMPTY_ROW_NOTE = f"{NOTE}; a row of nothing but -oo in what is added gives zeros, not nan"
 
@@ -194,35 +196,21 @@ def _make_cell(
     if merged is not None:
         query = ops.Flatten(query, 1, 2, merged)
     pad = 4 - len(query.axes)
-    shared = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
-    args: list[ops.Op] = [query, key, worth]
-    operands = [
-        _index_operand(_make_rows_contiguous(k, args[k], definitions), at)
-        for k, at in enumerate((pad * (None,), shared, shared))
-    ]
-    keywords: list[tuple[str, Operand]] = []
     masked = heads[:-1] if merged is not None else heads  # masks lack the indices of merged heads
     mask = None if scores.causal else _make_mask(scores, (*masked, places.row, places.column))
-    if scores.causal:
-        keywords.append(("is_causal", True))
-    elif mask is not None:
-        args.append(mask)
-        keywords.append(
-            (
-                "attn_mask",
-                _index_operand(
-                    CellArgument(3), (None,) if _count_written_axes(mask) in (1, 3) else ()
-                ),
-            )
-        )
-    if isinstance(scale, ir.Number):
-        keywords.append(("scale", float(scale.value)))
-    if group is not None:
-        keywords.append(("enable_gqa", True))
-    axes = (*heads, places.row, places.result)
-    if merged is not None:
-        axes = (batch[0], merged, places.row, places.result)
-    call = _index_operand(TorchCall(NAME, tuple(operands), tuple(keywords)), pad * (0,))
+    given: dict[str, Any] = {"q": query, "k": key, "v": worth, "mask": mask}
+    # without contiguous features torch uses no fused kernel
+    q, k, v = (
+        name if _has_contiguous_rows(given[name], definitions) else f"{name}.contiguous()"
+        for name in "qkv"
+    )
+    given |= {"before": pad * (None,), "after": pad * (0,)}
+    given["shared"] = (":", None) if group and len(batch) == 1 else (2 - len(batch)) * (None,)
+    given["lead"] = (None,) if mask and _count_written_axes(mask) in (1, 3) else ()
+    given["causal"] = True if scores.causal else None
+    given["scale"] = float(scale.value) if isinstance(scale, ir.Number) else None
+    given["gqa"] = True if group is not None else None
+    text = f"{NAME}({q}[before], {k}[shared], {v}[shared], {KEYWORDS})[after]"
     plain = query
     if group is not None and merged is not None:
         plain = ops.Unflatten(query, 1, (batch[1], group))
@@ -235,7 +223,7 @@ def _make_cell(
     note = NOTE if scores.bias is None else EMPTY_ROW_NOTE
     # torch converts a boolean mask to floats
     scratch = (find_true_axes(mask),) if mask is not None and ops.is_boolean(mask) else ()
-    cell: ops.Op = ops.Cell(call, tuple(args), whole, axes, note=note, scratch=scratch)
+    cell: ops.Op = make_cell(text, given, whole, note=note, scratch=scratch)
     if group is not None and merged is not None:
         cell = ops.Unflatten(cell, 1, (batch[1], group))
     return ops.arrange(cell, op.axes)
@@ -270,16 +258,9 @@ def _may_add_infinity(bias: ops.Op | None, definitions: Definitions) -> bool:
     )
 
 
-def _make_rows_contiguous(place: int, op: ops.Op, definitions: Definitions) -> Operand:
-    """Copy the operand unless its features are contiguous, else torch uses no fused kernel."""
-    is_near = find_strides(op, definitions.memory)[-1] == 1
-    if is_near or definitions.memory.extent(op.axes[-1]) == 1:
-        return CellArgument(place)
-    return TorchCall(".contiguous", (CellArgument(place),))
-
-
-def _index_operand(arg: Operand, at: tuple[str | int | None, ...]) -> Operand:
-    return Subscript(arg, at) if at else arg
+def _has_contiguous_rows(op: ops.Op, definitions: Definitions) -> bool:
+    is_single = definitions.memory.extent(op.axes[-1]) == 1
+    return is_single or find_strides(op, definitions.memory)[-1] == 1
 
 
 def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
@@ -356,14 +337,10 @@ def _write_separable(
         return None
     last = free[-1]
     batch = tuple(i for i in order if i not in (own[0], last))
-    args = (
-        ops.Arrange(rows, (*batch, own[0], index)),
-        ops.Arrange(columns, (*batch, index, last)),
-        ops.Arrange(worth, (*batch, index, last)),
-    )
-    axes, wide = (*batch, own[0], last), (*batch, own[0], last, index)
-    logits = ops.Apply("+", ops.align((rows, columns), wide), wide)
-    whole = ops.Einsum((ops.Along("softmax", logits, index), worth), axes)
-    call = TorchCall(SEPARABLE, tuple(map(CellArgument, range(3))))
-    scratch = ((*batch, index, last),) * 2
-    return ops.arrange(ops.Cell(call, args, whole, axes, volume=wide, scratch=scratch), order)
+    inner, wide = (*batch, index, last), (*batch, own[0], last, index)
+    given = {"x": ops.Arrange(rows, (*batch, own[0], index))}
+    given |= {"y": ops.Arrange(columns, inner), "v": ops.Arrange(worth, inner)}
+    logits = ops.combine("+", (rows, columns), wide)
+    whole = ops.Einsum((ops.Along("softmax", logits, index), worth), wide[:-1])
+    text = f"{SEPARABLE}(x, y, v)"
+    return ops.arrange(make_cell(text, given, whole, volume=wide, scratch=(inner, inner)), order)

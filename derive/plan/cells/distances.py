@@ -25,7 +25,7 @@ operations (CPU, float32).
 
 from collections.abc import Collection, Iterator
 from fractions import Fraction
-from functools import partial
+from typing import Any
 
 from derive.analysis.extents import is_filled
 from derive.analysis.safety import is_finite_where_defined
@@ -35,22 +35,21 @@ from derive.ir.norms import is_norm
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
-from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
-from derive.plan.cells.matching import LACKS, Definitions, is_same, sort_stored, strip
-from derive.plan.cells.pointwise import (
-    match_diagonal_scatter,
-    match_index_equality,
-    write_equality_mask,
-)
+from derive.plan.cells.matching import LACKS, Definitions, is_floating, is_same, sort_stored, strip
+from derive.plan.cells.patterns import make_cell, make_op
+from derive.plan.cells.pointwise import match_choice, match_equality, write_equality_mask
 from derive.plan.cost import time_op
 from derive.plan.machine import LAUNCH
 from derive.plan.meaning import find_values, to_expr
 
-NAME, NORM = "torch.cdist", "torch.linalg.vector_norm"
-MODE, ONE = ("compute_mode", "donot_use_mm_for_euclid_dist"), ("p", 1)
-PRODUCTS = ("compute_mode", "use_mm_for_euclid_dist")
-NOTE = f"{NAME}: {LACKS}"
-LOSES = "by products, its square rounds as the largest of all does; it may lack forward derivatives"
+SQUARES, ABSOLUTES = "sum[over]((x - y) ** 2)", "sum[over](abs(x - y))"
+MODE, ONE = "compute_mode='donot_use_mm_for_euclid_dist'", "p=1"
+PRODUCTS = "compute_mode='use_mm_for_euclid_dist'"
+NOTE = f"torch.cdist: {LACKS}"
+LOSES = (
+    "torch.cdist: by products, its square rounds as the largest of all does; "
+    "it may lack forward derivatives"
+)
 CALLS = 5  # extra calls for distances by products: 15 microseconds for 16 points and for 64
 TWO = ir.Number(Fraction(2))
 FEW = 4  # the most squares that are written out
@@ -67,12 +66,11 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             match definitions.unwrap(arg):
                 case ops.Fill(total, mask, ops.Num(ir.ONE) as one, where):
                     bare = ops.Apply("sqrt", (total,), axes)
-                    excludes_diagonal = not where and _excludes_diagonal(mask, definitions)
-                    root = _match_distance(
-                        bare, op, definitions, excludes_diagonal=excludes_diagonal
-                    )
+                    equality = None if where else match_equality(mask, definitions)
+                    is_apart = equality is not None and not equality[0]
+                    root = _match_distance(bare, op, definitions, excludes_diagonal=is_apart)
                     found = root and ops.Fill(root, mask, one, where)
-                    return found and (match_diagonal_scatter(found, definitions) or found)
+                    return found and (match_choice(found, definitions) or found)
     return _match_distance(op, op, definitions, excludes_diagonal=False)
 
 
@@ -81,6 +79,7 @@ def _match_distance(
 ) -> ops.Op | None:
     """Match a distance that readers see as `read`, possibly except on its diagonal."""
     total, scale = _find_sum(op, definitions)
+    is_square, memory = total is op, definitions.memory
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
         return None
     if not definitions.is_only_reader(total, op.axes):
@@ -89,45 +88,42 @@ def _match_distance(
     for points in _find_points(whole):
         *_, row, index = points[0].axes
         column, summed = points[1].axes[-2], (index,)
-        wide = (*points[0].axes[:-1], column, index)
-        spanned = wide[:-1]
-        form = next((f for f in FORMS if is_same(whole, f("sum", *points, wide, summed))), None)
-        if form is None or (form is _sum_absolute_differences and total is not op):
+        wide, spanned = (*points[0].axes[:-1], column, index), (*points[0].axes[:-1], column)
+        given = {"x": points[0], "y": points[1], "over": summed}
+        forms = (make_op(text, wide, **given) for text in (SQUARES, ABSOLUTES))
+        square = next((form for form in forms if is_same(whole, form)), None)
+        is_euclidean = square is make_op(SQUARES, wide, **given)
+        if square is None or not (is_euclidean or is_square):
             continue
         if any(map(ops.is_integral, points)):
             return None
-        is_euclidean = form is _sum_differences
         is_self = ops.rename_indices(points[0], {row: column}) is points[1]  # 0 on the diagonal
         tolerates_rounding = (
-            total is not op
-            and is_euclidean
+            not is_square
             and not definitions.exact
             and is_finite_where_defined(to_expr(definitions.inline_elementwise(points[1])))
-            and not _is_magnified(read, definitions)
+            and not any(_find_singular_readers(read, definitions, near=True))
             and not _may_coincide(*points, is_self=is_self, definitions=definitions)
         )
-        square = form("sum", *points, wide, summed)
-        bare = square if total is op else ops.Apply("sqrt", (square,), spanned)
-        keyword = MODE if is_euclidean else ONE
-        cell: ops.Op = _write_distance(points, bare, summed, keyword, is_square=total is op)
+        bare = square if is_square else ops.Apply("sqrt", (square,), spanned)
+        mode = MODE if is_euclidean else ONE
+        cell: ops.Op = _write_distance(points, bare, summed, mode, is_square=is_square)
         own: ops.Op | None = None  # the diagonal, where the values of cdist do not do
         fast = _write_distance(points, bare, summed, PRODUCTS, is_square=False)
-        direct, by_products = (time_op(c, definitions.memory) for c in (cell, fast))
-        by_products += CALLS * LAUNCH
+        direct, by_products = time_op(cell, memory), time_op(fast, memory) + CALLS * LAUNCH
         is_fast = tolerates_rounding and by_products < direct
         short = _write_squares(points, square, index) if is_euclidean else None
-        least = by_products if is_fast else direct
-        if short is not None and time_op(short, definitions.memory) < least:
+        if short and time_op(short, memory) < (by_products if is_fast else direct):
             if read is not op:  # the gradient of a guarded root is that of its square
                 return None
-            cell = short if total is op else ops.Apply("sqrt", (short,), spanned)
+            cell = short if is_square else ops.Apply("sqrt", (short,), spanned)
         elif is_fast:
             cell, own = fast, ops.Num(ir.ZERO)
         elif is_euclidean and is_self and _needs_exact_diagonal(total, definitions):
             own = bare
         if own is not None and is_self and not excludes_diagonal:
             equal = write_equality_mask(row, column, spanned)
-            found = match_diagonal_scatter(ops.Choose(equal, own, cell, spanned), definitions)
+            found = match_choice(ops.Choose(equal, own, cell, spanned), definitions)
             if found is None:
                 return None
             cell = found
@@ -175,21 +171,6 @@ def _find_differences(whole: ops.Op) -> Iterator[ops.Apply]:
             yield part
 
 
-def _sum_differences(  # noqa: PLR0913 - the reduction, its operands and its indices
-    kind: str,
-    one: ops.Op,
-    other: ops.Op,
-    wide: tuple[ir.Index, ...],
-    over: tuple[ir.Index, ...],
-    *,
-    squares: bool = True,
-) -> ops.Op:
-    """Return the sum or mean of the squared differences, or of the absolute differences."""
-    difference = ops.Apply("-", (ops.arrange(one, wide), ops.arrange(other, wide)), wide)
-    square = ops.Apply("pow", (difference, ops.Num(TWO)), wide)
-    return ops.Reduction(kind, square if squares else ops.Apply("abs", (difference,), wide), over)
-
-
 def _write_squares(
     points: tuple[ops.Op, ops.Op], whole: ops.Op, summed: ir.Index
 ) -> ops.Cell | None:
@@ -200,39 +181,30 @@ def _write_squares(
     """
     if not isinstance(summed.extent, ir.Number) or summed.extent.value > FEW:
         return None
-    turned = [_put_coordinates_first(point) for point in points]
-    args = tuple(dict.fromkeys(turned))
-    places = [":"] * (len(whole.axes) - 2)
-    total: Operand | None = None
-    for k in range(int(summed.extent.value)):
-        row, column = (CellArgument(args.index(each)) for each in turned)
-        left = Subscript(row, (k, *places, ":", None))
-        right = Subscript(column, (k, *places, None) if places else (k,))
-        square = TorchCall("**", (TorchCall("-", (left, right)), 2))
-        total = square if total is None else TorchCall("+", (total, square))
-    axes = whole.axes
+    x, y = map(_put_coordinates_first, points)
+    given = {"x": x, "y": y} if x is not y else {"x": x}
+    axes, batch = whole.axes, ":, " * (len(whole.axes) - 2)
+    text = " + ".join(
+        f"(x[{k}, {batch}:, None] - {list(given)[-1]}[{k}, {batch}{'None' if batch else ''}]) ** 2"
+        for k in range(int(summed.extent.value))
+    )
     volume = (*axes, ir.Index("passes", ir.Number(PASSES * summed.extent.value)))
-    assert total is not None
-    return ops.Cell(total, args, whole, axes, ("wide",), volume, scratch=(axes, axes))
+    scratch = (axes, axes)
+    return make_cell(text, given, whole, when=("wide",), volume=volume, scratch=scratch)
 
 
 def _put_coordinates_first(points: ops.Op) -> ops.Op:
     """Return a contiguous copy of the points with the coordinates as the first axis."""
     *rest, summed = points.axes
-    call = TorchCall(".contiguous", (CellArgument(0),))
     turned = ops.arrange(points, (summed, *rest))
-    return ops.Cell(call, (turned,), turned, (summed, *rest), volume=(summed, *rest))
-
-
-_sum_absolute_differences = partial(_sum_differences, squares=False)
-FORMS = (_sum_differences, _sum_absolute_differences)
+    return make_cell("x.contiguous()", {"x": turned}, turned, (summed, *rest), volume=turned.axes)
 
 
 def _write_distance(
     points: tuple[ops.Op, ops.Op],
     bare: ops.Op,
     summed: tuple[ir.Index, ...],
-    keyword: tuple[str, Operand],
+    mode: str,
     *,
     is_square: bool,
 ) -> ops.Cell:
@@ -241,27 +213,20 @@ def _write_distance(
     By products, the mean of one set of points is subtracted from both, so that a common offset
     costs no digits. Not in half precision, whose values are rounded already.
     """
-    axes, is_square = bare.axes, is_square and keyword is not ONE
-    scratch = (axes,) if is_square else ()
-    direct = keyword if keyword is ONE else MODE
-
-    def call(given: tuple[Operand, ...], word: tuple[str, Operand]) -> TorchCall:
-        distance = TorchCall(NAME, given, (word,))
-        return TorchCall("**", (distance, 2)) if is_square else distance
-
-    both = (CellArgument(0), CellArgument(1))
-    floats = tuple(TorchCall(".float", (point,)) for point in both)
-    cast = TorchCall(".to", (call(floats, direct), LocalName("dtype")))
-    if keyword is PRODUCTS:
-        mean = _find_mean_point(points[1], points[0].axes[-2])
-        row = TorchCall(".unsqueeze", (CellArgument(2), -2)) if mean.axes[1:] else CellArgument(2)
-        less = tuple(TorchCall("-", (point, row)) for point in both)
-        args, volume, note = (*points, mean), (*axes, *summed), f"{NAME}: {LOSES}"
-        narrow = ops.Cell(cast, args, bare, axes, ("real",), volume, note)
-        return ops.Cell(call(less, keyword), args, narrow, axes, ("wide",), volume, note)
-    narrow = ops.Cell(cast, points, bare, axes, ("real",), (), NOTE, scratch, single=summed)
-    wide = call(both, keyword)
-    return ops.Cell(wide, points, narrow, axes, ("wide",), (), NOTE, scratch, single=summed)
+    end = " ** 2" if is_square and mode is not ONE else ""
+    given = dict(zip("xy", points, strict=True))
+    fields: dict[str, Any] = {"note": NOTE, "single": summed}
+    fields["scratch"] = (bare.axes,) if end else ()
+    wide = f"torch.cdist(x, y, {mode}){end}"
+    direct = ONE if mode is ONE else MODE
+    narrow = f"(torch.cdist(x.float(), y.float(), {direct}){end}).to(dtype)"
+    if mode is PRODUCTS:
+        given["c"] = _find_mean_point(points[1], points[0].axes[-2])
+        mean = "c.unsqueeze(-2)" if given["c"].axes[1:] else "c"
+        wide = f"torch.cdist(x - {mean}, y - {mean}, {mode})"
+        fields = {"note": LOSES, "volume": (*bare.axes, *summed)}
+    other = make_cell(narrow, given, bare, when=("real",), **fields)
+    return make_cell(wide, given, other, when=("wide",), **fields)
 
 
 def _find_mean_point(points: ops.Op, other: ir.Index) -> ops.Op:
@@ -307,14 +272,17 @@ def _list_varying_inputs(
             yield name
 
 
-def _is_magnified(root: ops.Op, definitions: Definitions) -> bool:
-    """Whether a reader divides by it, or takes its root or logarithm, where it may be near 0."""
-    return any(
-        _may_be_zero(arg, definitions, near=True) and root in definitions.walk_parts(arg)
-        for step in definitions.steps.values()
-        for op in ops.walk_ops(step.op)
-        for arg in (_find_singular_args(op) if op is not root else ())
-    )
+def _find_singular_readers(op: ops.Op, definitions: Definitions, *, near: bool) -> Iterator[ops.Op]:
+    """Yield the operations that divide by it, or take its root or logarithm, where it may be 0.
+
+    With `near`, where it may be close to 0.
+    """
+    for step in definitions.steps.values():
+        for part in ops.walk_ops(step.op):
+            for arg in _find_singular_args(part) if part is not op else ():
+                may_be_zero = _may_be_zero(arg, definitions, near=near)
+                if may_be_zero and op in definitions.walk_parts(arg):
+                    yield part
 
 
 def _needs_exact_diagonal(total: ops.Op, definitions: Definitions) -> bool:
@@ -325,14 +293,8 @@ def _needs_exact_diagonal(total: ops.Op, definitions: Definitions) -> bool:
     computed by the original operations.
     """
     known = find_values(definitions.steps.values())
-    return any(
-        _may_be_zero(arg, definitions)
-        and total in definitions.walk_parts(arg)
-        and not is_norm(to_expr(part), known)
-        for step in definitions.steps.values()
-        for part in ops.walk_ops(step.op)
-        for arg in _find_singular_args(part)
-    )
+    readers = _find_singular_readers(total, definitions, near=False)
+    return any(not is_norm(to_expr(part), known) for part in readers)
 
 
 def _find_singular_args(op: ops.Op) -> tuple[ops.Op, ...]:
@@ -372,12 +334,6 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
     return True
 
 
-def _excludes_diagonal(mask: ops.Op, definitions: Definitions) -> bool:
-    """Whether the mask is `i != j`."""
-    found = match_index_equality(mask, definitions)
-    return found is not None and found[0] == "!="
-
-
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match the mean of the squared differences of two tensors over all their indices."""
     is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not op.axes
@@ -388,11 +344,11 @@ def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         axes, args = difference.axes, [strip(arg) for arg in difference.args]
         if any(set(arg.axes) != set(axes) or ops.is_integral(arg) for arg in args):
             continue  # mse_loss warns of broadcasting and takes no integers
-        one, other = (ops.arrange(arg, axes) for arg in args)
-        mean = _sum_differences("mean", one, other, axes, axes)
+        given = {name: ops.arrange(arg, axes) for name, arg in zip("xy", args, strict=True)}
+        mean = make_op("mean[over]((x - y) ** 2)", axes, over=axes, **given)
         if is_same(whole, mean):
-            call = TorchCall("torch.nn.functional.mse_loss", (CellArgument(0), CellArgument(1)))
-            return ops.Cell(call, (one, other), mean, (), scratch=(axes,))
+            text = "torch.nn.functional.mse_loss(x, y)"
+            return make_cell(text, given, mean, scratch=(axes,))
     return None
 
 
@@ -400,24 +356,21 @@ def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match the root, or the reciprocal root, of a sum of squares without other readers."""
     match op:
         case ops.Apply("sqrt" | "rsqrt" as root, (total,), axes):
-            pass
+            inside = definitions.unwrap(total)
         case _:
             return None
-    match definitions.unwrap(total):
+    match inside:
         case ops.Reduction("sum", ops.Apply("pow", (arg, ops.Num(two))), over) if two is TWO:
-            pass
+            arg = ops.arrange(arg, sort_stored(arg, definitions.memory))
         case _:
             return None
-    arg = ops.arrange(arg, sort_stored(arg, definitions.memory))
     inner = arg.axes
-    is_close = set(inner[-len(over) :]) == {*over}
-    if not is_close or ops.is_integral(arg) or ops.is_boolean(arg) or ops.is_complex(arg):
+    last = inner[-len(over) :]
+    if {*last} != {*over} or not is_floating(arg) or ops.is_complex(arg):
         return None
     places = tuple(range(-len(over), 0)) if len(over) > 1 else -1
-    call = TorchCall(NORM, (CellArgument(0),), (("dim", places),) * (len(over) < len(inner)))
-    square = ops.Reduction("sum", ops.Apply("pow", (arg, ops.Num(TWO)), inner), inner[-len(over) :])
-    made = square.axes
-    whole = ops.Apply(root, (square,), made)
-    if root == "rsqrt":
-        call = TorchCall(".reciprocal", (call,))
-    return ops.arrange(ops.Cell(call, (arg,), whole, made), axes)
+    given = {"x": arg, "dim": places if len(over) < len(inner) else None}
+    end = ".reciprocal()" if root == "rsqrt" else ""
+    whole = make_op(f"{root}(sum[over](x ** 2))", inner, x=arg, over=last)
+    text = f"torch.linalg.vector_norm(x, dim=dim){end}"
+    return ops.arrange(make_cell(text, given, whole), axes)

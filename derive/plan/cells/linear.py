@@ -19,7 +19,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import rename_apart
 from derive.plan import ops
-from derive.plan.calls import CellArgument, TorchCall
+from derive.plan.calls import TorchCall
 from derive.plan.cells.matching import (
     Signed,
     join_sum,
@@ -28,6 +28,7 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
+from derive.plan.cells.patterns import make_cell, make_op, split_axes
 from derive.plan.cost import find_copied, find_true_axes
 from derive.plan.lower.condition import concatenate_parts, expand
 from derive.plan.steps import Step, free_name, name_op
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from derive.plan.cells.matching import Definitions
 
-LINEAR = "torch.nn.functional.linear"
 LOGS, WEIGHTS = "_log_product", "_exponentiate"  # functions of the file
 FEW, MANY = 4, 1 << 11  # least rows, or least entries of a loop-invariant matrix, for logs to pay
 
@@ -116,15 +116,12 @@ def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             continue
         x = ops.arrange(join_sum(others, order), (*kept, index))
         y = ops.arrange(join_sum(mine, order), (index, *columns))
-        power = CellArgument(2) if is_fixed else TorchCall(WEIGHTS, (CellArgument(1),))
-        args: tuple[ops.Op, ...] = (x, y)
+        given, wide = {"x": x, "y": y}, (*kept, index, *columns)
         if is_fixed:
-            made, call = y.axes, TorchCall(WEIGHTS, (CellArgument(0),))
-            args = (x, y, ops.Cell(call, (y,), ops.Apply("exp", (y,), made), made))
-        axes, wide = (*kept, *columns), (*kept, index, *columns)
-        whole = ops.Reduction("logsumexp", ops.combine("+", (x, y), wide), (index,))
-        call = TorchCall(LOGS, (CellArgument(0), CellArgument(1), power))
-        cell = ops.Cell(call, args, whole, axes, volume=wide, scratch=(wide,))
+            given["p"] = make_cell(f"{WEIGHTS}(y)", {"y": y}, ops.Apply("exp", (y,), y.axes))
+        text = f"{LOGS}(x, y, {'p' if is_fixed else f'{WEIGHTS}(y)'})"
+        whole = make_op("logsumexp[over](x + y)", wide, x=x, y=y, over=(index,))
+        cell = make_cell(text, given, whole, volume=wide, scratch=(wide,))
         return ops.arrange(cell, op.axes)
     return None
 
@@ -206,9 +203,9 @@ def _write_linear(product: Product, bias: ops.Op) -> ops.Cell:
     axes = product.axes
     weight = ops.arrange(product.other, (*product.columns, product.summed))
     arg = ops.arrange(product.one, (*product.rows, product.summed))
-    whole = ops.Apply("+", ops.align((ops.Einsum((arg, weight), axes), bias), axes), axes)
-    call = TorchCall(LINEAR, (CellArgument(0), CellArgument(1), CellArgument(2)))
-    return ops.Cell(call, (arg, weight, bias), whole, axes)
+    whole = ops.combine("+", (ops.Einsum((arg, weight), axes), bias), axes)
+    given = {"x": arg, "weight": weight, "bias": bias}
+    return make_cell("torch.nn.functional.linear(x, weight, bias)", given, whole)
 
 
 def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction) -> ops.Cell:
@@ -218,19 +215,17 @@ def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fractio
         ops.arrange(product.one, (*product.batch, *product.rows, product.summed)),
         ops.arrange(product.other, (*product.batch, product.summed, *product.columns)),
     )
-    args: list[ops.Op] = [ops.arrange(added, axes), *matrices]
-    keywords = []
+    given: dict[str, ops.Op | None] = {"c": ops.arrange(added, axes)}
+    given |= zip("ab", matrices, strict=True)
     terms = []
     for name, op, number in (("beta", added, beta), ("alpha", ops.Einsum(matrices, axes), alpha)):
-        if number != 1:
-            keywords.append((name, CellArgument(len(args))))
-            args.append(ops.Num(ir.Number(number)))
+        given[name] = None if number == 1 else ops.Num(ir.Number(number))
         size = ops.Num(ir.Number(abs(number)))
         scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), op.axes)
         terms.append(Signed(scaled, number < 0))
-    name = "torch.baddbmm" if product.batch else "torch.addmm"
-    call = TorchCall(name, (CellArgument(0), CellArgument(1), CellArgument(2)), tuple(keywords))
-    return ops.Cell(call, tuple(args), join_sum(terms, axes), axes)
+    name = "baddbmm" if product.batch else "addmm"
+    text = f"torch.{name}(c, a, b, beta=beta, alpha=alpha)"
+    return make_cell(text, given, join_sum(terms, axes), axes)
 
 
 SOLVE = "torch.linalg.solve"
@@ -301,27 +296,18 @@ def _write_solve(
         rows, columns = columns, rows
         square = ops.arrange(square, (*batch, rows, columns))
     order = (*batch, *own, summed) if from_right else (*batch, summed, *own)
-    if own:
-        right = ops.arrange(right, order)
-        right = ops.Arrange(right, order) if right.axes != order else right
-    else:
-        right = expand(right, order)
-    start = len(batch) + 1
+    right = ops.arrange(right, order) if own else expand(right, order)
+    right = ops.Arrange(right, order) if right.axes != order else right
     merged = own
     if len(own) > 1:
-        right = ops.flatten(right, start, len(order) - 1)
-        merged = right.axes[start:]
-    kept = columns if from_right else rows
-    made = (*batch, *merged, kept) if from_right else (*batch, kept, *merged)
-    keywords = (("left", False),) if from_right else ()
-    inverse = ops.Along("inverse", square, rows, columns)
-    whole = ops.Einsum((inverse, right), made)
-    found: ops.Op = ops.Cell(
-        TorchCall(SOLVE, (CellArgument(0), CellArgument(1)), keywords), (square, right), whole, made
-    )
-    if len(own) > 1:
-        found = ops.Unflatten(found, start, own)
-    return ops.arrange(found, axes)
+        right = ops.flatten(right, len(batch) + 1, len(order) - 1)
+        merged = right.axes[-1:]
+    made = (*batch, *own, columns) if from_right else (*batch, rows, *merged)
+    whole = ops.Einsum((ops.Along("inverse", square, rows, columns), right), made)
+    given = {"a": square, "b": right, "left": False if from_right else None}
+    cell = make_cell(f"{SOLVE}(a, b, left=left)", given, whole)
+    groups = [(i,) for i in made] if from_right else [*((i,) for i in (*batch, rows)), own]
+    return ops.arrange(split_axes(cell, groups), axes)
 
 
 def join_systems(steps: tuple[Step, ...], taken: Collection[str]) -> tuple[Step, ...]:
@@ -371,8 +357,7 @@ def _join_cells(
     index = rename_apart(ir.Index("k", count.to_expr()), names)
     right = concatenate_parts(index, parts, (*batch, summed, index))
     whole = ops.Einsum((ops.Along("inverse", square, rows, summed), right), (*batch, rows, index))
-    call = TorchCall(SOLVE, (CellArgument(0), CellArgument(1)))
-    made = ops.Cell(call, (square, right), whole, whole.axes)
+    made = make_cell(f"{SOLVE}(a, b)", {"a": square, "b": right}, whole)
     name = free_name(name_op(made, steps[-1].name), {*taken, *(step.name for step in steps)})
     reads: dict[ops.Op, ops.Op] = {}
     for cell, (low, _, _) in zip(cells, parts, strict=True):

@@ -4,15 +4,16 @@ The class of row i may be i, as in a contrastive loss. A sum or mean over the ro
 call.
 """
 
+from itertools import product
+from typing import Any
+
 from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.plan import ops
-from derive.plan.calls import CellArgument, LocalName, Operand, TorchCall
 from derive.plan.cells.matching import PLAIN, Definitions, is_equal, strip
+from derive.plan.cells.patterns import make_cell
 from derive.plan.lower.contraction import negate
 from derive.plan.meaning import to_expr
-
-NAME = "torch.nn.functional.cross_entropy"
 
 
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -24,12 +25,11 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     takes = [part for part in parts if isinstance(part, ops.Take) and not ops.is_integral(part)]
     has_diagonal = any(isinstance(part, ops.Diagonal) for part in parts)
     for part in parts if takes or has_diagonal else ():
-        each: tuple[ir.Expr, ...]
         match definitions.inline_single_use(part):
             case ops.Reduction("logsumexp", logits, (index,)) as opened if opened is part:
                 each = (to_expr(part), ir.Mul((ir.MINUS_ONE, to_expr(logits))))
             case ops.Along("log_softmax", logits, index) if isinstance(part, ops.Source):
-                each = (ir.Mul((ir.MINUS_ONE, to_expr(part))),)
+                each = (ir.ZERO, ir.Mul((ir.MINUS_ONE, to_expr(part))))
             case _:
                 continue
         rows = tuple(i for i in logits.axes if i is not index)
@@ -40,30 +40,25 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         for labels in dict.fromkeys(classes) if rows else ():
             label = labels if isinstance(labels, ir.Index) else to_expr(labels)
             row = ir.Add(tuple(substitute(term, {index: label}) for term in each))
-            ends: dict[str, ir.Expr] = {"none": row, "sum": ir.Reduce("sum", rows, ir.TRUE, row)}
-            ends["mean"] = ir.Reduce("mean", rows, ir.TRUE, row)
-            for end, loss in ends.items():
-                made = rows if end == "none" else ()
-                if set(made) != set(op.axes):
-                    continue
-                signed = {True: to_expr(whole), False: ir.Mul((ir.MINUS_ONE, to_expr(whole)))}
-                sign = next((s for s, value in signed.items() if is_equal(value, loss)), None)
-                if sign is not None:
+            losses: dict[str, ir.Expr] = {"none": row} if {*op.axes} == {*rows} else {}
+            if not op.axes:
+                losses = {end: ir.Reduce(end, rows, ir.TRUE, row) for end in ("sum", "mean")}
+            for (end, loss), value in product(losses.items(), (whole, negate(whole))):
+                if is_equal(to_expr(value), loss):
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
-                    args = [ops.arrange(strip(logits), order)]
-                    target: Operand = CellArgument(1)
+                    given: dict[str, Any] = {"x": ops.arrange(strip(logits), order)}
+                    text = "torch.arange(t, device=device)"
                     if isinstance(labels, ir.Index):
-                        device = (("device", LocalName("device")),)
-                        target = TorchCall("torch.arange", (target,), device)
-                        args.append(ops.Num(labels.extent))
+                        given["t"] = ops.Num(labels.extent)
                     else:
-                        target = TorchCall(".long", (target,))  # torch requires int64
-                        args.append(ops.arrange(labels, rows))
-                    call = _write_call(target, "" if end == "mean" else end)
-                    bare = ops.arrange(whole, made)
-                    bare = bare if sign else negate(bare)
-                    cell: ops.Op = ops.Cell(call, tuple(args), bare, made, scratch=(order,))
-                    cell = cell if sign else ops.Apply("neg", (cell,), made)
+                        text = "t.long()"  # torch requires int64
+                        given["t"] = ops.arrange(labels, rows)
+                    given["end"] = None if end == "mean" else end
+                    text = f"torch.nn.functional.cross_entropy(x, {text}, reduction=end)"
+                    made = rows if op.axes else ()
+                    bare = ops.arrange(value, made)
+                    cell: ops.Op = make_cell(text, given, bare, made, scratch=(order,))
+                    cell = cell if value is whole else ops.Apply("neg", (cell,), made)
                     return ops.arrange(cell, op.axes)
     return None
 
@@ -76,8 +71,3 @@ def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
         is_opened = opened is not op and isinstance(opened, (*PLAIN, ops.Take, ops.Iota))
         return _inline_entries(opened, definitions) if is_opened else op
     return ops.with_args(op, tuple(_inline_entries(arg, definitions) for arg in op.args))
-
-
-def _write_call(target: Operand, reduction: str) -> TorchCall:
-    keywords = (("reduction", reduction),) if reduction else ()
-    return TorchCall(NAME, (CellArgument(0), target), keywords)

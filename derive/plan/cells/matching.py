@@ -253,6 +253,11 @@ def strip(op: ops.Op) -> ops.Op:
     return strip(op.arg) if isinstance(op, ops.Arrange) else op
 
 
+def is_floating(op: ops.Op) -> bool:
+    """Whether the entries are real or complex numbers, neither integers nor truth values."""
+    return not (isinstance(op, ops.Num) or ops.is_boolean(op) or ops.is_integral(op))
+
+
 @dataclass(frozen=True, slots=True)
 class Signed:
     """A term of a sum, and its sign."""

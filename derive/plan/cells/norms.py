@@ -12,13 +12,12 @@ being normalised, is a batch_norm with given moments, in one pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
+from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Condition, LocalName, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import (
     Definitions,
     Factors,
@@ -32,30 +31,32 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
+from derive.plan.cells.patterns import make_cell, make_op, split_axes
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.contraction import negate
 from derive.plan.lower.guarded import is_real
 
-LAYER = "torch.nn.functional.layer_norm"
-RMS = "torch.nn.functional.rms_norm"
-BATCH, GROUP, INSTANCE = "torch.batch_norm", "torch.group_norm", "torch.instance_norm"
-SIGNS = {"weight": "*", "bias": "+"}
-NONE = LocalName("None")
-TWO = ir.Number(Fraction(2))
+LAYER = "torch.nn.functional.layer_norm(x, n, weight=weight, bias=bias, eps=eps)"
+RMS = "torch.nn.functional.rms_norm(x, n, weight=weight, eps=eps)"
+BATCH = "torch.batch_norm(x, weight, bias, None, None, True, 0.0, eps, False)"
+INSTANCE = "torch.instance_norm(x, weight, bias, None, None, True, 0.0, eps, False)"
+GROUP = "torch.group_norm(x, n, weight, bias, eps)"
+CENTRED = "(x - mean[over](x)) / sqrt(var[over](x) + eps) * weight + bias"
+SCALED = "x / sqrt(mean[over](x ** 2) + eps) * weight"  # rms_norm
+MOMENTS = "torch.zeros_like(a), torch.ones_like(a), False, 0.0, 0.0, False"
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A normalised tensor, the indices it is normalised over, and the epsilon.
+    """The call of a norm, the tensor, the indices it is normalised over, and the epsilon.
 
-    The call fails if an index in `filled` has extent 0. `negative`: the formula has mean x - x.
+    `negative`: the formula has mean x - x.
     """
 
     call: str
     arg: ops.Op
     over: tuple[ir.Index, ...]
     eps: ir.Expr
-    filled: tuple[ir.Index, ...] = ()
     negative: bool = False
 
 
@@ -98,20 +99,17 @@ def _split_epsilon(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Exp
     """Return (the variance under the root, epsilon); None unless it is a constant or a scalar."""
     terms = split_sum(op, lambda part: definitions.definition_of(strip(part)))
     numbers = [term for term in terms if isinstance(term.op, ops.Num)]
-    others = [term for term in terms if not isinstance(term.op, ops.Num)]
-    if not others:
-        return op, None
-    rest = join_sum(others, op.axes)
+    others = [term for term in terms if term not in numbers]
+    eps: ir.Expr | None = None
     match numbers:
         case []:
-            return rest, ir.ZERO
-        case [Signed(ops.Num(ir.Scalar() as value), False)]:
-            return rest, value
-        case [Signed(ops.Num(value), False)] if (
-            constant := Polynomial.of(value).constant
-        ) is not None:
-            return rest, ir.Number(constant)
-    return rest, None
+            eps = ir.ZERO
+        case [Signed(ops.Num(ir.Scalar() as eps), False)]:
+            pass
+        case [Signed(ops.Num(value), False)]:
+            constant = Polynomial.of(value).constant
+            eps = None if constant is None else ir.Number(constant)
+    return (join_sum(others, op.axes), eps) if others else (op, None)
 
 
 def _classify_norm(
@@ -124,28 +122,24 @@ def _classify_norm(
     """Return the norm if (factor, spread) is (x - mean x, var x) or (x, mean x**2), up to sign."""
     for arg in dict.fromkeys(_find_tensors(factor, factor.axes, definitions)):
         stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
-        axes = stored.axes
-        is_close = set(axes[-len(over) :]) == {*over}  # the normalised entries are contiguous
-        kept = ops.find_reads(arg)
+        axes, kept = stored.axes, ops.find_reads(arg)
+        last = axes[-len(over) :]
+        is_close = {*last} == {*over}  # the normalised entries are contiguous
         centred, deviation = (
-            definitions.inline_elementwise(factor, kept),
-            definitions.inline_elementwise(spread, kept),
+            definitions.inline_elementwise(part, kept) for part in (factor, spread)
         )
-        mean, square = ops.Reduction("mean", arg, over), ops.combine("*", (arg, arg), axes)
-        difference = ops.combine("-", (arg, mean), axes)
-        ways = (difference, negate(difference))
-        is_spread = is_same(deviation, ops.Reduction("var", arg, over))
+        texts = "x - mean[over](x)", "mean[over](x) - x", "var[over](x)", "mean[over](x ** 2)"
+        *ways, variance, square = (make_op(text, axes, x=arg, over=over) for text in texts)
+        is_spread = is_same(deviation, variance)
         found = [is_spread and is_same(centred, way) for way in ways]
         if any(found):
-            negative = not found[0]
             if is_close:
-                return Norm(LAYER, stored, axes[-len(over) :], eps, negative=negative)
+                return Norm(LAYER, stored, last, eps, negative=not found[0])
             # without epsilon torch returns 0 for 0 / 0
             is_batch = len(over) == len(axes) - 1 and eps is not ir.ZERO
-            return Norm(BATCH, stored, over, eps, negative=negative) if is_batch else None
-        is_square = is_close and is_same(deviation, ops.Reduction("mean", square, over))
-        if is_square and is_same(centred, arg):
-            return Norm(RMS, stored, axes[-len(over) :], eps)
+            return Norm(BATCH, stored, over, eps, negative=not found[0]) if is_batch else None
+        if is_close and is_same(deviation, square) and is_same(centred, arg):
+            return Norm(RMS, stored, last, eps)
     return None
 
 
@@ -174,21 +168,11 @@ def _make_cell(
     if weight is not None:
         factors.over.remove(weight)
     is_bare = not factors.over and not factors.under and not factors.negative
-    bias = None
-    if is_bare and norm.call != RMS:
-        able = [t for t in rest if not t.negative and set(t.op.axes) == {*affine}]
-        if able:
-            bias = able[0].op
-            rest.remove(able[0])
-    if norm.call == LAYER and affine != norm.over:
-        # without epsilon torch returns 0 for 0 / 0
-        is_single = not {*affine} & {*norm.over} and norm.eps is not ir.ZERO
-        norm = replace(norm, call=INSTANCE if is_single else GROUP)
-    affines = {"weight": weight, "bias": bias}
-    given = {name: ops.arrange(op, affine) for name, op in affines.items() if op is not None}
-    result = (
-        _write_channel_call if norm.call in {BATCH, GROUP, INSTANCE} else _write_trailing_call
-    )(norm, affine, given)
+    able = [t for t in rest if not t.negative and set(t.op.axes) == {*affine}]
+    bias = able[0] if able and is_bare and norm.call != RMS else None
+    if bias is not None:
+        rest.remove(bias)
+    result = _write_call(norm, affine, {"weight": weight, "bias": bias.op if bias else None})
     over = join_product(factors.over, order)
     if over is not None:
         result = ops.combine("*", (result, over), order)
@@ -214,111 +198,53 @@ def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
     return tuple(i for i in norm.arg.axes if i in fits)
 
 
-def _write_trailing_call(
-    norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]
+def _write_call(
+    norm: Norm, affine: tuple[ir.Index, ...], affines: Mapping[str, ops.Op | None]
 ) -> ops.Op:
-    """Return the call of a norm over the last axes: layer_norm or rms_norm."""
-    axes = (*(i for i in norm.arg.axes if i not in affine), *affine)
-    args: list[ops.Op] = [ops.arrange(norm.arg, axes), *(ops.Num(index.extent) for index in affine)]
-    plain: tuple[Operand, ...] = (
-        CellArgument(0),
-        tuple(CellArgument(k) for k in range(1, len(args))),
-    )
-    places = {name: CellArgument(len(args) + k) for k, name in enumerate(given)}
-    eps = CellArgument(len(args) + len(given))
-    args += [*given.values(), ops.Num(norm.eps)]
-    bare = TorchCall(norm.call, plain, (("eps", eps),))
-    call = TorchCall(norm.call, plain, (*places.items(), ("eps", eps)))
-    whole = _write_reference(norm, args[0], axes)
-    for name, part in given.items():
-        whole = ops.combine(SIGNS[name], (whole, part), axes)
-    return _choose_call(norm, tuple(args), (bare, call), places, whole)
+    """Return the call of a norm with weight and bias.
 
-
-def _write_channel_call(
-    norm: Norm, affine: tuple[ir.Index, ...], given: Mapping[str, ops.Op]
-) -> ops.Op:
-    """Return the call of a norm with channels on the second axis: batch, group or instance.
-
-    The indices of the channels are flattened into one axis, and so are those before them.
-    """
-    axes = norm.arg.axes
-    start = axes.index(affine[0])
-    rest = tuple((index,) for index in axes[start + len(affine) :])
-    arg = ops.merge(norm.arg, (axes[:start], affine, *rest))
-    given = {name: ops.merge(op, (affine,)) for name, op in given.items()}
-    number = (ops.Num(affine[0].extent),) if norm.call == GROUP else ()
-    args = (arg, *given.values(), *number, ops.Num(norm.eps))
-    places = {name: CellArgument(1 + k) for k, name in enumerate(given)}
-    eps = CellArgument(len(args) - 1)
-
-    def write(places: Mapping[str, Operand]) -> TorchCall:
-        weights = tuple(places.get(name, NONE) for name in SIGNS)
-        if norm.call == GROUP:
-            return TorchCall(GROUP, (CellArgument(0), CellArgument(len(args) - 2), *weights, eps))
-        return TorchCall(norm.call, (CellArgument(0), *weights, NONE, NONE, True, 0.0, eps, False))
-
-    inner = ops.Unflatten(arg, 1, affine) if len(affine) > 1 else arg
-    made = inner.axes
-    kept = affine if norm.call == BATCH else made[:2]
-    over = tuple(i for i in made if i not in kept)
-    whole = _write_reference(replace(norm, over=over), inner, made)
-    for name, part in given.items():
-        each = ops.Unflatten(part, 0, affine) if len(affine) > 1 else part
-        whole = ops.combine(SIGNS[name], (whole, each), made)
-    if len(affine) > 1:
-        whole = ops.flatten(whole, 1, len(affine))
-    after = (":", *(None for _ in arg.axes[2:]))
-    aligned = {
-        name: Subscript(place, after) if after[1:] else place for name, place in places.items()
-    }
-    batch = axes[:start] if norm.call == INSTANCE else ()
-    # with an extent of 0 torch raises, or returns nan gradients
-    norm = replace(norm, filled=(*batch, *affine, *norm.over))
-    result = _choose_call(norm, args, (write({}), write(places)), aligned, whole)
-    if len(affine) > 1:
-        result = ops.Unflatten(result, 1, affine)
-    return ops.Unflatten(result, 0, axes[:start]) if start > 1 else result
-
-
-def _choose_call(
-    norm: Norm,
-    args: tuple[ops.Op, ...],
-    calls: tuple[TorchCall, TorchCall],
-    places: Mapping[str, Operand],
-    whole: ops.Op,
-) -> ops.Op:
-    """Return the call with weight and bias; in half precision the call without, then both applied.
+    A batch, group or instance norm has the channels on the second axis. The indices of the channels
+    are flattened into one axis, and so are those before them.
 
     On a CPU torch accumulates the gradients of weight and bias in their own dtype, which loses too
-    many digits in half precision.
+    many digits in half precision. So there both are applied to the result of the call.
     """
-    bare, call = calls
-    axes = whole.axes
-    when: tuple[Condition, ...] = ()
-    if isinstance(norm.eps, ir.Scalar):
-        when = (CellArgument(len(args) - 1),)
-    if places and norm.call != RMS:
-        for name, place in places.items():
-            bare = TorchCall(SIGNS[name], (bare, place))
-        whole = ops.Cell(bare, args, whole, axes, when, filled=norm.filled)
-        when = (*when, "wide")
-    scratch = (axes,) if norm.call == RMS else ()
-    return ops.Cell(call, args, whole, axes, when, scratch=scratch, filled=norm.filled)
-
-
-def _write_reference(norm: Norm, arg: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """Return the operations equivalent to the call, without weight and bias."""
-    if norm.call != RMS:
-        above: ops.Op = ops.combine("-", (arg, ops.Reduction("mean", arg, norm.over)), axes)
-        below: ops.Op = ops.Reduction("var", arg, norm.over)
-    else:
-        square = ops.Apply("pow", (arg, ops.Num(TWO)), axes)
-        above, below = arg, ops.Reduction("mean", square, norm.over)
-    if norm.eps is not ir.ZERO:
-        below = ops.Apply("+", (below, ops.Num(norm.eps)), below.axes)
-    root = ops.Apply("sqrt", (below,), below.axes)
-    return ops.combine("/", (above, root), axes)
+    name, axes = norm.call, norm.arg.axes
+    if name == LAYER and affine != norm.over:
+        # without epsilon torch returns 0 for 0 / 0
+        is_single = not {*affine} & {*norm.over} and norm.eps is not ir.ZERO
+        name = INSTANCE if is_single else GROUP
+    is_last, start = name in {LAYER, RMS}, axes.index(affine[0])
+    channels = [(index,) for index in affine] if is_last else [affine]
+    batch = [(index,) for index in axes[:start]] if is_last else [axes[:start]]
+    groups = [*batch, *channels, *((index,) for index in axes[start + len(affine) :])]
+    arg = ops.merge(norm.arg, groups)
+    inside = [arg.axes[:1], *groups[1:]]  # the axes of the operations
+    inner = split_axes(arg, inside)
+    kept = affine if name == BATCH else inner.axes[:2]
+    over = norm.over if is_last else tuple(i for i in inner.axes if i not in kept)
+    given = {word: op and ops.merge(op, channels) for word, op in affines.items()}
+    parts = {word: op and split_axes(op, channels) for word, op in given.items()}
+    eps, extents = ops.Num(norm.eps), tuple(ops.Num(index.extent) for index in affine)
+    root = None if norm.eps is ir.ZERO else eps
+    text = SCALED if name == RMS else CENTRED
+    whole = make_op(text, inner.axes, x=inner, over=over, eps=root, **parts)
+    whole = ops.merge(whole, inside)
+    fields: dict[str, Any] = {"when": ("eps",) if isinstance(norm.eps, ir.Scalar) else ()}
+    if name == RMS:
+        fields["scratch"] = (axes,)
+    elif not is_last:  # with an extent of 0 torch raises, or returns nan gradients
+        single = axes[:start] if name == INSTANCE else ()
+        fields["filled"] = (*single, *affine, *norm.over)
+    common = {"x": arg, "n": extents[0] if name == GROUP else extents if is_last else None}
+    if name != RMS and any(given.values()):
+        at: Any = () if is_last or len(arg.axes) == 2 else (":", *(None for _ in arg.axes[2:]))
+        bare = {"weight": None, "bias": None, "w": given["weight"], "b": given["bias"]}
+        text = f"{name} * w[at] + b[at]"
+        whole = make_cell(text, {**common, **bare, "eps": eps, "at": at}, whole, **fields)
+        fields["when"] += ("wide",)
+    cell = make_cell(name, {**common, **given, "eps": eps}, whole, **fields)
+    return split_axes(cell, groups)
 
 
 def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -329,16 +255,13 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
         return None
-    axes = op.axes
-    wide, shifts = _split_wide_term(split_sum(op, definitions.unwrap), axes)
-    if wide is None:
-        return None
-    found = split_product(wide.op, definitions.unwrap)
-    large = [factor for factor in found.over if {*find_true_axes(factor)} == {*axes}]
-    if len(large) != 1:
+    wide, shifts = _split_wide_term(op, op.axes, definitions)
+    found = split_product(wide.op, definitions.unwrap) if wide else Factors()
+    large = [factor for factor in found.over if {*find_true_axes(factor)} == {*op.axes}]
+    if wide is None or len(large) != 1:
         return None
     scales = [factor for factor in found.over if factor not in large]
-    inner, offsets = _split_wide_term(split_sum(large[0], definitions.unwrap), axes)
+    inner, offsets = _split_wide_term(large[0], op.axes, definitions)
     arg, is_turned = (inner.op, inner.negative) if inner else (large[0], False)
     small = (*scales, *found.under, *(each.op for each in (*shifts, *offsets)))
     channels = tuple(dict.fromkeys(i for part in small for i in find_true_axes(part)))
@@ -350,34 +273,27 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     scale = divide(join_product(scales, channels) or ops.Num(ir.ONE), found.under, channels)
     if wide.negative ^ found.negative ^ is_turned:
         scale = negate(scale)
-    place = stored.index(channels[0])
-    args = [ops.flatten(arg, 0, place - 1) if place > 1 else arg, scale]
-    made, whole, shift = args[0].axes, args[0], list[Operand]()
-    if offsets:  # m in x - m, or in -(x - m)
-        args.append(join_sum([Signed(o.op, o.negative is is_turned) for o in offsets], channels))
-        whole = ops.combine("-", (whole, args[2]), made)
-        shift.append(TorchCall("*", (CellArgument(2), CellArgument(1))))
-    whole = ops.combine("*", (whole, scale), made)
-    if shifts:
-        args.append(join_sum(shifts, channels))
-        whole = ops.combine("+", (whole, args[-1]), made)
-        shift.insert(0, CellArgument(len(args) - 1))
-    if not shift or any(part.axes != channels for part in args[1:]):
+    # m in x - m, or in -(x - m)
+    offsets = [Signed(each.op, each.negative is is_turned) for each in offsets]
+    groups = [stored[: stored.index(channels[0])], *((i,) for i in stored if i in channels)]
+    groups += [(i,) for i in stored[len(groups[0]) + 1 :]]
+    given = {"x": ops.merge(arg, groups), "a": scale}
+    for name, terms in (("m", offsets), ("b", shifts)):
+        if terms:
+            given[name] = join_sum(terms, channels)
+    if len(given) == 2 or any(given[name].axes != channels for name in given if name != "x"):
         return None
-    total = TorchCall("-", tuple(shift)) if len(shift) > 1 else shift[0]
-    if offsets and not shifts:
-        total = TorchCall("torch.neg", (total,))
-    moments = (TorchCall(f"torch.{kind}_like", (CellArgument(1),)) for kind in ("zeros", "ones"))
-    parts = (CellArgument(0), CellArgument(1), total, *moments, False, 0.0, 0.0, False)
-    call = TorchCall(BATCH, parts)
-    result: ops.Op = ops.Cell(call, tuple(args), whole, made, ("wide",), filled=channels)
-    result = ops.Unflatten(result, 0, stored[:place]) if place > 1 else result
-    return ops.arrange(result, axes)
+    whole = make_op("(x - m) * a + b", given["x"].axes, **{"m": None, "b": None, **given})
+    total = "b - m * a" if offsets else "b"
+    text = f"torch.batch_norm(x, a, {total}, {MOMENTS})"
+    cell = make_cell(text, {**given, "b": given.get("b")}, whole, when=("wide",), filled=channels)
+    return ops.arrange(split_axes(cell, groups), op.axes)
 
 
 def _split_wide_term(
-    terms: Sequence[Signed], axes: tuple[ir.Index, ...]
+    op: ops.Op, axes: tuple[ir.Index, ...], definitions: Definitions
 ) -> tuple[Signed | None, list[Signed]]:
-    """Return (the only term with all indices, the other terms), else (None, [])."""
+    """Return (the only term of a sum with all indices, the other terms), else (None, [])."""
+    terms = split_sum(op, definitions.unwrap)
     wide = [term for term in terms if {*find_true_axes(term.op)} == {*axes}]
     return (wide[0], [t for t in terms if t is not wide[0]]) if len(wide) == 1 else (None, [])

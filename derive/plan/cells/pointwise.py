@@ -11,6 +11,7 @@
 The slope of leaky_relu must be a number. A scalar may also be a tensor, so it gets a condition.
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from derive.ir import functions
@@ -18,248 +19,230 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Subscript, TorchCall
 from derive.plan.cells.matching import (
     Definitions,
     expand_stored,
+    is_floating,
     is_same,
     join_sum,
     split_sum,
     strip,
 )
+from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import expand
 from derive.plan.lower.product import split_sign
 
-GIVEN = tuple(map(CellArgument, range(4)))
 LONG = 16  # extent of the last index from which addcmul pays even if an operand lacks that index
 TWO = ir.Number(Fraction(2))
-LEAKY = "torch.nn.functional.leaky_relu"
+NOTHING = ops.Num(ir.ZERO)
 
 
 def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a choice between a tensor and its multiple, by the sign of the tensor."""
     match op:
-        case ops.Choose(condition, then, ops.Apply("*", (one, other)), axes):
-            pass
+        case ops.Choose(condition, then, ops.Apply("*", scaled), axes):
+            tested = definitions.unwrap(condition)
         case _:
             return None
-    match definitions.unwrap(condition):
-        case ops.Apply(">" | ">=", (tested, ops.Num(bound))) if bound is ir.ZERO:
-            pass
-        case _:
-            return None
-    for slope, scaled in ((one, other), (other, one)):
-        if isinstance(slope, ops.Num) and is_same(tested, then) and is_same(scaled, then):
-            arg = strip(then)
-            call = TorchCall(LEAKY, (CellArgument(0), CellArgument(1)))
-            when = (CellArgument(1),) if _has_scalar(slope) else ()
-            return ops.arrange(ops.Cell(call, (arg, slope), op, arg.axes, when), axes)
+    if not isinstance(tested, ops.Apply) or tested.function not in {">", ">="}:
+        return None
+    for slope, other in (scaled, scaled[::-1]):
+        same = isinstance(slope, ops.Num) and tested.args[1] is NOTHING
+        if same and is_same(tested.args[0], then) and is_same(other, then):
+            given = {"x": strip(then), "slope": slope}
+            when = ("slope",) if _has_scalar(slope) else ()
+            text = "torch.nn.functional.leaky_relu(x, slope)"
+            return ops.arrange(make_cell(text, given, op, given["x"].axes, when=when), axes)
     return None
 
 
-def match_triangle(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor that is set to 0 above or below a diagonal of two indices."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value where a mask holds, in place of another one or added to it."""
+
+    mask: ops.Op
+    there: ops.Op
+    elsewhere: ops.Op
+    is_added: bool = False
+
+
+def _split_choice(op: ops.Op) -> Choice | None:
     match op:
-        case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
+        case ops.Fill(arg, mask, value, where):
+            return Choice(mask, value, arg) if where else Choice(mask, arg, value)
+        case ops.Choose(mask, then, other):
+            return Choice(mask, then, other)
+        case ops.Apply("+" | "-" as sign, args):
+            for added, arg in (args[::-1], args)[: 1 if sign == "-" else 2]:
+                is_scaled = isinstance(added, ops.Apply) and added.function == "*"
+                match added.args if is_scaled else (added, ops.Num(ir.ONE)):
+                    case (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), ops.Num(ir.Number(size))):
+                        number = ir.Number(size if sign == "+" else -size)
+                        return Choice(mask, ops.NumTensor(number), arg, is_added=True)
+                    case (ops.Choose(mask, then, zero), _) if (
+                        zero is NOTHING and sign == "+" and not is_scaled
+                    ):
+                        return Choice(mask, then, arg, is_added=True)
+    return None
+
+
+def match_equality(
+    mask: ops.Op, definitions: Definitions
+) -> tuple[bool, ir.Index, ir.Index | ops.Op] | None:
+    """Return the index that a mask compares with another one, or with integers below its extent.
+
+    The first value is whether the mask holds where both are equal.
+    """
+    match definitions.definition_of(strip(mask)):
+        case ops.Apply("==" | "!=" as relation, sides):
             pass
-        case ops.Apply("*", (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), arg)):
-            where = False
-        case ops.Apply("*", (arg, ops.Cast(mask) | ops.Arrange(ops.Cast(mask)))):
-            where = False
         case _:
             return None
-    triangle, axes = definitions.definition_of(strip(mask)), op.axes
-    if not isinstance(triangle, ops.Triangle) or ops.is_boolean(arg) or ops.is_integral(arg):
+    for one, other in (sides, sides[::-1]):
+        place, column = (definitions.definition_of(strip(side)) for side in (one, other))
+        found: ir.Index | ops.Op = strip(other)
+        below = definitions.labels.get(found.name) if isinstance(found, ops.Source) else None
+        if isinstance(column, ops.Iota):
+            found, below = column.index, column.index.extent
+        if below is None or not isinstance(place, ops.Iota) or found is place.index:
+            continue
+        if is_same_extent(below, place.index.extent):
+            return relation == "==", place.index, found
+    return None
+
+
+def match_choice(op: ops.Op, definitions: Definitions) -> ops.Op | None:
+    """Match a tensor whose entries are replaced, or added to, where a mask holds.
+
+    The mask is a triangle, or compares an index with another one or with integers.
+    """
+    choice = _split_choice(op)
+    is_product = isinstance(op, ops.Apply) and op.function == "*"
+    for factor, arg in (op.args, op.args[::-1]) if is_product else ():
+        if choice is None and isinstance(strip(factor), ops.Cast):
+            choice = Choice(strip(factor).args[0], arg, NOTHING)
+    if choice is None:
         return None
-    ends, offset, upper = (triangle.rows, triangle.columns), triangle.offset, triangle.upper
-    if not set(ends) <= set(find_true_axes(arg)) or set(arg.axes) != set(axes):
+    there, elsewhere = choice.there, choice.elsewhere
+    triangle = definitions.definition_of(strip(choice.mask))
+    if isinstance(triangle, ops.Triangle):
+        return None if choice.is_added else _write_triangle(op, choice, triangle, definitions)
+    found = None if is_product else match_equality(triangle, definitions)
+    if found is None:
         return None
-    if where:  # the mask marks the zeros: complement the triangle
-        offset = (Polynomial.of(offset) + Polynomial.of(-1 if upper else 1)).to_expr()
-        upper = not upper
-    strides = dict(zip(arg.axes, find_strides(arg, definitions.memory), strict=True))
+    is_equal, index, other = found
+    if not isinstance(other, ir.Index):
+        able = is_equal or not choice.is_added
+        pair = (there, elsewhere)[:: 1 if is_equal else -1]
+        is_added = choice.is_added
+        return _write_labels(op, (index, other), pair, is_added=is_added) if able else None
+    if choice.is_added:
+        sign = "+"
+        if isinstance(there, ops.NumTensor):
+            negative, size = split_sign(there.value)
+            there, sign = ops.Num(size), "-" if negative else "+"
+        there = ops.Apply(sign, (elsewhere, there), op.axes)
+    pair = (there, elsewhere)[:: 1 if is_equal else -1]
+    return _write_scatter(op, (index, other), *pair) or _write_diagonal(op, (index, other), *pair)
+
+
+def _write_triangle(
+    op: ops.Op, choice: Choice, triangle: ops.Triangle, definitions: Definitions
+) -> ops.Op | None:
+    """Return the call for a tensor that is set to 0 above or below a diagonal of two indices."""
+    is_outside = choice.there is NOTHING  # the mask marks the zeros: complement the triangle
+    zero, arg = (choice.there, choice.elsewhere)[:: 1 if is_outside else -1]
+    axes, memory, ends = op.axes, definitions.memory, (triangle.rows, triangle.columns)
+    if zero is not NOTHING or not is_floating(arg):
+        return None
+    if not {*ends} <= {*find_true_axes(arg)} or {*arg.axes} != {*axes}:
+        return None
+    upper, offset = triangle.upper is not is_outside, Polynomial.of(triangle.offset)
+    if is_outside:
+        offset += Polynomial.of(1 if upper else -1)
+    strides = dict(zip(arg.axes, find_strides(arg, memory), strict=True))
     if strides[ends[0]] < strides[ends[1]]:
-        offset = (Polynomial.of(offset) * Polynomial.of(-1)).to_expr()
-        ends, upper = ends[::-1], not upper
+        ends, upper, offset = ends[::-1], not upper, offset * Polynomial.of(-1)
     inner = (*(i for i in axes if i not in ends), *ends)
-    at = () if offset == ir.ZERO else (ops.Num(offset),)
-    call = TorchCall("torch.triu" if upper else "torch.tril", GIVEN[: 1 + len(at)])
-    arg, mask = ops.arrange(arg, inner), ops.arrange(ops.Triangle(*ends, offset, upper), inner)
-    whole = ops.Fill(arg, mask, ops.Num(ir.ZERO), False)
-    step = 1
-    scratch: tuple[tuple[ir.Index, ...], ...] = ()
-    for index in reversed(inner):  # torch copies an operand that is not contiguous in this order
-        if strides[index] != step and definitions.memory.extent(index) > 1:
-            scratch = (inner,)
-        step *= definitions.memory.extent(index)
-    cell = ops.Cell(call, (arg, *at), whole, inner, volume=inner, scratch=scratch)
+    at = offset.to_expr()
+    arg, mask = ops.arrange(arg, inner), ops.arrange(ops.Triangle(*ends, at, upper), inner)
+    # torch copies an operand that is not contiguous in this order
+    dense = dict(zip(inner, memory.find_dense(inner), strict=True))
+    is_copied = any(strides[i] != dense[i] and memory.extent(i) > 1 for i in inner)
+    given = {"x": arg} if at == ir.ZERO else {"x": arg, "at": ops.Num(at)}
+    name, whole = "triu" if upper else "tril", ops.Fill(arg, mask, NOTHING, False)
+    text = f"torch.{name}({', '.join(given)})"
+    scratch = (inner,) if is_copied else ()
+    cell = make_cell(text, given, whole, inner, volume=inner, scratch=scratch)
     return ops.arrange(cell, axes)
 
 
-def match_index_equality(
-    mask: ops.Op, definitions: Definitions
-) -> tuple[str, ir.Index, ir.Index] | None:
-    """Return (== or !=, row, column) if the mask compares two indices of one extent."""
-    match definitions.definition_of(strip(mask)):
-        case ops.Apply("==" | "!=" as relation, (left, right)):
-            row, column = (definitions.definition_of(strip(side)) for side in (left, right))
-        case _:
-            return None
-    if (
-        not isinstance(row, ops.Iota)
-        or not isinstance(column, ops.Iota)
-        or row.index is column.index
-    ):
-        return None
-    if not is_same_extent(row.index.extent, column.index.extent):
-        return None
-    return relation, row.index, column.index
-
-
-def match_diagonal(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a value over at most one of two indices where these are equal, 0 elsewhere."""
-    match op:
-        case ops.Choose(mask, then, ops.Num(other), axes) if other is ir.ZERO and not isinstance(
-            then, ops.Num
-        ):
-            found, then = match_index_equality(mask, definitions), strip(then)
-        case _:
-            return None
-    if found is None or found[0] == "!=":
-        return None
-    ends = found[1:]
+def _write_diagonal(
+    op: ops.Op, ends: tuple[ir.Index, ir.Index], then: ops.Op, other: ops.Op
+) -> ops.Op | None:
+    """Return the call for a value where two indices are equal, and 0 elsewhere."""
+    axes, then = op.axes, strip(then)
     own = [i for i in ends if i in then.axes]
-    if len(own) > 1:
+    if other is not NOTHING or isinstance(then, ops.Num) or len(own) > 1:
         return None
-    kept = own[0] if own else ends[0]
     rest = tuple(i for i in axes if i not in ends)
     arg = ops.arrange(then, (*(i for i in rest if i in then.axes), *own))
-    if arg.axes != (*rest, kept):
-        arg = ops.Expand(arg, (*rest, kept))
-    places = sorted(map(axes.index, ends))  # place the diagonal directly, without a permutation
-    is_last = places == [len(axes) - 2, len(axes) - 1]
-    keywords = () if is_last else (("dim1", places[0]), ("dim2", places[1]))
-    call = TorchCall("torch.diag_embed", (CellArgument(0),), keywords)
-    return ops.Cell(call, (arg,), op, axes, volume=axes)
+    kept = (*rest, own[0] if own else ends[0])
+    if arg.axes != kept:
+        arg = ops.Expand(arg, kept)
+    first, last = sorted(map(axes.index, ends))  # directly, without a permutation
+    is_last = (first, last) == (len(axes) - 2, len(axes) - 1)
+    given = {"x": arg, "a": None if is_last else first, "b": None if is_last else last}
+    return make_cell("torch.diag_embed(x, dim1=a, dim2=b)", given, op, volume=axes)
 
 
-def match_diagonal_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor with other values where two of its indices are equal."""
-    choice, added = _split_choice(op), _split_masked_addend(op)
-    if choice is not None:
-        mask, *pieces = choice
-    elif added is not None:
-        mask, then, arg = added
-        sign = "+"
-        if isinstance(then, ops.NumTensor):
-            negative, size = split_sign(then.value)
-            then, sign = ops.Num(size), "-" if negative else "+"
-        pieces = [ops.Apply(sign, (arg, then), op.axes), arg]
-    else:
+def _write_scatter(
+    op: ops.Op, ends: tuple[ir.Index, ir.Index], other: ops.Op, arg: ops.Op
+) -> ops.Op | None:
+    """Return the call for a tensor with another value where two of its indices are equal."""
+    axes = op.axes
+    if not is_floating(arg) or not {*ends} <= {*find_true_axes(arg)} or arg.axes != axes:
         return None
-    found, axes = match_index_equality(mask, definitions), op.axes
-    if found is None:
+    kept = (*(i for i in axes if i not in ends), ends[0])
+    diagonal = _read_diagonal(other, ends, kept)
+    if diagonal is None:
         return None
-    other, arg = pieces if found[0] == "==" else pieces[::-1]
-    row, column = ends = found[1:]
-    if ops.is_boolean(arg) or ops.is_integral(arg) or not set(ends) <= set(find_true_axes(arg)):
-        return None
-    kept = (*(i for i in axes if i not in ends), row)
-    given = _read_diagonal(other, ends, kept)
-    if given is None or arg.axes != axes:
-        return None
-    given = expand(given, kept)
-    dims = tuple((f"dim{k}", axes.index(end)) for k, end in enumerate(ends, 1))
     is_made = isinstance(arg, ops.Apply) and arg.function in {"+", "-", "*", "/"}
     # torch copies the strides of the operand, in which entries may overlap
-    dense = GIVEN[0] if is_made else TorchCall(".contiguous", GIVEN[:1])
-    places = dims if len(axes) > 2 else ()
-    call = TorchCall("torch.diagonal_scatter", (dense, GIVEN[1]), places)
+    dense = "x" if is_made else "x.contiguous()"
+    first, last = map(axes.index, ends) if len(axes) > 2 else (None, None)
+    given = {"x": arg, "d": expand(diagonal, kept), "a": first, "b": last}
     chosen = other if isinstance(other, ops.Num) else ops.arrange(other, axes)
-    whole = ops.Choose(write_equality_mask(row, column, axes), chosen, arg, axes)
-    return ops.Cell(call, (arg, given), whole, axes, volume=axes)
+    whole = ops.Choose(write_equality_mask(*ends, axes), chosen, arg, axes)
+    text = f"torch.diagonal_scatter({dense}, d, dim1=a, dim2=b)"
+    return make_cell(text, given, whole, volume=axes)
 
 
-def _split_choice(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
-    """Return (the mask, the value where it is True, the value elsewhere)."""
-    match op:
-        case ops.Fill(arg, mask, value, where):
-            return (mask, value, arg) if where else (mask, arg, value)
-        case ops.Choose(mask, then, other):
-            return mask, then, other
-    return None
-
-
-def _split_masked_addend(op: ops.Op) -> tuple[ops.Op, ops.Op, ops.Op] | None:
-    """Return (the mask, the value added where it is True, the other term) of a sum."""
-    if not isinstance(op, ops.Apply) or op.function not in {"+", "-"}:
-        return None
-    is_less = op.function == "-"
-    for added, arg in (op.args[::-1], op.args)[: 1 if is_less else 2]:
-        scaled = added.args if isinstance(added, ops.Apply) and added.function == "*" else ()
-        match scaled or (added, ops.Num(ir.ONE)):
-            case (ops.Cast(mask) | ops.Arrange(ops.Cast(mask)), ops.Num(ir.Number(value))):
-                return mask, ops.NumTensor(ir.Number(-value if is_less else value)), arg
-            case (ops.Choose(mask, then, ops.Num(ir.ZERO)), _) if not is_less and not scaled:
-                return mask, then, arg
-    return None
-
-
-def match_label_scatter(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor whose entry at an integer label in each row is replaced or added to."""
-    choice, added = _split_choice(op), _split_masked_addend(op)
-    parts = choice or added
-    found = None if parts is None else _match_label_equality(parts[0], definitions)
-    if parts is None or found is None:
-        return None
-    relation, column, labels = found
-    there, arg = parts[1:] if relation == "==" else parts[:0:-1]
-    axes, value = op.axes, strip(there)
+def _write_labels(
+    op: ops.Op, ends: tuple[ir.Index, ops.Op], pair: tuple[ops.Op, ...], *, is_added: bool
+) -> ops.Op | None:
+    """Return the call for a tensor with a value at, or added at, an integer label in each row."""
+    (column, labels), (value, arg), axes = ends, map(strip, pair), op.axes
     kept = tuple(i for i in axes if i is not column)
-    is_number, at = isinstance(value, ops.Num), axes.index(column)
-    if {*find_true_axes(arg)} != {*axes} or ops.is_boolean(arg) or ops.is_integral(arg):
+    if {*find_true_axes(arg)} != {*axes} or not is_floating(arg):
         return None
     if not {*labels.axes, *value.axes} <= {*kept} or _has_scalar(value):
         return None  # torch requires a number, and a scalar may be a tensor
-    if choice is None and relation == "!=":
-        return None
+    is_number, at = isinstance(value, ops.Num), axes.index(column)
     behind = (*(":" for _ in axes[:at]), None)
-    place = Subscript(TorchCall(".long", GIVEN[1:2]), behind)  # torch requires int64
-    new = GIVEN[2] if is_number else Subscript(GIVEN[2], behind)
-    name = "torch.scatter" if added is None else "torch.scatter_add"
-    args = (
-        ops.arrange(arg, axes),
-        expand(labels, kept),
-        value if is_number else expand(value, kept),
-    )
-    call = TorchCall(name, (GIVEN[0], at, place, new))
-    return ops.Cell(call, args, op, axes, volume=axes)
+    name = "scatter_add" if is_added else "scatter"
+    text = f"torch.{name}(x, {at}, t.long()[at], y[own])"  # torch requires int64
+    given = {"x": ops.arrange(arg, axes), "t": expand(labels, kept), "at": behind}
+    given["y"] = value if is_number else expand(value, kept)
+    given["own"] = () if is_number else behind
+    return make_cell(text, given, op, volume=axes)
 
 
 def _has_scalar(op: ops.Op) -> bool:
     """Whether the operation is a number that contains a scalar."""
     parts = walk(op.value) if isinstance(op, ops.Num) else ()
     return any(isinstance(part, ir.Scalar) for part in parts)
-
-
-def _match_label_equality(
-    mask: ops.Op, definitions: Definitions
-) -> tuple[str, ir.Index, ops.Source] | None:
-    """Return (== or !=, index, labels) if the mask compares an index with bounded integers."""
-    match definitions.definition_of(strip(mask)):
-        case ops.Apply("==" | "!=" as relation, (left, right)):
-            pass
-        case _:
-            return None
-    for one, other in ((left, right), (right, left)):
-        place, labels = definitions.definition_of(strip(one)), strip(other)
-        if not isinstance(place, ops.Iota) or not isinstance(labels, ops.Source):
-            continue
-        below = definitions.labels.get(labels.name)
-        if below is not None and is_same_extent(below, place.index.extent):
-            return (relation, place.index, labels)
-    return None
 
 
 def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -270,45 +253,36 @@ def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | Non
     """
     match op:
         case ops.Reduction("sum", ops.Apply("exp", (filled,)), over):
-            is_exp = True
+            gone: ir.Expr = ir.MINUS_INFINITY
         case ops.Reduction("sum", filled, over):
-            is_exp = False
+            gone = ir.ZERO
         case _:
             return None
-    match _split_choice(filled):
-        case (mask, then, ops.Num(value)):
-            is_left = True
-        case (mask, ops.Num(value), then):
-            is_left = False
-        case _:
-            return None
-    found = match_index_equality(mask, definitions)
-    if value is not (ir.MINUS_INFINITY if is_exp else ir.ZERO) or found is None:
+    choice = _split_choice(filled)
+    found = choice and not choice.is_added and match_equality(choice.mask, definitions)
+    if not choice or not found or not isinstance(found[2], ir.Index):
         return None
-    if (found[0] == "!=") is not is_left:
+    is_equal, ends = found[0], (found[1], found[2])
+    zero, then = (choice.there, choice.elsewhere)[:: 1 if is_equal else -1]
+    if zero is not ops.Num(gone):
         return None
-    then = ops.Apply("exp", (then,), then.axes) if is_exp else then
-    ends, axes = found[1:], then.axes
+    then = then if gone is ir.ZERO else ops.Apply("exp", (then,), then.axes)
+    axes, memory = then.axes, definitions.memory
     if not {*ends} <= {*over} & {*find_true_axes(then)} or not {*over} <= {*axes}:
         return None
-    if ops.is_boolean(then) or ops.is_integral(then):
-        return None
-    strides = dict(zip(axes, find_strides(then, definitions.memory), strict=True))
+    strides = dict(zip(axes, find_strides(then, memory), strict=True))
     row, column = sorted(ends, key=lambda index: -strides[index])
-    if strides[row] != strides[column] * definitions.memory.extent(column):
+    if not is_floating(then) or strides[row] != strides[column] * memory.extent(column):
         return None
     kept = tuple(i for i in axes if i not in over)
     inner = (*kept, *(i for i in axes if i in over and i not in ends), row, column)
     then = ops.arrange(then, inner)
-    every = ops.Choose(write_equality_mask(row, column, inner), ops.Num(ir.ZERO), then, inner)
+    every = ops.Choose(write_equality_mask(row, column, inner), NOTHING, then, inner)
     whole = ops.Reduction("sum", every, inner[len(kept) :])
-    rows = Subscript(TorchCall(".flatten", (GIVEN[0], -2)), ("...", "1:"))
-    length = ops.Num((Polynomial.of(column.extent) + Polynomial.of(1)).to_expr())
-    rows = Subscript(TorchCall(".unflatten", (rows, -1, (-1, GIVEN[1]))), ("...", ":-1"))
-    places = () if not kept else (tuple(range(len(kept) - len(inner), 0)),)
-    call = TorchCall(".sum", (rows, *places))
-    cell = ops.Cell(call, (then, length), whole, kept, volume=inner)
-    return ops.arrange(cell, op.axes)
+    given = {"x": then, "n": ops.Num((Polynomial.of(column.extent) + Polynomial.of(1)).to_expr())}
+    places = tuple(range(len(kept) - len(inner), 0)) if kept else ""
+    text = f"x.flatten(-2)[..., 1:].unflatten(-1, (-1, n))[..., :-1].sum({places})"
+    return ops.arrange(make_cell(text, given, whole, volume=inner), op.axes)
 
 
 def write_equality_mask(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, ...]) -> ops.Op:
@@ -350,11 +324,11 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     Torch is slow over a transposed operand, or if an operand lacks a short last index. Other
     quotients are not matched: gradients of addcdiv take a third more time and round worse.
     """
-    axes = op.axes
+    axes, memory = op.axes, definitions.memory
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or not axes:
         return None
     terms = split_sum(op, lambda each: each)
-    is_long = definitions.memory.extent(axes[-1]) >= LONG
+    is_long = memory.extent(axes[-1]) >= LONG
     for place, term in reversed(list(enumerate(terms))):
         found = _read_product(term.op)
         others = [*terms[:place], *terms[place + 1 :]]
@@ -367,19 +341,18 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         parts: tuple[ops.Op, ...] = (added, left, right)
         if not is_long and any(axes[-1] not in find_true_axes(part) for part in parts):
             continue
-        if any(not p.axes or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
+        if not all(part.axes and is_floating(part) for part in parts):
             continue  # an operand without indices may be a number
         # torch fails to broadcast operands with fewer axes under symbolic sizes of fake tensors
         parts = tuple(expand_stored(part, axes) for part in parts)
-        if any(find_strides(p, definitions.memory)[-1:] > (1,) for p in parts[1:] if is_long):
+        if any(find_strides(part, memory)[-1:] > (1,) for part in parts[1:] if is_long):
             continue
-        places, parts = GIVEN[:3], (*parts[:2], *(p for p in parts[2:] if p is not parts[1]))
-        places = places if len(parts) == len(places) else (*GIVEN[:2], GIVEN[1])
-        scale = ops.Num(ir.Number(-value if term.negative else value))
-        if scale.value is ir.ONE:
-            return ops.Cell(TorchCall("torch.addcmul", places), parts, op, axes)
-        call = TorchCall("torch.addcmul", places, (("value", GIVEN[len(parts)]),))
-        return ops.Cell(call, (*parts, scale), op, axes)
+        value = -value if term.negative else value
+        scale = None if value == 1 else ops.Num(ir.Number(value))
+        square = parts[1] is parts[2]
+        given = dict(zip("zxy", parts[: 2 if square else 3], strict=False))
+        text = f"torch.addcmul(z, x, {'x' if square else 'y'}, value=value)"
+        return make_cell(text, {**given, "value": scale}, op)
     return None
 
 
@@ -410,24 +383,17 @@ def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
 def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match x + c y or x - c y for a constant c and a tensor y with all indices."""
     match op:
-        case ops.Apply("+", (one, other), axes) if axes:
-            pairs, name = [(one, other), (other, one)], "torch.add"
-        case ops.Apply("-", (one, other), axes) if axes:
-            pairs, name = [(one, other)], "torch.sub"
+        case ops.Apply("+" | "-" as sign, args, axes) if axes:
+            pairs = (args, args[::-1])[: 2 if sign == "+" else 1]
         case _:
             return None
     for added, product in pairs:
         match product:
             case ops.Apply("*", (scaled, ops.Num(ir.Number()) as scale)):
-                pass
-            case _:
-                continue
-        parts = (added, scaled)
-        if any(isinstance(p, ops.Num) or ops.is_boolean(p) or ops.is_integral(p) for p in parts):
-            continue
-        if set(find_true_axes(scaled)) == set(axes):
-            call = TorchCall(name, GIVEN[:2], (("alpha", GIVEN[2]),))
-            return ops.Cell(call, (*parts, scale), op, axes)
+                is_able = is_floating(added) and is_floating(scaled)
+                if is_able and set(find_true_axes(scaled)) == set(axes):
+                    text = f"torch.{'add' if sign == '+' else 'sub'}(x, y, alpha=c)"
+                    return make_cell(text, {"x": added, "y": scaled, "c": scale}, op)
     return None
 
 

@@ -11,11 +11,13 @@ sum_d q_id (sum_{j <= i} k_jd v_je) is computed in chunks of positions: scores w
 one running sum of the chunks before it. So neither all k_jd v_je nor all scores are stored.
 """
 
+from typing import Any
+
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
-from derive.plan.calls import CellArgument, LocalName, Operand, Subscript, TorchCall
+from derive.plan.calls import LocalName, TorchCall
 from derive.plan.cells.matching import (
     LACKS,
     Definitions,
@@ -27,6 +29,7 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
+from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import find_true_axes
 from derive.plan.lower.contraction import NEUTRAL
 from derive.plan.lower.guarded import choose
@@ -68,24 +71,21 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
         return None
     is_backwards = triangle.upper == (bound is triangle.columns)
     place = axes.index(edge)
-    is_extreme = kind in {"max", "min"}
-    wide = TorchCall("torch.promote_types", (LocalName("dtype"), LocalName("torch.float32")))
-    call: Operand = TorchCall(".to", (CellArgument(0), wide))  # half precision loses digits
-    call = TorchCall(".flip", (call, place)) if is_backwards else call
-    call = TorchCall(SCANS[kind], (call, place))
-    call = Subscript(call, (0,)) if is_extreme else call
-    args: tuple[ops.Op, ...] = (value,)
+    flip, is_extreme = f".flip({place})" if is_backwards else "", kind in {"max", "min"}
+    # half precision loses digits
+    text = f"x.to(torch.promote_types(dtype, torch.float32)){flip}{SCANS[kind]}({place})"
+    text += "[0]" if is_extreme else ""
+    given: dict[str, Any] = {"x": value}
     if triangle.offset is not ir.ZERO:  # shift by the offset
-        args = (value, ops.Num(offset.to_expr()), ops.Num(edge.extent))
-        empty = {"prod": "1", "min": "torch.inf"}.get(kind, "-torch.inf")
-        amounts: tuple[Operand, ...] = (0,) * (2 * (len(axes) - place - 1)) + (CellArgument(1), 0)
-        call = TorchCall("torch.nn.functional.pad", (call, amounts), (("value", LocalName(empty)),))
-        call = TorchCall(".narrow", (call, place, 0, CellArgument(2)))
-    call = TorchCall(".flip", (call, place)) if is_backwards else call
-    call = TorchCall(".to", (call, LocalName("dtype")))
+        given |= {"shift": ops.Num(offset.to_expr()), "n": ops.Num(edge.extent)}
+        given["empty"] = LocalName({"prod": "1", "min": "torch.inf"}.get(kind, "-torch.inf"))
+        amounts = "0, " * (2 * (len(axes) - place - 1))
+        text = f"torch.nn.functional.pad({text}, ({amounts}shift, 0), value=empty)"
+        text += f".narrow({place}, 0, n)"
+    text += f"{flip}.to(dtype)"
     whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
     note = EQUAL if is_extreme else ""
-    return ops.arrange(ops.Cell(call, args, ops.arrange(whole, axes), axes, note=note), op.axes)
+    return ops.arrange(make_cell(text, given, ops.arrange(whole, axes), note=note), op.axes)
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -132,13 +132,14 @@ def _write_product(
     product = ops.Apply("*", ops.align(args[1:], wide), wide)
     total: ops.Op = ops.Along("cumsum", product, index)
     axes = (*batch, index, *made)
-    call = TorchCall(RUNNING, (*map(CellArgument, range(3)), 0), (("chunk", LocalName(chunk)),))
-    scratch = (axes, args[0].axes)
     whole = ops.Einsum((args[0], total), axes)
-    return ops.arrange(ops.Cell(call, args, whole, axes, (), wide, LATER, scratch), order)
+    given = {**dict(zip("qkv", args, strict=True)), "chunk": LocalName(chunk)}
+    fields: dict[str, Any] = {"volume": wide, "note": LATER, "scratch": (axes, args[0].axes)}
+    cell = make_cell(f"{RUNNING}(q, k, v, 0, chunk=chunk)", given, whole, **fields)
+    return ops.arrange(cell, order)
 
 
-BAG = "torch.nn.functional.embedding_bag"
+BAG = "torch.nn.functional.embedding_bag(t, x, mode='sum', per_sample_weights=w)"
 
 
 def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -165,11 +166,9 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     inner, made = (bag, index), (bag, column)
     if set(op.axes) != set(made):
         return None
-    args = (ops.arrange(places, inner), table, ops.arrange(weights, inner))
-    keywords = (("mode", "sum"), ("per_sample_weights", CellArgument(2)))
-    call = TorchCall(BAG, (CellArgument(0), CellArgument(1)), keywords)
-    note, filled = f"{BAG}: {LACKS}", (index,)  # torch rejects empty bags
-    cell = ops.Cell(call, args, ops.Einsum((weights, rows), made), made, note=note, filled=filled)
+    given = {"t": ops.arrange(places, inner), "x": table, "w": ops.arrange(weights, inner)}
+    note, whole = f"{BAG[: BAG.index('(')]}: {LACKS}", ops.Einsum((weights, rows), made)
+    cell = make_cell(BAG, given, whole, note=note, filled=(index,))  # torch rejects empty bags
     return ops.arrange(cell, op.axes)
 
 
@@ -197,10 +196,10 @@ def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         total = ops.arrange(join_sum(others, op.axes), cell.axes)
         if {*find_true_axes(total)} == {*op.axes}:
             place = next(k for k, i in enumerate(cell.axes) if i not in value.axes)
-            call = TorchCall(ADDED, (*map(CellArgument, range(3)), place))
+            given = {"x": total, "value": value, "numbers": numbers}
             whole = ops.Apply("+", (total, made.whole), cell.axes)
-            args = (total, value, numbers)
-            return ops.arrange(ops.Cell(call, args, whole, cell.axes, volume=cell.volume), op.axes)
+            text = f"{ADDED}(x, value, numbers, {place})"
+            return ops.arrange(make_cell(text, given, whole, volume=cell.volume), op.axes)
     return None
 
 

@@ -16,8 +16,8 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.calls import CellArgument, LocalName, TorchCall
-from derive.plan.cells.matching import Definitions, sort_stored, strip
+from derive.plan.cells.matching import Definitions, is_floating, sort_stored, strip
+from derive.plan.cells.patterns import make_cell, split_axes
 from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
 
 STACK = "_stack_windows"  # a function of the file
@@ -69,11 +69,10 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         row, middle = one.axes
         (column,) = (i for i in two.axes[len(batch) :] if i is not middle)
         args, axes = (one, ops.arrange(two, (*batch, middle, column))), (*batch, row, column)
-        call = TorchCall("torch.matmul", (CellArgument(0), CellArgument(1)))
-        found: ops.Op = ops.Cell(call, args, ops.Einsum(args, axes), axes)
-        for place, parts in ((len(batch) + 1, columns), (len(batch), rows)):
-            found = ops.Unflatten(found, place, parts) if len(parts) > 1 else found
-        return ops.arrange(found, op.axes)
+        given = dict(zip("xy", args, strict=True))
+        found = make_cell("torch.matmul(x, y)", given, ops.Einsum(args, axes))
+        groups = [*((i,) for i in batch), rows, columns]
+        return ops.arrange(split_axes(found, groups), op.axes)
     return None
 
 
@@ -125,7 +124,7 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a sum or mean over a few contiguous entries."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
         return None
-    if ops.is_boolean(op.arg) or ops.is_integral(op.arg):
+    if not is_floating(op.arg):
         return None
     memory, stored = definitions.memory, find_storage_order(op.arg, definitions)
     kept = op.axes
@@ -136,16 +135,9 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     at = len(kept)
     arg = ops.merge(strip(op.arg), [*((i,) for i in stored[:at]), stored[at:]])
     over = arg.axes[-1:]
-    whole = ops.Reduction(op.kind, arg, over)
-    dtype = (("dtype", LocalName("dtype")),)
-    ones = TorchCall(".new_ones", (LocalName("like"), CellArgument(1)), dtype)
-    call = TorchCall("@", (CellArgument(0), ones))
-    if op.kind == "mean":
-        call = TorchCall("/", (call, CellArgument(1)))
-    cell = ops.Cell(
-        call, (arg, ops.Num(Polynomial.of(over[0].extent).to_expr())), whole, whole.axes
-    )
-    return ops.arrange(cell, kept)
+    given = {"x": arg, "n": ops.Num(Polynomial.of(over[0].extent).to_expr())}
+    text = f"x @ like.new_ones(n, dtype=dtype){' / n' if op.kind == 'mean' else ''}"
+    return ops.arrange(make_cell(text, given, ops.Reduction(op.kind, arg, over)), kept)
 
 
 def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -164,10 +156,9 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
         elif first is None:
             first = stored
         elif stored == (*first[:-2], *first[:-3:-1]) and max(map(memory.extent, first[-2:])) < FEW:
-            parts = TorchCall(".unbind", (CellArgument(0), len(first) - 2))
             given = ops.arrange(strip(arg), stored)
-            call = TorchCall("torch.stack", (parts, len(first) - 1))
-            cell = ops.Cell(call, (given,), ops.arrange(given, first), first)
+            text = f"torch.stack(x.unbind({len(first) - 2}), {len(first) - 1})"
+            cell = make_cell(text, {"x": given}, ops.arrange(given, first), first)
             args.append(ops.arrange(cell, arg.axes))
             continue
         args.append(arg)
@@ -258,9 +249,8 @@ def _stack_windows(
     first = order[: order.index(short)] if short in order else ()
     at = next((k for k, i in enumerate(rest) if i not in first or i is view.outer), 0)
     axes = (*rest[:at], short, *rest[at:])
-    args = (arg, ops.Num(short.extent), ops.Num(view.step))
-    call = TorchCall(STACK, (CellArgument(0), place, CellArgument(1), CellArgument(2), at))
-    return ops.Cell(call, args, ops.arrange(view, axes), axes)
+    given = {"x": arg, "n": ops.Num(short.extent), "step": ops.Num(view.step)}
+    return make_cell(f"{STACK}(x, {place}, n, step, {at})", given, ops.arrange(view, axes), axes)
 
 
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -275,8 +265,7 @@ def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     if len(data_places) != 1 or set(own) != set(axes):
         return None
     place, integers = data_places[0], ops.arrange(strip(by[data_places[0]]), own)
-    call = TorchCall(
-        ".gather", (CellArgument(0), place, TorchCall(".unsqueeze", (CellArgument(1), place)))
-    )
-    call = TorchCall(".squeeze", (call, place))  # gather keeps the axis
-    return ops.arrange(ops.Cell(call, (arg, integers), ops.arrange(op, own), own), axes)
+    # gather keeps the axis
+    text = f"x.gather({place}, t.unsqueeze({place})).squeeze({place})"
+    cell = make_cell(text, {"x": arg, "t": integers}, ops.arrange(op, own), own)
+    return ops.arrange(cell, axes)

@@ -11,17 +11,19 @@ channels. Symmetric padding with zeros becomes an argument of the call.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Operand, Subscript, TorchCall
 from derive.plan.cells.matching import Definitions, Signed, join_sum, sort_stored, split_sum, strip
+from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import Storage, find_true_axes
 from derive.plan.lower.forms import find_left_over, to_stride
 
 FUNCTIONAL = "torch.nn.functional."
+KEYWORDS = "stride=stride, padding=padding, dilation=dilation"
 MOST = 3  # most dimensions of torch's convolutions
 ONE = Polynomial.of(ir.ONE)
 
@@ -245,38 +247,32 @@ def _write_convolution(
     weights = (*parts, *(channels or unit_axes[:1]), *roles.inner)
     if roles.is_transposed:
         weights = (*groups, *first, *(made or unit_axes[1:]), *roles.inner)
-    given, weight = ops.arrange(roles.given, inputs), ops.arrange(roles.weight, weights)
+    data, weight = ops.arrange(roles.given, inputs), ops.arrange(roles.weight, weights)
     if groups and channels:
-        given = ops.flatten(given, len(batch), len(batch) + 1)
+        data = ops.flatten(data, len(batch), len(batch) + 1)
     if groups and (channels if roles.is_transposed else made):
         weight = ops.flatten(weight, 0, 1)
-    args: list[ops.Op] = [given, weight]
+    given: dict[str, Any] = {"x": data, "w": weight}
+    given |= {"lead": _find_unit_axes(inputs, unit_axes), "at": _find_unit_axes(weights, unit_axes)}
     if bias is not None:
-        added = ops.arrange(bias, parts)
-        args.append(ops.flatten(added, 0, len(parts) - 1) if len(parts) > 1 else added)
-    more = [CellArgument(k) for k in range(2, len(args))]
-    operands = (
-        _insert_unit_axes(0, inputs, unit_axes),
-        _insert_unit_axes(1, weights, unit_axes),
-        *more,
-    )
-    keywords = write_arguments(
-        args,
+        given["bias"] = ops.merge(bias, [parts])
+    given |= find_arguments(
         stride=roles.strides,
         padding=roles.padding,
         dilation=roles.dilations,
         groups=[groups[0].extent] if groups else [],
     )
     name = "conv_transpose" if roles.is_transposed else "conv"
-    call = TorchCall(f"{FUNCTIONAL}{name}{len(windows)}d", operands, keywords)
+    operands = f"x[lead], w[at]{'' if bias is None else ', bias'}"
+    text = f"{FUNCTIONAL}{name}{len(windows)}d({operands}, {KEYWORDS}, groups=groups)"
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *merged, *(w.outer for w in windows))
     whole = _write_reference(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
     if bias is not None:
-        whole = ops.Apply("+", ops.align((whole, args[2]), order), order)
+        whole = ops.combine("+", (whole, given["bias"]), order)
     volume = (*inputs, *made, *roles.inner) if roles.is_transposed else ()
     filled = (*groups, *channels, *made, *(w.inner for w in windows))
-    result: ops.Op = ops.Cell(call, tuple(args), whole, order, filled=filled, volume=volume)
+    result: ops.Op = make_cell(text, given, whole, filled=filled, volume=volume)
     if len(parts) > 1:
         result = ops.Unflatten(result, len(batch), parts)
     elif parts == tuple(unit_axes[1:]):
@@ -289,9 +285,9 @@ def _write_filter(product: Product, axes: tuple[ir.Index, ...], memory: Storage)
     inner = product.windows[0].inner
     *rows, last = (i for i in sort_stored(product.data, memory) if i is not inner)
     args = product.kernel, ops.arrange(product.data, (*rows, inner, last))
-    call = TorchCall("torch.einsum", ("k,...kt->...t", *map(CellArgument, range(2))))
-    whole = ops.Einsum(args, (*rows, last))
-    return ops.arrange(ops.Cell(call, args, whole, (*rows, last), filled=(inner,)), axes)
+    given, whole = dict(zip("wx", args, strict=True)), ops.Einsum(args, (*rows, last))
+    cell = make_cell("torch.einsum('k,...kt->...t', w, x)", given, whole, filled=(inner,))
+    return ops.arrange(cell, axes)
 
 
 def _write_reference(
@@ -353,33 +349,22 @@ def _assign_roles(product: Product) -> Roles:
     return Roles(given, places, base, inner, made, batch, dilations, [], cut, True)
 
 
-def _insert_unit_axes(
-    place: int, axes: tuple[ir.Index, ...], unit_axes: Sequence[ir.Index]
-) -> Operand:
-    """Insert an axis of size 1 into an argument for each leading axis that it lacks."""
-    lacking = [
-        axis for k, axis in enumerate(axes) if axis in unit_axes and {*axes[:k]} <= {*unit_axes}
-    ]
-    argument = CellArgument(place)
-    return Subscript(argument, (None,) * len(lacking)) if lacking else argument
+def _find_unit_axes(axes: Sequence[ir.Index], unit_axes: Sequence[ir.Index]) -> tuple[None, ...]:
+    """Return None for each leading axis of size 1, which the argument lacks."""
+    first = next((k for k, axis in enumerate(axes) if axis not in unit_axes), len(axes))
+    return (None,) * first
 
 
-def write_arguments(
-    args: list[ops.Op], **values: Sequence[ir.Expr]
-) -> tuple[tuple[str, Operand], ...]:
-    """Return the keywords that differ from torch's defaults; append their values to `args`."""
+def find_arguments(**values: Sequence[ir.Expr]) -> dict[str, Any]:
+    """Return the numbers of each keyword, one if all are the same, None for torch's default."""
     usual: dict[str, ir.Expr] = dict.fromkeys(("stride", "dilation", "groups"), ir.ONE)
     usual |= {"padding": ir.ZERO}
-    keywords: list[tuple[str, Operand]] = []
+    found: dict[str, Any] = {}
     for name, each in values.items():
-        if name in usual and all(value is usual[name] for value in each):
-            continue
-        numbers: list[Operand] = []
-        for value in each:
-            numbers.append(CellArgument(len(args)))
-            args.append(ops.Num(value))
-        keywords.append((name, numbers[0] if len({*each}) == 1 else tuple(numbers)))
-    return tuple(keywords)
+        is_usual = name in usual and all(value is usual[name] for value in each)
+        numbers = tuple(map(ops.Num, each))
+        found[name] = None if is_usual else numbers[0] if len({*each}) == 1 else numbers
+    return found
 
 
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
@@ -415,22 +400,20 @@ def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         base = inside
     else:
         padding, places = [], [w.place for w in windows]
-    args: list[ops.Op] = [ops.arrange(base, (*others, *places))]
-    keywords = write_arguments(
-        args,
+    given: dict[str, Any] = {"x": ops.arrange(base, (*others, *places))}
+    given |= find_arguments(
         kernel_size=[w.inner.extent for w in windows],
         stride=[w.stride for w in windows],
         padding=padding,
         dilation=[w.dilation for w in windows],
     )
-    if not any(name == "stride" for name, _ in keywords):
-        keywords = (*keywords, ("stride", 1))
-    name = f"{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
     unit_axes = () if others else (ir.Index("#", ir.ONE),)  # torch requires an axis of channels
-    given = _insert_unit_axes(0, unit_axes, unit_axes)
-    call = TorchCall(FUNCTIONAL + name, (given,), keywords)
+    given["lead"] = _find_unit_axes(unit_axes, unit_axes)
+    name = f"{FUNCTIONAL}{'max' if kind == 'max' else 'avg'}_pool{len(windows)}d"
+    end = "" if given["stride"] else ", stride=1"
+    text = f"{name}(x[lead], kernel_size=kernel_size, {KEYWORDS}{end})"
     axes, filled = (*unit_axes, *others, *outer), (*others[-1:], *over)
     whole = ops.arrange(ops.Reduction(kind, arg, over), (*others, *outer))
     whole = ops.Arrange(whole, axes) if unit_axes else whole
-    result: ops.Op = ops.Cell(call, tuple(args), whole, axes, filled=filled)
+    result: ops.Op = make_cell(text, given, whole, filled=filled)
     return ops.arrange(ops.Select(result, 0, ir.ZERO) if unit_axes else result, op.axes)
