@@ -23,98 +23,177 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, islice, permutations, product
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from derive.checker.load import Code
 from derive.checker.program import Program, check_binds, evaluate_source, find_indices, find_names
 from derive.checker.relations import Statement
-from derive.checker.slots import (
-    NAMED,
-    UNSAID,
-    Slot,
-    find_constructor_slots,
-    find_core,
-    find_slots,
-    fold_name,
-    rank_size,
-)
+from derive.checker.slots import NAMED, UNSAID, Slot, find_core, find_slots, fold_name, rank_size
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_accesses, find_free, walk
+from derive.ir.walk import find_accesses, find_free, find_size_names, walk
 from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
+Entry: TypeAlias = ir.Tensor | ir.ScalarInput
+
 MOST_NUMBERS = 4096  # assignments of numbers to arguments that are sorted
 MOST_PROGRAMS = 160  # programs to try
+MOST_ORDERS = 24  # orders of the axes of a layout
+MOST_STEPS = 20_000  # steps of the search for sizes
+_PROBE = 10_007  # extent beyond the numbers of sources
 
 
-@dataclass
+@dataclass(frozen=True)
+class Task:
+    """Code and formula, with the user's bindings and sizes."""
+
+    code: Code
+    system: ir.System
+    binds: Mapping[str, str]
+    sizes: Mapping[str, int]
+    made: dict[tuple[Any, ...], Any] = field(default_factory=dict)  # instances by arguments
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The bindings of arguments and parameters."""
+        return {name: source for name, source in self.binds.items() if name != "return"}
+
+    def start_program(self, arguments: Mapping[str, str], maker: Program | None = None) -> Program:
+        """The program with some arguments, the results' layout, and a maker's constructor."""
+        first = self.system.results[0].name
+        return replace(
+            maker or Program(self.code),
+            arguments=arguments,
+            indices=find_indices(self.system),
+            results={first: self.binds["return"]} if "return" in self.binds else {},
+            told=tuple(self.told),
+        )
+
+    def find_fixed(self, program: Program) -> dict[str, int]:
+        """The user's sizes, and defaults of sizes that the code does not take."""
+        taken = program.find_taken()
+        sizes = ((s.name, s.default) for s in self.system.sizes if s.name not in taken)
+        return {**{name: size for name, size in sizes if size}, **self.sizes}
+
+
 class Match:
     """Sources found so far, and the tensors and scalars of the formula not yet assigned."""
 
-    arguments: dict[str, str]
-    left: list[ir.Tensor]
-    scalars: list[ir.ScalarInput]
+    def __init__(self, task: Task) -> None:
+        self.found = task.told
+        self.bound = {name for source in self.found.values() for name in find_names(source)}
+        system = task.system
+        every: list[Entry] = [*system.tensors, *system.scalars]
+        self.left = [entry for entry in every if entry.name not in self.bound]
 
-    def assign_tensor(self, slot: Slot, tensor: ir.Tensor) -> None:
-        """Assign a tensor to an argument."""
-        self.arguments[slot.name] = tensor.name
-        self.left.remove(tensor)
+    def find_left(self, kind: Any, slots: Sequence[Slot]) -> tuple[list[Any], list[Slot]]:
+        """The entries of a kind and the slots that are not yet assigned."""
+        free = [slot for slot in slots if slot.name not in self.found]
+        return [entry for entry in self.left if isinstance(entry, kind)], free
+
+    def assign(self, slots: Sequence[Slot], entries: Sequence[Entry]) -> None:
+        """Assign entries to slots in order, as far as there are both."""
+        for slot, entry in zip(slots, entries, strict=False):
+            self.found[slot.name] = entry.name
+            self.left.remove(entry)
+
+    def assign_names(
+        self,
+        slots: Sequence[Slot],
+        spells: Sequence[Callable[[str], str]],
+        kinds: Sequence[type] = (ir.Tensor, ir.ScalarInput),
+    ) -> None:
+        """Assign tensors, else scalars, to slots of equal name, under each spelling in turn."""
+        for spell, slot, kind in product(spells, slots, kinds):
+            if called := spell(slot.called):
+                entries, free = self.find_left(kind, [slot])
+                named = [entry for entry in entries if spell(entry.name) == called]
+                if len(named) == 1 and not slot.is_flag:
+                    self.assign(free, named)
+
+    def assign_slots(self, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
+        """Assign tensors and scalars to arguments: by name, then by core, then by order."""
+        self.assign_names(slots, (str, fold_name, find_core))
+        self.assign_mask([slot for slot in slots if "mask" in slot.called.lower()])
+        tensors, free = self.find_left(ir.Tensor, slots)
+        free = [slot for slot in free if slot.required and not slot.is_number]
+
+        def rank(slot: Slot) -> int:
+            return min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
+
+        numbers = sorted([*reversed(free)], key=rank)[: max(0, len(free) - len(tensors))]
+        self.assign([slot for slot in free if slot not in numbers], tensors)
+        self.assign_mask([slot for slot in slots if not slot.required and slot.default is None])
+
+    def assign_mask(self, slots: Sequence[Slot]) -> None:
+        """Assign the only boolean tensor left to the only one of some arguments."""
+        tensors, free = self.find_left(ir.Tensor, slots)
+        masks = [tensor for tensor in tensors if tensor.kind == "bool"]
+        if len(masks) == len(free) == 1:
+            self.assign(free, masks)
+
+    def assign_parameters(self, parameters: Sequence[Slot]) -> None:
+        """Assign scalars to parameters without axes and tensors to others, by name, then order."""
+        lone = [slot for slot in parameters if slot.shape == ()]
+        self.assign_names(lone, (fold_name, find_core), [ir.ScalarInput])
+        self.assign_names(parameters, (fold_name, find_core), [ir.Tensor])
+        tensors, rest = self.find_left(ir.Tensor, [slot for slot in parameters if slot.required])
+        if len(rest) == len(tensors):
+            self.assign(rest, tensors)
 
 
 def find_programs(
-    code: Code,
-    system: ir.System,
-    binds: Mapping[str, str],
+    task: Task,
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
+    maker: Program | None = None,
 ) -> list[Program]:
     """The programs of a function or a module instance, best matches of names first."""
-    results = {system.results[0].name: binds["return"]} if "return" in binds else {}
-    arguments, parameters = asked or find_slots(code.target)
+    system, told = task.system, task.told
+    arguments, parameters = asked or find_slots(task.code.target)
     if not arguments and not parameters:
-        arguments = [Slot(name) for name in binds if name != "return"]
-    check_binds(binds, system, [slot.name for slot in (*arguments, *parameters)])
-    binds = {name: source for name, source in binds.items() if name != "return"}
-    bound = {name for source in binds.values() for name in find_names(source)}
-    left = [tensor for tensor in system.tensors if tensor.name not in bound]
-    scalars = [scalar for scalar in system.scalars if scalar.name not in bound]
-    match = Match(dict(binds), left, scalars)
-    slots = [slot for slot in arguments if slot.name not in binds]
-    match_slots(match, slots, list(find_sizes(system)))
-    twice = {fold_name(t.name): t.name for t in system.tensors if t.name in bound}
+        arguments = [Slot(name) for name in told]
+    check_binds(task.binds, system, [slot.name for slot in (*arguments, *parameters)])
+    match = Match(task)
+    slots = [slot for slot in arguments if slot.name not in told]
+    match.assign_slots(slots, find_sizes(system))
+    twice = {fold_name(t.name): t.name for t in system.tensors if t.name in match.bound}
     for slot in slots:  # a second argument with the name of a bound tensor
-        if slot.required and slot.name not in match.arguments and fold_name(slot.called) in twice:
-            match.arguments[slot.name] = twice[fold_name(slot.called)]
-    shapes = {slot.name: slot.shape for slot in parameters}
-    told = {name: source for name, source in binds.items() if name in shapes}
-    named = {scalar.name for scalar in system.scalars}
-    told |= {n: f"tensor({s})" for n, s in told.items() if shapes[n] == () and s in named}
-    given = {name: s for name, s in match.arguments.items() if name not in told}
-    own = {**_match_parameters(match, parameters, system), **told}
-    base = Program(
-        code,
-        given,
-        own,
-        indices=find_indices(system),
-        results=results,
+        if slot.required and slot.name not in match.found and fold_name(slot.called) in twice:
+            match.found[slot.name] = twice[fold_name(slot.called)]
+    own = {slot.name: slot for slot in parameters}
+    given = {name: source for name, source in match.found.items() if name not in {*told} & {*own}}
+    match.assign_parameters(parameters)
+    new = [name for name in match.found if name not in given]
+    base = replace(
+        task.start_program(given, maker),
+        parameters={
+            name: _write_source(system, own[name], match.found[name], is_told=name in told)
+            for name in sorted(new, key=lambda name: name in told)
+        },
         names=tuple(tensor.name for tensor in system.results),
-        told=tuple(binds),
     )
     untold = [size.name for size in system.sizes]  # sizes that no shape determines
     numbers = [
         slot
         for slot in slots
-        if slot.name not in match.arguments
+        if slot.name not in given
         and (slot.required or any(is_size_of(slot, size) for size in untold))
     ]
-    optional = tuple(slot.name for slot in numbers if not slot.required)
-    found = (
-        replace(base, arguments={**base.arguments, **given}, doubt=doubt, optional=optional)
-        for doubt, given in find_numbers(numbers, match.scalars, system)
-    )
-    return list(islice(found, MOST_PROGRAMS))
+    scalars, _ = match.find_left(ir.ScalarInput, ())
+    return list(islice(assign_numbers(base, "arguments", numbers, scalars, system), MOST_PROGRAMS))
+
+
+def _write_source(system: ir.System, slot: Slot, source: str, *, is_told: bool) -> str:
+    """The source of a parameter: a scalar as a tensor, a tensor in the module's layout."""
+    if slot.shape == () and any(scalar.name == source for scalar in system.scalars):
+        return f"tensor({source})"
+    tensor = next((each for each in system.tensors if each.name == source), None)
+    if tensor is None or is_told:
+        return source
+    return write_order(source, _find_order(system, tensor, slot.axes))
 
 
 def is_size_of(slot: Slot, size: str) -> bool:
@@ -122,63 +201,31 @@ def is_size_of(slot: Slot, size: str) -> bool:
     return type(slot.default) is int and rank_size(slot.called, size) < NAMED
 
 
-def _match_names(
-    match: Match, slots: Sequence[Slot], spells: Sequence[Callable[[str], str]]
-) -> None:
-    """Assign tensors and scalars to slots of equal name, under each spelling in turn."""
-    for spell in spells:
-        for slot in slots:
-            called = spell(slot.called)
-            if slot.name in match.arguments or slot.is_flag or not called:
-                continue
-            tensors = [tensor for tensor in match.left if called == spell(tensor.name)]
-            named = [scalar for scalar in match.scalars if called == spell(scalar.name)]
-            if len(tensors) == 1:
-                match.assign_tensor(slot, tensors[0])
-            elif len(named) == 1:
-                match.arguments[slot.name] = named[0].name
-                match.scalars.remove(named[0])
-
-
-def match_slots(match: Match, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
-    """Assign tensors and scalars to arguments: by name, then by core, then by order."""
-    _match_names(match, slots, (str, fold_name, find_core))
-    _match_mask(match, [slot for slot in slots if "mask" in slot.called.lower()])
-    free = [s for s in slots if s.name not in match.arguments and s.required and not s.is_number]
-    more = len(free) - len(match.left)
-
-    def rank(slot: Slot) -> int:
-        return min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
-
-    numbers = sorted([*reversed(free)], key=rank)[: max(0, more)]
-    for slot in free:
-        if match.left and slot not in numbers:
-            match.assign_tensor(slot, match.left[0])
-    _match_mask(match, [slot for slot in slots if not slot.required and slot.default is None])
-
-
-def _match_mask(match: Match, slots: Sequence[Slot]) -> None:
-    """Assign the only boolean tensor left to the only one of some arguments."""
-    left = [slot for slot in slots if slot.name not in match.arguments]
-    masks = [tensor for tensor in match.left if tensor.kind == "bool"]
-    if len(masks) == 1 and len(left) == 1:
-        match.assign_tensor(left[0], masks[0])
-
-
-def find_numbers(
-    numbers: Sequence[Slot], scalars: Sequence[ir.ScalarInput], system: ir.System
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Assignments of sizes and scalars to arguments with their doubt, best first.
+def assign_numbers(
+    base: Program,
+    kind: str,
+    numbers: Sequence[Slot],
+    scalars: Sequence[ir.ScalarInput],
+    system: ir.System,
+) -> Iterator[Program]:
+    """The program with sizes and scalars for arguments of a kind, and their doubt, best first.
 
     The doubt is the sum of the name ranks of required arguments; the others may keep their default.
     """
     named = {fold_name(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
+    optional = tuple(slot.name for slot in numbers if not slot.required)
     numbers = [slot for slot in numbers if slot.name not in idle]
+
+    def make_program(given: Mapping[str, str], doubt: int) -> Program:
+        made = {**getattr(base, kind), **idle, **{n: s for n, s in given.items() if s}}
+        own: dict[str, Any] = {kind: made, "optional": (*optional, *base.optional)}
+        return replace(base, doubt=base.doubt + doubt, **own)
+
     if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
-        given = {slot.name: scalar.name for slot, scalar in zip(numbers, scalars, strict=True)}
-        yield 0, {**idle, **given}
+        pairs = zip(numbers, scalars, strict=True)
+        yield make_program({slot.name: scalar.name for slot, scalar in pairs}, 0)
         return
     any_required = any(slot.required for slot in numbers)
     sources = (*find_extents(system), *(scalar.name for scalar in scalars))
@@ -195,60 +242,38 @@ def find_numbers(
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
         """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
-        repeated = len(pick) - len({source for _, _, source in pick})
-        return sum(rank for rank, _, _ in pick), repeated, sum(place for _, place, _ in pick)
+        ranks, places, chosen = zip(*pick, strict=True) if pick else ((), (), ())
+        return sum(ranks), len(pick) - len({*chosen}), sum(places)
 
     for pick in sorted(islice(product(*choices), MOST_NUMBERS), key=measure):
         both = list(zip(numbers, pick, strict=True))
         doubt = sum(rank for slot, (rank, _, _) in both if slot.required)
-        yield doubt, {**idle, **{slot.name: source for slot, (_, _, source) in both if source}}
+        yield make_program({slot.name: source for slot, (_, _, source) in both}, doubt)
 
 
 @lru_cache(maxsize=8)
 def find_extents(system: ir.System) -> tuple[str, ...]:
     """The sizes and the merged extents of the formula, as sources."""
-    names = list(find_sizes(system))
-    for tensor in (*system.tensors, *(e.target.tensor for e in system.equations)):
-        for extent in tensor.shape:
-            if not isinstance(extent, ir.Size) and Polynomial.of(extent).constant is None:
-                names.append(to_text(extent))
-    names += [f"{one}*{other}" for one, other in combinations(sorted(find_sizes(system)), 2)]
+    sizes = find_sizes(system)
+    tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
+    extents = (extent for tensor in tensors for extent in tensor.shape)
+    names = [*sizes, *(to_text(e) for e in extents if Polynomial.of(e).constant is None)]
+    names += [f"{one}*{other}" for one, other in combinations(sorted(sizes), 2)]
     known: dict[tuple[str, ...], str] = {}
     for name in names:
         known.setdefault(tuple(sorted(name.replace(" ", "").split("*"))), name)
     return tuple(known.values())
 
 
-def _match_parameters(
-    match: Match, parameters: Sequence[Slot], system: ir.System
-) -> dict[str, str]:
-    """Sources of a module's parameters, by name, then by order: tensors in its layout, scalars."""
-    own = Match(dict(match.arguments), [], match.scalars)
-    lone = [s for s in parameters if s.shape == () and s.name not in own.arguments]
-    _match_names(own, lone, (fold_name, find_core))  # these hold a scalar
-    found = {s.name: f"tensor({own.arguments[s.name]})" for s in lone if s.name in own.arguments}
-    own = Match(own.arguments | found, list(match.left), [])
-    _match_names(own, parameters, (fold_name, find_core))
-    rest = [slot for slot in parameters if slot.required and slot.name not in own.arguments]
-    if len(rest) == len(own.left):
-        own.arguments |= {s.name: tensor.name for s, tensor in zip(rest, own.left, strict=True)}
-    by_name = {tensor.name: tensor for tensor in system.tensors}
-    for slot in parameters:
-        source = own.arguments.get(slot.name, "")
-        if source in by_name:
-            order = _find_order(system, by_name[source], slot.axes)
-            own.arguments[slot.name] = write_order(source, order)
-    return {name: s for name, s in own.arguments.items() if name not in match.arguments}
-
-
-def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) -> list[Slot]:
+def find_constructor(task: Task) -> list[Slot]:
     """The constructor's arguments that are required, bound, or named like a scalar or size."""
-    slots = find_constructor_slots(code.target)
+    system, binds = task.system, task.binds
+    slots, _ = find_slots(task.code.target)
     scalars = {fold_name(scalar.name) for scalar in system.scalars}
+    needed = [s for s in slots if s.required or (s.name in binds and not s.is_flag)]
     tensors = {tensor.name for tensor in system.tensors}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
-    told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
-    needed = [slot for slot in slots if slot.required or slot.name in told]
+    needed = [slot for slot in slots if slot in needed or slot.name in told]
     named = [s for s in slots if s.is_number and fold_name(s.called) in scalars and s not in needed]
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
     if needed:  # keep only numbers named like a size
@@ -256,18 +281,11 @@ def find_constructor(code: Code, system: ir.System, binds: Mapping[str, str]) ->
     return [*needed, *named, *sized]
 
 
-MOST_ORDERS = 24
-
-
 def find_layouts(program: Program, system: ir.System) -> Iterator[dict[str, str]]:
     """Yield bindings with other layouts of the arguments and parameters that no --bind fixes."""
-    by_name = {tensor.name: tensor for tensor in system.tensors}
-    plain = {
-        name: by_name[source.partition(".")[0]]
-        for name, source in program.sources.items()
-        if source.partition(".")[0] in by_name and name not in program.told
-    }
-    first = system.results[0]
+    tensors = {tensor.name: tensor for tensor in system.tensors}
+    heads = {name: source.partition(".")[0] for name, source in program.sources.items()}
+    plain = {n: tensors[h] for n, h in heads.items() if h in tensors and n not in program.told}
     # A mask with axes of extent 1 added, up to the largest rank in the formula.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
@@ -277,10 +295,10 @@ def find_layouts(program: Program, system: ir.System) -> Iterator[dict[str, str]
                 yield {name: tensor.name + "".join(f".unsqueeze({p})" for p in places)}
     # Those of one shape alike, then of one rank.
     groups: dict[Any, list[str]] = {}
-    for measure in (tuple, len):
-        for name, tensor in plain.items():
-            key = name in program.parameters, measure(tensor.shape)
-            groups.setdefault(key, []).append(name)
+    measures: tuple[Callable[[Any], Any], ...] = (tuple, len)
+    for measure, (name, tensor) in product(measures, plain.items()):
+        groups.setdefault((name in program.parameters, measure(tensor.shape)), []).append(name)
+    first = system.results[0]
     for names in groups.values():
         rank = len(plain[names[0]].shape)
         for order in islice(permutations(range(rank)), 1, MOST_ORDERS):
@@ -304,127 +322,91 @@ def write_order(name: str, order: tuple[int, ...]) -> str:
     """The source of a tensor with permuted axes."""
     if order == tuple(range(len(order))):
         return name
-    if order == (1, 0):
-        return f"{name}.T"
-    return f"{name}.permute({', '.join(map(str, order))})"
-
-
-MOST_STEPS = 20_000  # steps of the search for sizes
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A slot with a shape, the tensor that it holds, and the source of its values.
-
-    `extents` are those of its axes; there are none for a source from --bind.
-    """
-
-    slot: Slot
-    tensor: ir.Tensor
-    source: str
-    extents: tuple[Polynomial, ...] = ()
-    indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The slot's shape."""
-        return self.slot.shape or ()
-
-    def measure(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The shape of the source at these sizes; None where unknown."""
-        try:
-            shape = [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
-            values = {self.tensor.name: torch.empty(shape, device="meta")}
-            return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)
-        except (KeyError, DeriveError):  # a size that nothing determines
-            return None
-        except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
-            return ()
-
-    def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the source has the slot's shape."""
-        return self.measure(sizes) in {None, self.shape}
-
-    def find_equations(self) -> list[tuple[Polynomial, int]]:
-        """The extents with the numbers that they are equal to."""
-        if self.extents:
-            is_one = len(self.extents) == len(self.shape)
-            return list(zip(self.extents, self.shape, strict=True)) if is_one else []
-        if ":" in self.source:  # a slice has fewer elements
-            return []
-        parts = map(Polynomial.of, self.tensor.shape)
-        return [(prod(parts, start=Polynomial.of(1)), prod(self.shape))]
-
-
-def write_extent(extent: object) -> str:
-    """The source of an extent, in parentheses unless a name or a number."""
-    text = to_text(extent)  # type: ignore[arg-type]
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
-
-
-def find_holders(system: ir.System, program: Program, slots: Sequence[Slot]) -> list[Holder]:
-    """The holders of slots whose source has one tensor."""
-    by_name = {tensor.name: tensor for tensor in system.tensors}
-    holders = []
-    for slot in slots:
-        source = program.sources.get(slot.name, "")
-        tensors = [by_name[name] for name in find_names(source or "0") if name in by_name]
-        if slot.shape is None or len(tensors) != 1:
-            continue
-        (tensor,) = tensors
-        order = tuple(range(len(tensor.shape)))
-        if slot.name not in program.told:
-            order = _find_order(system, tensor, slot.axes)
-        extents = tuple(Polynomial.of(tensor.shape[place]) for place in order)
-        if source != write_order(tensor.name, order):
-            extents = ()
-        holders.append(Holder(slot, tensor, source, extents, program.indices))
-    return holders
+    return f"{name}.T" if order == (1, 0) else f"{name}.permute({', '.join(map(str, order))})"
 
 
 def _find_order(system: ir.System, tensor: ir.Tensor, axes: tuple[str, ...]) -> tuple[int, ...]:
     """The permutation of a tensor's axes into the order that torch documents, if it does."""
     summed = next((axis for axis in axes if axis != "out"), "")
     known = find_roles(system, tensor) if axes else ()
-    roles = [role if role in axes else summed for role in known]
-    return tuple(
-        sorted(range(len(tensor.shape)), key=lambda p: axes.index(roles[p]) if roles else p)
-    )
+    roles = [axes.index(role if role in axes else summed) for role in known]
+    return tuple(sorted(range(len(tensor.shape)), key=lambda p: roles[p] if roles else p))
 
 
 @lru_cache(maxsize=256)
 def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
     """The role of each axis at the tensor's first access: out, in, kernel or row."""
     for equation in system.equations:
-        kept = {*find_free(equation.target)}
         accesses = list(find_accesses(equation.value))
+        own = next((access for access in accesses if access.tensor is tensor), None)
+        if own is None:
+            continue
+        kept = {*find_free(equation.target)}
         others = (place for a in accesses if a.tensor is not tensor for place in a.places)
         windows = {i for place in others if len(find_free(place)) > 1 for i in find_free(place)}
-
-        def find_role(place: ir.Expr, kept: set[Any] = kept, windows: set[Any] = windows) -> str:
-            free = {*find_free(place)}
-            if any(isinstance(part, ir.Access) for part in walk(place)):
-                return "row"
-            return "out" if free & kept else "kernel" if free & windows else "in"
-
-        for access in accesses:
-            if access.tensor is tensor:
-                return tuple(map(find_role, access.places))
+        free = [{*find_free(place)} for place in own.places]
+        rows = [any(isinstance(part, ir.Access) for part in walk(place)) for place in own.places]
+        return tuple(
+            "row" if row else "out" if each & kept else "kernel" if each & windows else "in"
+            for row, each in zip(rows, free, strict=True)
+        )
     return ()
 
 
-def is_fitting(holders: Sequence[Holder], sizes: Mapping[str, int]) -> bool:
-    """Whether every slot has the shape of its source at these sizes."""
-    return all(holder.fits(sizes) for holder in holders)
+@dataclass(frozen=True)
+class Holder:
+    """A shape of the code, the tensor that it holds, and the source of its values."""
 
+    shape: tuple[int, ...]
+    tensor: ir.Tensor
+    source: str
+    indices: Mapping[str, tuple[str, ...]]
 
-def find_misfits(holders: Sequence[Holder], sizes: Mapping[str, int]) -> Iterator[Statement]:
-    """Statements of numbers that must be equal for every slot to fit its source."""
-    for holder in holders:
-        found, have = holder.measure(sizes), holder.shape
-        if found is None or holder.fits(sizes):
-            continue
-        names = list(map(_find_names, holder.extents)) or [(1, ())] * len(found)
+    def measure(self, shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+        """The shape of the source for a shape of the tensor; None where unknown."""
+        try:
+            values = {self.tensor.name: torch.empty(shape, device="meta")}
+            return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)
+        except DeriveError:  # a size that nothing determines
+            return None
+        except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
+            return ()
+
+    def find_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+        """The shape of the source at these sizes; None where unknown."""
+        try:
+            return self.measure([evaluate_extent(e, sizes) for e in self.tensor.shape], sizes)
+        except (KeyError, DeriveError):
+            return None
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the source has the shape."""
+        return self.find_shape(sizes) in {None, self.shape}
+
+    def find_extents(self) -> list[Polynomial]:
+        """The extents of the source's axes; none where it does more than permute."""
+        probe = [*range(_PROBE, _PROBE + len(self.tensor.shape))]
+        found = self.measure(probe, {}) or ()
+        order = [number - _PROBE for number in found]
+        is_permuted = sorted(found) == probe
+        return [Polynomial.of(self.tensor.shape[k]) for k in order] if is_permuted else []
+
+    def find_equations(self) -> list[tuple[Polynomial, int]]:
+        """The extents with the numbers that they are equal to."""
+        if extents := self.find_extents():
+            is_one = len(extents) == len(self.shape)
+            return list(zip(extents, self.shape, strict=True)) if is_one else []
+        if ":" in self.source:  # a slice has fewer elements
+            return []
+        parts = map(Polynomial.of, self.tensor.shape)
+        return [(prod(parts, start=Polynomial.of(1)), prod(self.shape))]
+
+    def find_misfits(self, sizes: Mapping[str, int]) -> Iterator[Statement]:
+        """Statements of numbers that must be equal for the source to have the shape."""
+        found, have = self.find_shape(sizes), self.shape
+        if found is None or found == have:
+            return
+        names = list(map(_find_names, self.find_extents())) or [(1, ())] * len(found)
         if len(have) != len(found):
             have, found, names = (prod(have),), (prod(found),), [(1, ())]
         for number, wanted, (factor, named) in zip(have, found, names, strict=True):
@@ -441,52 +423,55 @@ def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
     return 1, ()
 
 
+def find_holders(system: ir.System, program: Program, slots: Sequence[Slot]) -> list[Holder]:
+    """The holders of slots whose source has one tensor."""
+    holders = []
+    for slot in slots:
+        source = program.sources.get(slot.name, "0")
+        names = find_names(source)
+        tensors = [tensor for tensor in system.tensors if tensor.name in names]
+        if slot.shape is not None and len(tensors) == 1:
+            holders.append(Holder(slot.shape, tensors[0], source, program.indices))
+    return holders
+
+
+def is_fitting(holders: Sequence[Holder], sizes: Mapping[str, int]) -> bool:
+    """Whether every source has its slot's shape at these sizes."""
+    return all(holder.fits(sizes) for holder in holders)
+
+
 def solve_sizes(
     holders: Sequence[Holder], numbers: Sequence[int], known: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which every slot fits its tensor; `numbers` of the code are candidates."""
+    """Sizes at which every slot fits its tensor; `numbers` of the code are candidates.
+
+    A linear equation in one unknown is solved; else all the candidates are tried.
+    """
     equations = [equation for holder in holders for equation in holder.find_equations()]
     values = {*(n for holder in holders for n in holder.shape), *numbers}
     values |= {a // b for a in values for b in values if b and a % b == 0}
     pool = sorted(value for value in values if value >= 1)
-    for sizes in _solve(equations, pool, dict(known), [MOST_STEPS]):
-        if is_fitting(holders, sizes):
-            yield sizes
-
-
-def _solve(
-    equations: Sequence[tuple[Polynomial, int]],
-    pool: Sequence[int],
-    sizes: dict[str, int],
-    steps: list[int],
-) -> Iterator[dict[str, int]]:
-    """All solutions: a linear equation in one unknown is solved, else the pool is tried."""
-    steps[0] -= 1
-    if steps[0] < 0:
-        return
-    open_ones = []
-    for extent, number in equations:
-        unknown = list(_find_unknown(extent, sizes))
-        if not unknown:
-            if extent.at(sizes) != number:
-                return
-        else:
-            open_ones.append((unknown, extent, number))
-    if not open_ones:
-        yield sizes
-        return
-    unknown, extent, number = min(open_ones, key=lambda one: len(one[0]))
-    name = unknown[0]
-    choices: Sequence[int] = pool
-    linear = extent.split_linear(ir.Size(name)) if len(unknown) == 1 else None
-    if linear is not None:
-        factor, rest = (p.at(sizes) for p in linear)
-        value = (number - rest) / factor if factor else 0
-        choices = [int(value)] if value == int(value) and value >= 1 else []
-    for choice in choices:
-        yield from _solve(equations, pool, {**sizes, name: choice}, steps)
-
-
-def _find_unknown(extent: Polynomial, sizes: Mapping[str, int]) -> Iterator[str]:
-    names = (p.name for atom in extent.atoms for p in walk(atom) if isinstance(p, ir.Size))
-    return (name for name in dict.fromkeys(names) if name not in sizes)
+    waiting = [dict(known)]
+    for _ in range(MOST_STEPS):
+        if not waiting:
+            return
+        sizes = waiting.pop()
+        rows = [
+            ([name for name in find_size_names(*extent.atoms) if name not in sizes], extent, number)
+            for extent, number in equations
+        ]
+        left = [row for row in rows if row[0]]
+        if any(extent.at(sizes) != number for names, extent, number in rows if not names):
+            continue
+        if not left:
+            if is_fitting(holders, sizes):
+                yield sizes
+            continue
+        names, extent, number = min(left, key=lambda row: len(row[0]))
+        choices: Sequence[int] = pool
+        linear = extent.split_linear(ir.Size(names[0])) if len(names) == 1 else None
+        if linear is not None:
+            factor, rest = (part.at(sizes) for part in linear)
+            value = (number - rest) / factor if factor else 0
+            choices = [int(value)] if value == int(value) and value >= 1 else []
+        waiting += ({**sizes, names[0]: choice} for choice in reversed(choices))

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from operator import add, lshift, mul, sub, truediv
+from operator import add, floordiv, lshift, mul, sub, truediv
 from pathlib import Path
 from traceback import extract_tb
-from types import CodeType, MappingProxyType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from derive.checker.processes import CannotRunError, where_it_lives
@@ -69,32 +69,29 @@ class Code:
     broken: int | None = None  # the line of the syntax error that was repaired
 
 
-def load(code: Any, wanted: str = "", init: str = "", rename: Rename | None = None) -> Code:
+def load(given: Any, wanted: str = "", init: str = "", rename: Rename | None = None) -> Code:
     """The loaded code; `wanted`, the formula's name, decides between several candidates.
 
     `init` are the arguments of a class's constructor, Python over the file's names; `rename`
     replaces one name of the text by another.
     Raises DeriveError for input that is no code, CannotRunError for a file that does not run.
     """
-    if init and (not isinstance(code, (str, Path)) or _is_einsum(str(code))):
+    if init and (not isinstance(given, (str, Path)) or _is_einsum(str(given))):
         raise refuse("init-class", "--init makes an object of a class of a file or a text")
-    if not isinstance(code, (str, Path)):
-        return _from_object(code)
-    text = str(code)
-    if isinstance(code, str) and _is_einsum(text):
+    if not isinstance(given, (str, Path)):
+        return _from_object(given)
+    text = str(given)
+    if isinstance(given, str) and _is_einsum(text):
         return _from_einsum(text)
     path, member = split_member(text)
     if not path and "\n" not in text and (odd := _ODD_MEMBER.match(text)):
         says = f"{odd['member']!r} is no name of something in {Path(odd['path']).name}"
         raise refuse("code-missing", says, help="write FILE.py:NAME or FILE.py:Class.method")
-    asked = (member, wanted, init)
-    source = _Source(partial(read_python, text), f"<{STANDARD_INPUT}>", STANDARD_INPUT, *asked)
+    code = Code(STANDARD_INPUT, None, f"<{STANDARD_INPUT}>")
+    read = partial(read_python, text)
     if path:
-        source = _Source(partial(_read_path, Path(path)), path, Path(path).name, *asked)
-    read = source.read
-    if rename is not None:
-        source = replace(source, read=lambda: rename.apply(read()))
-    return _from_text(source)
+        code, read = Code(Path(path).name, None, path), partial(_read_path, Path(path))
+    return _from_text(code, read, _Request(member, wanted, init, rename))
 
 
 def split_member(text: str) -> tuple[str, str]:
@@ -111,18 +108,13 @@ def split_member(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A text to load: its reader, file name, name in messages, and the request.
+class _Request:
+    """The member's name, the formula's name, a constructor's arguments, and a misspelled name."""
 
-    The request is a member's name, the formula's name, and the arguments of a constructor.
-    """
-
-    read: Callable[[], Reading]
-    path: str
-    shown: str
     member: str = ""
     formula: str = ""
     init: str = ""
+    rename: Rename | None = None
 
 
 def _is_einsum(text: str) -> bool:
@@ -134,7 +126,7 @@ def _from_einsum(text: str) -> Code:
     names = ", ".join(f"operand_{number}" for number in range(1, equation.count(",") + 2))
     body = f"def contraction({names}):\n    return torch.einsum({equation!r}, {names})\n"
     read = partial(read_python, f"{_PRELUDE}\n{body}")
-    code = _from_text(_Source(read, "<einsum>", shown, "contraction"))
+    code = _from_text(Code(shown, None, "<einsum>"), read, _Request("contraction"))
     return replace(code, name=shown, is_einsum=True)
 
 
@@ -181,55 +173,58 @@ def _read_path(path: Path) -> Reading:
     return read_python(found) if isinstance(found, str) else found
 
 
-def _from_text(source: _Source) -> Code:
+def _from_text(code: Code, read: Callable[[], Reading], asked: _Request) -> Code:
+    """The code of a text, whose file name and name in messages are known."""
     try:
-        reading = source.read()
+        reading = read()
     except UnreadableError as error:
-        raise CannotRunError(f"{source.shown}, {error}", error.line) from error
+        raise CannotRunError(f"{code.name}, {error}", error.line) from error
+    if asked.rename is not None:
+        reading = asked.rename.apply(reading)
     if reading.error is None:
-        return _from_reading(reading, source)
+        return _from_reading(code, reading, asked)
     try:
-        repaired = replace(source, shown=f"{source.shown} as repaired")
-        return replace(_from_reading(reading, repaired), broken=reading.error.line)
+        repaired = replace(code, name=f"{code.name} as repaired")
+        return replace(_from_reading(repaired, reading, asked), broken=reading.error.line)
     except CannotRunError as error:
         error.findings = reading.repairs
         raise
     except DeriveError as error:  # no single meaning, even after the repair
-        says = f"{source.shown}, {reading.error}"
+        says = f"{code.name}, {reading.error}"
         raise CannotRunError(says, reading.error.line, findings=reading.repairs) from error
 
 
-def _from_reading(reading: Reading, source: _Source) -> Code:
-    tree, text, places = reading.tree, reading.text, reading.places
-    path, shown, member = source.path, source.shown, source.member
+def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
+    tree, member, shown = reading.tree, asked.member, code.name
+    code = replace(code, source=reading.text, findings=reading.repairs, places=reading.places)
     candidates = find_candidates(tree)
     if not candidates and not member:
-        code = _from_script(reading, source)
-        results = code.script.results if code.script is not None else ()
-        values = [code.names.get(name) for name in results]
+        made = _from_script(code, tree)
+        results = made.script.results if made.script is not None else ()
+        values = [made.names.get(name) for name in results]
         is_last = bool(values) and isinstance(values[0], torch.nn.Module)
         if is_last and not any(isinstance(value, torch.Tensor) for value in values):
-            return _from_reading(reading, replace(source, member=results[0]))  # not called
-        return code
+            return _from_reading(code, reading, replace(asked, member=results[0]))  # not called
+        return made
     script = read_script(tree, member) if member else None
     if script is not None and member in script.results:
-        code = _from_script(reading, replace(source, shown=f"{shown}:{member}"), member)
-        if not callable(code.names.get(member)):
-            return code  # otherwise a function or an object made by the script
-    lines = text.splitlines(keepends=True)
-    linecache.cache[path] = (len(text), None, lines, path)  # also for text without a file
-    names = run_tree(tree, path, shown, places)
+        made = _from_script(replace(code, name=f"{shown}:{member}"), tree, member)
+        if not callable(made.names.get(member)):
+            return made  # otherwise a function or an object made by the script
+    lines = code.source.splitlines(keepends=True)
+    linecache.cache[code.path] = (len(code.source), None, lines, code.path)  # also without a file
+    names = run_tree(tree, code)
     known = [n for n in candidates if callable(names.get(n))]
-    if source.formula not in known:
+    if asked.formula not in known:
         known = _find_outermost(tree, known)
-    if not member and source.formula not in known and len(known) != 1:
+    if not member and asked.formula not in known and len(known) != 1:
         raise refuse(
             "code-which",
             f"{shown} has {len(known)} functions and classes",
             facts=[f"they are {', '.join(known)}"] if known else (),
             help=f"write {shown}:{known[-1]}" if known else "",
         )
-    name = member or (source.formula if source.formula in known else known[0])
+    name = member or (asked.formula if asked.formula in known else known[0])
     first = name.partition(".")[0]
     if first not in names or names[first] is None:
         raise refuse(
@@ -238,13 +233,12 @@ def _from_reading(reading: Reading, source: _Source) -> Code:
             facts=[f"it has {', '.join(known)}"] if known else (),
             help=suggest(first, known),
         )
-    with _run_by_user(path, shown, places):
-        target = find_member(names, name, source.init, shown)
+    with _run_by_user(code):
+        target = find_member(names, name, asked.init, shown)
     inner = inspect.unwrap(getattr(target, "forward", target))
-    unused = _find_unused_names(getattr(inner, "__func__", inner), places)
-    findings = (*reading.repairs, *unused)
-    shown = f"{shown}:{name}"
-    return Code(shown, target, path, text, None, findings, names, places=places)
+    unused = _find_unused_names(getattr(inner, "__func__", inner), code.places)
+    findings = (*code.findings, *unused)
+    return replace(code, name=f"{shown}:{name}", target=target, findings=findings, names=names)
 
 
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
@@ -312,16 +306,15 @@ def _is_work(node: ast.stmt) -> bool:
     )
 
 
-def _from_script(reading: Reading, source: _Source, chosen: str = "") -> Code:
-    path, shown, places = source.path, source.shown, reading.places
-    if not reading.tree.body:
-        raise refuse("code-missing", f"{shown} is empty")
-    script = read_script(reading.tree, chosen)
+def _from_script(code: Code, tree: ast.Module, chosen: str = "") -> Code:
+    if not tree.body:
+        raise refuse("code-missing", f"{code.name} is empty")
+    script = read_script(tree, chosen)
     # A script without free names runs by itself, which gives shapes and numbers.
-    names = {} if script.free else run_tree(script.tree, path, shown, places)
+    names = {} if script.free else run_tree(script.tree, code)
     unused = [each for each in script.unused if each[0] not in {chosen, *script.results[:1]}]
-    findings = (*reading.repairs, *_say_unused(unused, places))
-    return Code(shown, None, path, reading.text, script, findings, names, places=places)
+    findings = (*code.findings, *_say_unused(unused, code.places))
+    return replace(code, script=script, findings=findings, names=names)
 
 
 @where_it_lives
@@ -330,8 +323,7 @@ def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     assert code.script is not None
     if not result and not isinstance(code.script.tree.body[-1], ast.Expr):
         raise refuse("code-missing", f"{code.name} has no function, and assigns no tensor")
-    tree = to_function(code.script, arguments, result)
-    names = run_tree(tree, code.path, code.name, code.places)
+    names = run_tree(to_function(code.script, arguments, result), code)
     return replace(code, target=names["script"], answer=result)
 
 
@@ -377,12 +369,10 @@ def _compile(tree: ast.Module, path: str) -> CodeType:
 _FRAMEWORKS = {"torch", "jax", "tensorflow", "cupy"}
 
 
-def run_tree(
-    tree: ast.Module, path: str, shown: str, places: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def run_tree(tree: ast.Module, code: Code) -> dict[str, Any]:
     """The globals of a file after running it; CannotRunError with the line where it stops."""
     module = ModuleType("checked_code")
-    module.__file__ = path
+    module.__file__ = path = code.path
     prelude: dict[str, Any] = {}
     exec(compile(_PRELUDE, "<prelude>", "exec"), prelude)
     module.__dict__.update({k: v for k, v in prelude.items() if not k.startswith("__")})
@@ -390,7 +380,7 @@ def run_tree(
     folder = str(Path(path).resolve().parent)
     sys.path.append(folder)
     try:
-        with _run_by_user(path, shown, places):
+        with _run_by_user(code):
             exec(_compile(tree, path), module.__dict__)
     finally:
         sys.path.remove(folder)
@@ -398,16 +388,16 @@ def run_tree(
 
 
 @contextmanager
-def _run_by_user(path: str, shown: str, places: tuple[str, ...]) -> Iterator[None]:
+def _run_by_user(code: Code) -> Iterator[None]:
     """Turn exceptions of the user's code into CannotRunError with their line."""
     try:
         yield
     except DeriveError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's file raises
-        line = find_line(error, path)
-        at = f", {say_line(line, places)}" if line else ""
-        raise CannotRunError(f"{shown}{at}: {to_line(error)}", line) from error
+        line = find_line(error, code.path)
+        at = f", {say_line(line, code.places)}" if line else ""
+        raise CannotRunError(f"{code.name}{at}: {to_line(error)}", line) from error
 
 
 def find_line(error: BaseException, path: str) -> int | None:
@@ -446,36 +436,32 @@ def has_loops(code: Code) -> bool:
     return any(isinstance(part, (ast.For, ast.While, ast.comprehension)) for part in parts)
 
 
-def fold_number(part: ast.expr, names: Mapping[str, Any] = MappingProxyType({})) -> float | None:
-    """The value of a constant expression: -5, 1 << 12, 64 * 64, 1e3, names of numbers."""
-    try:
-        match part:
-            case ast.Constant(int() | float() as value):
-                return value
-            case ast.Name(id=name) if isinstance(names.get(name), (int, float)):
-                found: float = names[name]
+def fold_number(part: ast.expr) -> float | None:
+    """The value of a constant expression: -5, 1 << 12, 64 * 64, 1e3."""
+    match part:
+        case ast.Constant(int() | float() as value):
+            return value
+        case ast.UnaryOp(ast.USub(), operand):
+            inner = fold_number(operand)
+            return None if inner is None else -inner
+        case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
+            one, two = fold_number(left), fold_number(right)
+            grows = isinstance(operator, (ast.Pow, ast.LShift))
+            if one is None or two is None or (grows and not 0 <= two <= _MOST_SHIFT):
+                return None
+            with suppress(ArithmeticError, TypeError):
+                found: float = OPERATORS[type(operator)](one, two)
                 return found
-            case ast.UnaryOp(ast.USub(), operand):
-                inner = fold_number(operand, names)
-                return None if inner is None else -inner
-            case ast.BinOp(left, operator, right) if type(operator) in _FOLDED:
-                one, two = fold_number(left, names), fold_number(right, names)
-                grows = isinstance(operator, (ast.Pow, ast.LShift))
-                if one is None or two is None or (grows and not 0 <= two <= _MOST_SHIFT):
-                    return None
-                found = _FOLDED[type(operator)](one, two)
-                return found
-    except (ArithmeticError, TypeError):
-        return None
     return None
 
 
 _MOST_SHIFT = 64  # largest exponent or shift to fold
-_FOLDED: dict[type[ast.operator], Any] = {
+OPERATORS: dict[type[ast.operator], Any] = {
     ast.Add: add,
     ast.Sub: sub,
     ast.Mult: mul,
     ast.Div: truediv,
+    ast.FloorDiv: floordiv,
     ast.Pow: pow,
     ast.LShift: lshift,
 }

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
+from typing import TypeAlias
 
 from derive.checker import load, runs, subjects
-from derive.checker.bind import find_constructor, find_layouts
+from derive.checker.bind import Task, find_constructor, find_layouts
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
 from derive.checker.program import Program, find_number_names
@@ -32,7 +33,7 @@ from derive.checker.relations import (
     find_merged,
     guess_relations,
 )
-from derive.checker.samples import Sample, Samples, make_samples, show_number
+from derive.checker.samples import Sample, make_sample, show_number
 from derive.checker.slots import NAMED, rank_size
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
@@ -58,34 +59,32 @@ class Choice:
 
     program: Program
     samples: tuple[Sample, ...]
+    fits: bool = True
+    agrees: bool = True  # at the first sample
+    is_chance: bool = False  # whether it fits at its first sample alone
+    same_if: Diagnostic | None = None
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Sample, CannotRunError], ...] = ()  # samples at which the code does not run
     shown: Sample | None = None  # a further sample with a difference
     failure: CannotRunError | None = None
     failed_at: Mapping[str, int] = field(default_factory=dict)
-    same_if: Diagnostic | None = None
-    fits: bool = True
-    agrees: bool = True  # at the first sample
+
+    @property
+    def first(self) -> Sample:
+        """The sample at which the program was tried."""
+        return self.samples[0]
 
     @property
     def is_open(self) -> bool:
         """Whether there is no answer without the condition, since other programs fit too."""
         return self.fits and self.same_if is not None and self.failure is None
 
+    @property
+    def rank(self) -> tuple[bool, bool, bool]:
+        """The rank among choices, best last."""
+        return self.fits, self.agrees, not self.is_chance
 
-@dataclass(frozen=True)
-class Trial:
-    """A program that ran at the first of its samples, with its agreement there."""
-
-    program: Program
-    samples: Samples
-    first: Sample
-    fits: bool  # whether the results have the formula's shapes
-    agrees: bool  # whether they have its values too
-    same_if: Diagnostic | None = None
-    is_chance: bool = False  # whether it fits at its first sample alone
-
-    def is_by_default(self, other: Trial) -> bool:
+    def is_by_default(self, other: Choice) -> bool:
         """Whether the programs differ only in numbers that have a default."""
         here, there = self.program.numbers, other.program.numbers
         apart = {n for n in (*here, *there) if here.get(n) != there.get(n)}
@@ -96,36 +95,36 @@ def pick_program(
     code: load.Code, system: ir.System, binds: Mapping[str, str], sizes: Mapping[str, int]
 ) -> Choice:
     """The program to judge, with samples on which it runs; CannotRunError if there is none."""
-    return _Search(subjects.Task(code, system, binds, sizes)).find_program()
+    return _Search(Task(code, system, binds, sizes)).find_program()
 
 
 @dataclass
 class _Search:
     """One search, with the errors so far."""
 
-    task: subjects.Task
+    task: Task
     errors: list[CannotRunError] = field(default_factory=list)
-    tried: Samples | None = None  # the first with a program whose parameters fit
+    tried: Sample | None = None  # the first with a program whose parameters fit
     taken: set[str] = field(default_factory=set)  # sizes passed as arguments, by name or --bind
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes of the first error
 
     def find_program(self) -> Choice:
         """The choice of the certain program, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
-        best: Trial | None = None
+        best: Choice | None = None
         for subject in subjects.find_subjects(self.task):
             best = _choose(best, self._find_certain(subject))
             if best is not None and best.fits and (best.agrees or not subject.is_wide):
-                break
+                return self._complete(best)
         if best is not None and best.fits:
-            return self._make_choice(best)
+            return self._complete(best)
         undefined = (error for error in self.errors if runs.is_undefined(error))
         error = next(iter((*undefined, *self.errors)), None)
         guess = None if self._is_incurable() else self._find_guess()
         if best is not None:
             if guess is not None and guess.agrees:
                 best = replace(best, same_if=guess.same_if)
-            return self._make_choice(best)
+            return self._complete(best)
         if guess is None or guess.same_if is None:
             lacks = f"no sizes and no arguments were found for it: {self._ask()}"
             raise error or CannotRunError(lacks)
@@ -135,15 +134,14 @@ class _Search:
             says = f"{needs.replace('the same', 'it runs', 1)}, and is still not the same"
             guess = replace(guess, same_if=replace(guess.same_if, says=says, help=""))
         failure = error or CannotRunError(lacks)
-        return replace(self._make_choice(guess), failure=failure, failed_at=self.failed_at)
+        return replace(self._complete(guess), failure=failure, failed_at=self.failed_at)
 
     def _ask(self) -> str:
         """The advice on how to give the arguments that are unknown."""
-        task = self.task
-        if find_kind(task.code.target) != "class":
+        if find_kind(self.task.code.target) != "class":
             return "give --bind ARGUMENT=NAME for each, and --sizes"
-        slots = find_constructor(task.code, task.system, task.binds)
-        names = [slot.name for slot in slots if slot.name not in task.binds]
+        slots = find_constructor(self.task)
+        names = [slot.name for slot in slots if slot.name not in self.task.binds]
         made = ", ".join(f"{name}=.." for name in names)
         return f'its constructor takes {", ".join(names) or "nothing"}: give --init "{made}"'
 
@@ -152,13 +150,12 @@ class _Search:
         undefined = any(runs.is_undefined(error) for error in self.errors)
         return undefined or (bool(self.errors) and self.errors[0].is_incurable)
 
-    def _find_certain(self, subject: subjects.Subject) -> Trial | None:
-        """The best trial of a program with stated bindings, at stated sizes."""
-        best: Trial | None = None
+    def _find_certain(self, subject: subjects.Subject) -> Choice | None:
+        """The best choice of a program with stated bindings, at stated sizes."""
+        best: Choice | None = None
         fixed: Mapping[str, int] = {}
         for group in subject.groups:
-            trials = [trial for base in group for trial in self._try_stated(subject, base)]
-            best = _choose(best, _resolve(trials))
+            best = _choose(best, self._try_group(subject, group))
             fixed = best.first.fixed if best is not None else group[0]
             if best is not None and best.fits:
                 break
@@ -170,66 +167,79 @@ class _Search:
         names = [n for n in find_sizes(self.task.system) if n not in taken]
         named = subjects.find_sizes_by_name(subject.numbers, names)
         untold = {size.name for size in self.task.system.sizes}  # sizes in no shape
-        values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
-        own = ({n: value} for n in names for value in values if value not in fixed.values())
         if best is not None and best.fits and not best.is_chance and not untold & {*named}:
             return best
-        for group in ([named] * bool(named), list(islice(own, MOST_FIXED))):
+        values = dict.fromkeys((*subject.numbers.values(), *subject.literals))
+        own = ({n: value} for n in names for value in values if value not in fixed.values())
+        for assigned in ([named] * bool(named), list(islice(own, MOST_FIXED))):
             if self._is_incurable():
                 break
-            trials = [t for one in group for t in self._try_stated(subject, {**fixed, **one})]
-            best = _choose(best, _resolve(trials))
+            both = [{**fixed, **one} for one in assigned]
+            best = _choose(best, self._try_group(subject, both))
             if best is not None and best.fits and not best.is_chance:
                 break
         return best
 
-    def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Trial]:
-        """Trials at free sizes, then at sizes related by statements of the code that failed."""
+    def _try_group(
+        self, subject: subjects.Subject, group: Sequence[Mapping[str, int]]
+    ) -> Choice | None:
+        """The choice to judge among equally certain fixed sizes; open if the answers disagree."""
+        choices = [choice for fixed in group for choice in self._try_stated(subject, fixed)]
+        fits = [choice for choice in choices if choice.fits]
+        if not fits:
+            return choices[0] if choices else None
+        good, bad = ([c for c in fits if c.agrees is agrees] for agrees in (True, False))
+        bad = [c for c in bad if not good or not good[0].is_by_default(c)]
+        if not good or not bad:
+            return good[0] if good else replace(fits[0], same_if=None)
+        return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if)
+
+    def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Choice]:
+        """Choices at free sizes, then at sizes related by statements of the code that failed."""
         pending: list[Relations] = [()]
-        unsure: list[Trial] = []
+        unsure: list[Choice] = []
         extents = find_merged(self.task.system)
         for _ in range(MOST_STATED):
             if not pending:
                 break
             relations = pending.pop(0)
-            samples = make_samples(self.task.system, fixed, relations)
-            if samples is None:
+            sample = make_sample(self.task.system, fixed, relations)
+            if sample is None:
                 continue
             statements: list[list[Statement]] = []
-            trials = [*map(_confirm, self._try_samples(subject, samples, statements))]
-            if not all(trial.is_chance for trial in trials):
-                return trials
+            choices = [*map(_confirm, self._try_sample(subject, sample, statements))]
+            if not all(choice.is_chance for choice in choices):
+                return choices
             if any(map(runs.is_undefined, self.errors)):
                 break  # the code fails at all sizes
-            unsure = unsure or trials
-            found = guess_relations(statements, samples.first.sizes, relations, fixed, extents)
+            unsure = unsure or choices
+            found = guess_relations(statements, sample.sizes, relations, fixed, extents)
             pending += [each for each in found if len(each) <= MOST_RELATIONS]
         return unsure
 
-    def _try_samples(
-        self, subject: subjects.Subject, samples: Samples, statements: list[list[Statement]]
-    ) -> list[Trial]:
-        """The trials with the fewest doubts that fit; else all that run."""
-        ran: list[Trial] = []
+    def _try_sample(
+        self, subject: subjects.Subject, sample: Sample, statements: list[list[Statement]]
+    ) -> list[Choice]:
+        """The choices with the fewest doubts that fit; else all that run."""
+        ran: list[Choice] = []
         likely: Program | None = None
         try:
-            for _, group in groupby(
-                subject.make(samples.first, statements), key=lambda program: program.doubt
-            ):
+            made = subject.make(sample, statements)
+            for _, group in groupby(made, key=lambda program: program.doubt):
                 programs = list(group)
-                self.tried = self.tried or samples
-                found = list(self._try_programs(programs, samples, statements))
+                self.tried = self.tried or sample
+                found = list(self._try_programs(programs, sample, statements))
                 if likely is not None and not likely.doubt:  # contradicts the names
-                    found = [trial for trial in found if trial.agrees]
-                fits = [trial for trial in found if trial.fits]
+                    found = [choice for choice in found if choice.agrees]
+                fits = [choice for choice in found if choice.fits]
                 if fits:
-                    return fits if likely is None else [_ask(trial, likely) for trial in fits]
+                    return fits if likely is None else [_ask(choice, likely) for choice in fits]
                 ran += found
                 likely = likely or programs[0]
                 if found and not likely.doubt:
                     break  # all names match
         except CannotRunError as error:  # the class cannot be constructed
-            self._add_error(error, samples.first)
+            self._add_error(error, sample)
         return ran
 
     def _add_error(self, error: CannotRunError, sample: Sample) -> None:
@@ -237,8 +247,8 @@ class _Search:
         self.errors.append(error)
 
     def _try_programs(
-        self, programs: Iterable[Program], samples: Samples, statements: list[list[Statement]]
-    ) -> Iterator[Trial]:
+        self, programs: Iterable[Program], sample: Sample, statements: list[list[Statement]]
+    ) -> Iterator[Choice]:
         for program in programs:
             self.taken |= {
                 size
@@ -246,162 +256,133 @@ class _Search:
                 for size in find_number_names(source)
                 if rank_size(name, size) < NAMED
             }
-            first = _fix_scalars(program, samples.first)
+            first = _fix_scalars(program, sample)
             try:
-                ran, fits, agrees = _try_program(program, first)
+                yield _try_program(program, first)
             except CannotRunError as error:
                 self._add_error(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
                     return  # the code fails with all arguments
-                continue
-            yield Trial(ran, samples, first, fits, agrees)
 
-    def _find_guess(self) -> Trial | None:
-        """The first trial that agrees under an unstated assumption, else the best."""
+    def _find_guess(self) -> Choice | None:
+        """The first choice that agrees under an unstated assumption, else the best."""
         kept, best = list(self.errors), None
         for subject in subjects.find_subjects(self.task):
-            for trial in chain(self._guess_layouts(subject), self._guess_coincidences(subject)):
-                best = _choose(best, trial)
-                if trial.agrees:
-                    break
-            if best is not None and best.agrees:
-                break
+            for other, sample, same_if in chain(
+                self._list_layouts(subject), self._list_coincidences(subject)
+            ):
+                few = islice(other.make(sample, []), MOST_AT_GUESSES)
+                for choice in self._try_programs(few, sample, []):
+                    best = _choose(best, replace(choice, same_if=same_if))
+                    if choice.agrees:
+                        self.errors = kept
+                        return best
         self.errors = kept
         return best
 
-    def _guess_layouts(self, subject: subjects.Subject) -> Iterator[Trial]:
-        """Yield trials with the bindings of other layouts, as if a --bind gave them."""
-        task = self.task
-        samples = self._find_tried(subject)
-        fitting = subject.make(samples.first, []) if samples else ()
+    def _list_layouts(self, subject: subjects.Subject) -> Iterator[_Guess]:
+        """Yield subjects with the bindings of other layouts, as if a --bind gave them."""
+        task, sample = self.task, self._find_tried(subject)
+        fitting = subject.make(sample, []) if sample and not task.code.is_einsum else ()
         known = [*islice(fitting, MOST_AT_GUESSES)] or subject.unfit
-        layouts = (
-            tuple(f"{name}={source}" for name, source in moved.items())
-            for program in known
-            for moved in (() if task.code.is_einsum else find_layouts(program, task.system))
-        )
-        for given in dict.fromkeys(islice(layouts, MOST_GUESSED)):
-            moved = dict(each.split("=", 1) for each in given)
-            for other in subjects.find_subjects(replace(task, binds={**task.binds, **moved})):
-                if samples := self._find_tried(other):
-                    few = islice(other.make(samples.first, []), MOST_AT_GUESSES)
-                    for trial in self._try_programs(few, samples, []):
-                        yield replace(trial, same_if=_say_bind(given))
+        every = (moved for program in known for moved in find_layouts(program, task.system))
+        layouts = dict.fromkeys(tuple(moved.items()) for moved in islice(every, MOST_GUESSED))
+        for given in layouts if not task.code.is_einsum else ():
+            for other in subjects.find_subjects(replace(task, binds={**task.binds, **dict(given)})):
+                if sample := self._find_tried(other):
+                    yield other, sample, _say_bind(dict(given))
 
-    def _find_tried(self, subject: subjects.Subject) -> Samples | None:
-        """The samples at which parameters fitted, else those at the subject's first sizes."""
+    def _find_tried(self, subject: subjects.Subject) -> Sample | None:
+        """The sample at which parameters fitted, else that at the subject's first sizes."""
         base, tried = subject.find_base(), self.tried
-        if base is not None and tried is not None and base.items() <= tried.first.sizes.items():
+        if base is not None and tried is not None and base.items() <= tried.sizes.items():
             return tried
-        return None if base is None else make_samples(self.task.system, base)
+        return None if base is None else make_sample(self.task.system, base)
 
-    def _guess_coincidences(self, subject: subjects.Subject) -> Iterator[Trial]:
+    def _list_coincidences(self, subject: subjects.Subject) -> Iterator[_Guess]:
+        """Yield samples at sizes that are equal or products without a statement."""
         system, base = self.task.system, subject.find_base()
-        stated = self.tried.first.relations if self.tried is not None else ()
+        stated = self.tried.relations if self.tried is not None else ()
         dependent = {*(base or ()), *(name for name, _ in stated)}
         names = [name for name in find_sizes(system) if name not in dependent]
         for relations in islice(find_coincidences(names, find_merged(system)), MOST_GUESSED):
-            samples = None if base is None else make_samples(system, base, (*stated, *relations))
-            if samples is None:
-                continue
-            programs = islice(subject.make(samples.first, []), MOST_AT_GUESSES)
+            sample = None if base is None else make_sample(system, base, (*stated, *relations))
             said = " and ".join(f"{name} = {'*'.join(map(str, made))}" for name, made in relations)
             same_if = Diagnostic(
                 "same-if",
                 f"the same only where {said}, which the code does not state",
                 help=f"assert {said.replace(' = ', ' == ')} in the code if that is meant",
             )
-            for trial in self._try_programs(programs, samples, []):
-                yield replace(trial, same_if=same_if)
+            if sample is not None:
+                yield subject, sample, same_if
 
-    def _make_choice(self, trial: Trial) -> Choice:
-        """The program of a trial and the samples on which it runs."""
-        kept, stops = [trial.first], []
-        is_long = count_steps(trial.first) > MOST_STEPS  # one run at these sizes is enough
-        for sample in trial.samples.make_others():
-            if is_long and sample.sizes == trial.first.sizes:
+    def _complete(self, choice: Choice) -> Choice:
+        """The choice with all samples at which its program runs, and findings."""
+        kept, stops = [choice.first], []
+        is_long = count_steps(choice.first) > MOST_STEPS  # one run at these sizes is enough
+        for sample in choice.first.make_others():
+            if is_long and sample.sizes == choice.first.sizes:
                 continue
-            fixed = _fix_scalars(trial.program, sample)
+            fixed = _fix_scalars(choice.program, sample)
             try:
-                trial.program.run(fixed.make_inputs(), fixed.sizes)
+                choice.program.run(fixed.make_inputs(), fixed.sizes)
                 kept.append(fixed)
             except CannotRunError as error:
                 stops.append((fixed, error))
-        findings = [*explain_samples(kept, [sample for sample, _ in stops], trial.samples.told)]
-        findings += _explain_sizes(trial.first, self.task)
-        findings += _explain_scalars(trial.program, self.task.system)
-        return Choice(
-            trial.program,
-            tuple(kept),
-            tuple(findings),
-            tuple(stops),
-            same_if=trial.same_if,
-            fits=trial.fits,
-            agrees=trial.agrees,
+        findings = (
+            *explain_samples(kept, [sample for sample, _ in stops]),
+            *_explain_sizes(choice.first, self.task),
+            *_explain_scalars(choice.program, self.task.system),
         )
+        return replace(choice, samples=tuple(kept), findings=findings, stops=tuple(stops))
 
 
-def _choose(one: Trial | None, other: Trial | None) -> Trial | None:
-    """The better trial; the earlier one of equals."""
-    if one is None or other is None:
-        return one or other
-    return max(one, other, key=lambda trial: (trial.fits, trial.agrees, not trial.is_chance))
+_Guess: TypeAlias = tuple[subjects.Subject, Sample, Diagnostic]  # with its unstated condition
 
 
-def _confirm(trial: Trial) -> Trial:
-    """The trial checked at further samples: agreement at the first may be a coincidence.
+def _choose(one: Choice | None, other: Choice | None) -> Choice | None:
+    """The better choice; the earlier one of equals."""
+    return max(filter(None, (one, other)), key=lambda choice: choice.rank, default=None)
+
+
+def _confirm(choice: Choice) -> Choice:
+    """The choice checked at further samples: agreement at the first may be a coincidence.
 
     It fits by chance if it fits at no sample where the related sizes differ from the first. It
     agrees if it does at any of those where it fits.
     """
-    first = trial.first
+    first = choice.first
     names = {name for _, made in first.relations for name in made if isinstance(name, str)}
-    runs, fitting = list[bool](), list[bool]()
-    for sample in trial.samples.make_others() if names or trial.agrees else ():
+    ran, fitting = list[bool](), list[bool]()
+    for sample in first.make_others() if names or choice.agrees else ():
         if all(sample.sizes[name] != first.sizes[name] for name in names):
-            runs.append(False)
+            ran.append(False)
             with suppress(CannotRunError):
-                _, fits, agrees = _try_program(trial.program, _fix_scalars(trial.program, sample))
-                runs[-1] = fits or bool(names)
-                fitting += [agrees] if fits else []
-    is_chance = bool(runs) and not any(runs)
-    return replace(trial, is_chance=is_chance, agrees=trial.agrees and any(fitting or [True]))
+                there = _try_program(choice.program, _fix_scalars(choice.program, sample))
+                ran[-1] = there.fits or bool(names)
+                fitting += [there.agrees] if there.fits else []
+    is_chance = bool(ran) and not any(ran)
+    return replace(choice, is_chance=is_chance, agrees=choice.agrees and any(fitting or [True]))
 
 
-def _resolve(trials: Sequence[Trial]) -> Trial | None:
-    """The trial to judge, of equally certain ones; open if they disagree."""
-    fits = [trial for trial in trials if trial.fits]
-    if not fits:
-        return trials[0] if trials else None
-    good, bad = ([t for t in fits if t.agrees is agrees] for agrees in (True, False))
-    bad = [t for t in bad if not good or not good[0].is_by_default(t)]
-    if not good or not bad:
-        return good[0] if good else replace(fits[0], same_if=None)
-    return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if)
+def _ask(choice: Choice, other: Program) -> Choice:
+    """The open choice, with a --bind for the numbers that distinguish it from a program."""
+    sources, others = choice.program.numbers, other.numbers
+    given = {name: source for name, source in sources.items() if others.get(name) != source}
+    return replace(choice, same_if=_say_bind(given))
 
 
-def _ask(trial: Trial, other: Program) -> Trial:
-    """The open trial, with a --bind for the numbers that distinguish it from a program."""
-    sources, others = trial.program.numbers, other.numbers
-    given = [f"{name}={source}" for name, source in sources.items() if others.get(name) != source]
-    return replace(trial, same_if=_say_bind(given))
-
-
-def _say_bind(binds: Sequence[str]) -> Diagnostic:
-    parts = [bind.split("=", 1) for bind in binds]
+def _say_bind(binds: Mapping[str, str]) -> Diagnostic:
     said = " and ".join(
         f"the result is taken as {source}" if name == "return" else f"{name} is given as {source}"
-        for name, source in parts
+        for name, source in binds.items()
     )
-    return Diagnostic(
-        "same-if",
-        f"the same if {said}",
-        help=f"give --bind {','.join(f'{name}={source}' for name, source in parts)}",
-    )
+    help = f"give --bind {','.join(f'{name}={source}' for name, source in binds.items())}"
+    return Diagnostic("same-if", f"the same if {said}", help=help)
 
 
-def _explain_sizes(sample: Sample, task: subjects.Task) -> Iterator[Diagnostic]:
+def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
     """Yield findings on sizes that the code fixes or relates."""
     stated = {entry.name: entry.default for entry in task.system.sizes} | dict(task.sizes)
     own = (each for each in sample.fixed.items() if stated.get(each[0]) != each[1])
@@ -436,8 +417,8 @@ def _fix_scalars(program: Program, sample: Sample) -> Sample:
     return replace(sample, defaulted=tuple(s.name for s in scalars if s.name not in taken))
 
 
-def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]:
-    """The program that ran, whether its shapes fit, and whether its values agree."""
+def _try_program(program: Program, sample: Sample) -> Choice:
+    """The program that ran, perhaps with scalars as tensors, and its fit and agreement."""
     values = sample.make_inputs()
     try:
         answer = program.run(values, sample.sizes)
@@ -452,12 +433,11 @@ def _try_program(program: Program, sample: Sample) -> tuple[Program, bool, bool]
         raise
     pairs = [*program.pair(answer, sample.evaluate(values))]
     fits = bool(pairs) and all(one.shape == value.shape for _, one, value in pairs)
-    return program, fits, fits and not any(compare_values(*each)[1] for each in pairs)
+    agrees = fits and not any(compare_values(*each)[1] for each in pairs)
+    return Choice(program, (sample,), fits, agrees)
 
 
-def explain_samples(
-    kept: Sequence[Sample], lost: Sequence[Sample], told: frozenset[str]
-) -> Iterator[Diagnostic]:
+def explain_samples(kept: Sequence[Sample], lost: Sequence[Sample]) -> Iterator[Diagnostic]:
     """Yield findings on sizes that the samples cannot tell apart."""
     classes: dict[tuple[int, ...], list[str]] = {}  # sizes by their values in every sample
     for name in kept[0].sizes:
@@ -465,7 +445,7 @@ def explain_samples(
     equal = []  # sizes that cannot differ: fixed, dependent, or the code stops there
     for names in classes.values():
         apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
-        equal.append(names if apart else [name for name in names if name in told])
+        equal.append(names if apart else [name for name in names if name in kept[0].told])
     equal = [names for names in equal if len(names) > 1]
     if equal:
         said = " and ".join(" = ".join(names) for names in equal)

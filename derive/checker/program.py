@@ -10,11 +10,10 @@ of the formula; indices in brackets permute a tensor's axes into that order.
 """
 
 import ast
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 from derive.checker import load, processes, runs
 from derive.errors import DeriveError, Mark, refuse, suggest
@@ -31,14 +30,6 @@ _METHODS = {
 }
 _ATTRIBUTES = ("T", "mT")
 _MAKERS = {"cat", "stack", "tensor", "zeros"}
-_OPERATORS: dict[type, Any] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: operator.pow,
-}
 
 
 def parse_binds(text: str) -> dict[str, str]:
@@ -89,88 +80,6 @@ def find_number_names(source: str) -> tuple[str, ...]:
     return () if is_moved or source.startswith(("cat(", "stack(", "zeros(")) else find_names(source)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A source with the values that it can read."""
-
-    text: str
-    values: Mapping[str, Any]
-    sizes: Mapping[str, Any]
-    indices: Mapping[str, tuple[str, ...]]
-
-    def read_node(self, node: ast.expr | None) -> Any:
-        """The value of a node; DeriveError for an invalid one."""
-        match node:
-            case None:
-                return None
-            case ast.Constant(value):
-                return value
-            case ast.Name(id=name) if name in self.values or name in self.sizes:
-                return self.values[name] if name in self.values else self.sizes[name]
-            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
-                return ~self.read_node(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self.read_node(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](self.read_node(left), self.read_node(right))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(map(self.read_node, parts))
-            case ast.Slice(lower, upper, step):
-                return slice(*map(self.read_node, (lower, upper, step)))
-            case ast.Attribute(value=value, attr=name) if name in _ATTRIBUTES:
-                return getattr(self.read_node(value), name)
-            case ast.Subscript(value=value, slice=places):
-                return self.read_subscript(value, places)
-            case ast.Call(func=ast.Attribute(value=value, attr=name), args=given) if (
-                name in _METHODS
-            ):
-                return getattr(self.read_node(value), name)(*map(self.read_node, given))
-            case ast.Call(func=ast.Name(id=name)):
-                return self.read_call(name, node)
-        return self.reject()
-
-    def read_call(self, name: str, call: ast.Call) -> Any:
-        """A made or joined tensor."""
-        match name, call.args:
-            case "zeros", given:
-                tensors = (v for v in self.values.values() if isinstance(v, torch.Tensor))
-                real = next((each for each in tensors if each.is_floating_point()), None)
-                like = torch.zeros(0, dtype=torch.float64) if real is None else real
-                return like.new_zeros([self.read_node(each) for each in given])
-            case "tensor", [one]:
-                number = self.read_node(one)  # for parameters without axes
-                is_tensor = isinstance(number, torch.Tensor)
-                return number if is_tensor else torch.tensor(number, dtype=torch.float64)
-            case "cat" | "stack", given:
-                named = {each.arg: each.value for each in call.keywords}
-                dim = self.read_node(named["dim"]) if "dim" in named else 0
-                found = [self.read_node(each) for each in given]
-                if len(found) == 1 and isinstance(found[0], tuple):
-                    found = list(found[0])
-                return getattr(torch, name)(found, dim=dim)
-        return self.reject()
-
-    def read_subscript(self, value: ast.expr, places: ast.expr) -> Any:
-        """A part of a tensor, or the tensor with its axes in the order of the letters."""
-        found = self.read_node(value)
-        parts = places.elts if isinstance(places, ast.Tuple) else [places]
-        if isinstance(value, ast.Name) and all(isinstance(part, ast.Name) for part in parts):
-            own = self.indices.get(value.id, ())
-            wanted = [part.id for part in parts if isinstance(part, ast.Name)]
-            if sorted(own) != sorted(wanted):
-                raise refuse(
-                    "bind-letters",
-                    f"{self.text} has other indices than {value.id}[{', '.join(own)}]",
-                    help="write the indices of the formula in the order in which the code has them",
-                )
-            return found.permute([own.index(name) for name in wanted])
-        return found[tuple(map(self.read_node, parts))]
-
-    def reject(self) -> NoReturn:
-        """Raise the DeriveError for an unreadable source."""
-        raise refuse("bind-form", f"{self.text} cannot be read as a source")
-
-
 def evaluate_source(
     source: str,
     values: Mapping[str, Any],
@@ -178,29 +87,92 @@ def evaluate_source(
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
     """The value of a source; DeriveError for an invalid one."""
-    return _Source(source, values, sizes, indices).read_node(_parse(source))
+    names = {**sizes, **values}
+
+    def read(node: ast.expr | None) -> Any:
+        match node:
+            case None:
+                return None
+            case ast.Constant(value):
+                return value
+            case ast.Name(name) if name in names:
+                return names[name]
+            case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
+                return ~read(operand)
+            case ast.UnaryOp(ast.USub(), operand):
+                return -read(operand)
+            case ast.BinOp(left, op, right) if type(op) in load.OPERATORS:
+                return load.OPERATORS[type(op)](read(left), read(right))
+            case ast.Tuple(parts) | ast.List(parts):
+                return tuple(map(read, parts))
+            case ast.Slice(lower, upper, step):
+                return slice(*map(read, (lower, upper, step)))
+            case ast.Attribute(value, name) if name in _ATTRIBUTES:
+                return getattr(read(value), name)
+            case ast.Subscript(ast.Name(name), places) if letters := _find_letters(places):
+                return read(ast.Name(name)).permute(_find_order(source, name, letters, indices))
+            case ast.Subscript(value, places):
+                return read(value)[read(places)]
+            case ast.Call(ast.Attribute(value, name), given) if name in _METHODS:
+                return getattr(read(value), name)(*map(read, given))
+            case ast.Call(ast.Name("zeros" | "tensor" | "cat" | "stack" as name), given, named):
+                options = {each.arg: read(each.value) for each in named if each.arg == "dim"}
+                return _make_tensor(name, [*map(read, given)], values, **options)
+        raise refuse("bind-form", f"{source} cannot be read as a source")
+
+    return read(_parse(source))
 
 
-def check_source(source: str, system: ir.System, sizes: tuple[str, ...]) -> None:
-    """Refuse a source with a name that is not the formula's."""
-    known = [entry.name for entry in system.inputs] + list(sizes)
-    indices = {index for names in find_indices(system).values() for index in names}
-    for name in find_names(source):
-        if name not in known and name not in indices and name not in _MAKERS:
-            raise refuse(
-                "bind-unknown",
-                f"{name} is neither a tensor nor a scalar nor a size of the formula",
-                facts=[f"its names are {', '.join(known)}"],
-                help=suggest(name, known),
-            )
+def _make_tensor(name: str, given: list[Any], values: Mapping[str, Any], dim: int = 0) -> Any:
+    """A tensor of zeros, of a number for parameters without axes, or joined from others."""
+    tensors = [each for each in values.values() if isinstance(each, torch.Tensor)]
+    if name == "zeros":
+        real = next((each for each in tensors if each.is_floating_point()), None)
+        like = torch.zeros(0, dtype=torch.float64) if real is None else real
+        return like.new_zeros(given)
+    (first, *others) = given
+    if name == "tensor":
+        is_tensor = isinstance(first, torch.Tensor)
+        return first if is_tensor else torch.tensor(first, dtype=torch.float64)
+    parts = list(first) if isinstance(first, tuple) and not others else given
+    return getattr(torch, name)(parts, dim=dim)
+
+
+def _find_letters(places: ast.expr) -> list[str]:
+    """The letters in brackets, if there are only letters."""
+    parts = places.elts if isinstance(places, ast.Tuple) else [places]
+    letters = [part.id for part in parts if isinstance(part, ast.Name)]
+    return letters if len(letters) == len(parts) else []
+
+
+def _find_order(
+    source: str, name: str, letters: Sequence[str], indices: Mapping[str, tuple[str, ...]]
+) -> list[int]:
+    """The order of a tensor's axes in which its indices are these letters."""
+    own = indices.get(name, ())
+    if sorted(own) != sorted(letters):
+        raise refuse(
+            "bind-letters",
+            f"{source} has other indices than {name}[{', '.join(own)}]",
+            help="write the indices of the formula in the order in which the code has them",
+        )
+    return [own.index(letter) for letter in letters]
 
 
 def check_binds(binds: Mapping[str, str], system: ir.System, known: Sequence[str]) -> None:
     """Refuse bindings of unknown arguments, and sources with names that are not the formula's."""
-    sizes = find_sizes(system)
     for name, source in binds.items():
         own = (result.name for result in system.results) if name == "return" else ()
-        check_source(source, system, (*sizes, *own))
+        names = [*(entry.name for entry in system.inputs), *find_sizes(system), *own]
+        used_indices = {index for used in find_indices(system).values() for index in used}
+        for read in find_names(source):
+            if read not in {*names, *used_indices, *_MAKERS}:
+                raise refuse(
+                    "bind-unknown",
+                    f"{read} is neither a tensor nor a scalar nor a size of the formula",
+                    facts=[f"its names are {', '.join(names)}"],
+                    help=suggest(read, names),
+                )
     for name in binds:
         if name not in known and name != "return":
             raise refuse(

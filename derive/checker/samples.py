@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations, islice, product
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from derive.checker.relations import Relations, set_sizes
 from derive.ir import nodes as ir
@@ -30,6 +30,7 @@ from derive.judge.evaluate import Evaluator, evaluate_system
 from derive.libraries import torch
 
 Values = dict[str, Any]
+Pool: TypeAlias = Callable[[draws.Domain, bool], list[float]]  # for reals, or for integers
 
 FACTORS = ((3, 2, 4, 5), (2, 4, 3, 5), (1, 5, 2, 3))  # factors of merged sizes, by sample
 COUNT = 3  # samples; the second has a size 1 where the code runs
@@ -58,6 +59,18 @@ class Sample:
     def is_ordinary(self) -> bool:
         """Whether the inputs are drawn ones, at any sizes."""
         return self.change is None or not self.reason
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The sizes that cannot vary."""
+        equal = (str(n) for name, made in self.relations if len(made) == 1 for n in (name, *made))
+        return frozenset((*self.fixed, *equal))
+
+    def make_others(self) -> list[Sample]:
+        """The further samples with the same fixed and related sizes."""
+        numbers = range(1, COUNT)
+        found = (make_sample(self.system, self.fixed, self.relations, n) for n in numbers)
+        return [sample for sample in found if sample is not None]
 
     def resize(self, **sizes: int) -> Sample | None:
         """The sample at other sizes; None for fixed, dependent or impossible ones."""
@@ -101,46 +114,27 @@ def show_number(number: Fraction) -> str:
     return str(number) if number.denominator == 1 else repr(float(number))
 
 
-@dataclass(frozen=True)
-class Samples:
-    """The first sample; the others are made on demand."""
-
-    first: Sample
-    make_others: Callable[[], list[Sample]]
-    told: frozenset[str] = frozenset()  # sizes that cannot vary
-
-
-def make_samples(
-    system: ir.System, fixed: Mapping[str, int], relations: Relations = ()
-) -> Samples | None:
-    """Samples at free sizes except the fixed and related; None where impossible."""
+def make_sample(
+    system: ir.System, fixed: Mapping[str, int], relations: Relations = (), number: int = 0
+) -> Sample | None:
+    """The sample of a number, at free sizes except the fixed and related; None where impossible."""
     dependent = {name for name, _ in relations}
     merged = (n for _, made in relations if len(made) > 1 for n in made if isinstance(n, str))
     roots = [n for n in dict.fromkeys(merged) if n not in dependent and n not in fixed]
-
-    def make_sample(number: int) -> Sample:
-        told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
-        if roots:
-            known = set_sizes({**dict.fromkeys(draws.find_sizes(system), 1), **told}, relations)
-            told |= {
-                name: known[name]
-                for name, made in relations
-                if all(isinstance(n, int) or n in told for n in made)
-            }
-            free = draws.choose_sizes(system, 1, seed=number, fixed=told)[0]
-        else:
-            free = draws.choose_sizes(system, number + 1, fixed=fixed)[number]
-        return Sample(system, set_sizes(free, relations), number, fixed=fixed, relations=relations)
-
-    first = make_sample(0)
-    if not draws.is_possible(system, first.sizes):
-        return None
-
-    def make_others() -> list[Sample]:
-        return [d for d in map(make_sample, range(1, COUNT)) if draws.is_possible(system, d.sizes)]
-
-    equal = (str(n) for name, made in relations if len(made) == 1 for n in (name, *made))
-    return Samples(first, make_others, frozenset((*fixed, *equal)))
+    told = {**dict(zip(roots, FACTORS[number], strict=False)), **fixed}
+    if roots:
+        known = set_sizes({**dict.fromkeys(draws.find_sizes(system), 1), **told}, relations)
+        told |= {
+            name: known[name]
+            for name, made in relations
+            if all(isinstance(n, int) or n in told for n in made)
+        }
+        free = draws.choose_sizes(system, 1, seed=number, fixed=told)[0]
+    else:
+        free = draws.choose_sizes(system, number + 1, fixed=fixed)[number]
+    sizes = set_sizes(free, relations)
+    sample = Sample(system, sizes, number, fixed=fixed, relations=relations)
+    return sample if draws.is_possible(system, sizes) else None
 
 
 MOST_SIZES = 80  # samples at other sizes
@@ -154,20 +148,23 @@ _FAR = (71, 303, 5003)  # sizes always tried, if cheap
 _BESIDE = 4  # smallest sizes to try, since code may depend on remainders
 
 
-def find_ends(sample: Sample, entry: ir.Tensor) -> tuple[int, int]:
-    """The least and the largest integer that a tensor may hold."""
-    domain = draws.find_domain(entry, sample.sizes)
+def find_ends(domain: draws.Domain) -> tuple[int, int]:
+    """The least and the largest integer of a domain."""
     low = -1000 if domain.low is None else int(domain.low)
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 
 
-def place_values(
-    pool: Callable[[Sample, ir.Tensor], list[float]], turn: int, sample: Sample, values: Values
-) -> Values:
+def select_values(pool: Pool, sample: Sample, entry: ir.Tensor) -> list[float]:
+    """The values of a pool that a tensor may hold."""
+    domain = draws.find_domain(entry, sample.sizes)
+    return [value for value in pool(domain, entry.kind == "int") if domain.holds(value)]
+
+
+def place_values(pool: Pool, turn: int, sample: Sample, values: Values) -> Values:
     """The inputs with the values of a pool at random places of each tensor."""
     generator = torch.Generator().manual_seed(sample.seed + turn)
     for entry in list_tensors(sample.system, "real", "int"):
-        if found := pool(sample, entry):
+        if found := select_values(pool, sample, entry):
             value = values[entry.name]
             count = value.numel()
             places = torch.randperm(count, generator=generator)[: len(found)]
@@ -213,8 +210,8 @@ def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
     if far is None:
         return None
 
-    def find_pool(sample: Sample, entry: ir.Tensor) -> list[float]:
-        return list(find_ends(sample, entry)) if entry.kind == "int" else []
+    def find_pool(domain: draws.Domain, is_integer: bool) -> list[float]:
+        return [*find_ends(domain)] if is_integer else []
 
     change = partial(place_values, find_pool, 0) if list_tensors(sample.system, "int") else None
     return replace(far, change=change, reason=f"{name} is {size}", is_limit=True)

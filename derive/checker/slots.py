@@ -137,14 +137,11 @@ def parse_text(text: str) -> ast.Module:
 
 def find_definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
     """The syntax tree of a function's definition; None where unknown."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return None
-    for node in ast.walk(parse_file(code.co_filename)):
+    code: Any = getattr(function, "__code__", None)
+    for node in ast.walk(parse_file(code.co_filename)) if code is not None else ():
         match node:
-            case ast.FunctionDef():
-                first = {node.lineno, *(each.lineno for each in node.decorator_list)}
-                if code.co_firstlineno in first and node.name == code.co_name:
+            case ast.FunctionDef(name, decorator_list=above) if name == code.co_name:
+                if code.co_firstlineno in {node.lineno, *(each.lineno for each in above)}:
                     return node
             case ast.Lambda() if code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
                 return node
@@ -216,28 +213,22 @@ def find_axes(owner: Any, name: str) -> tuple[str, ...]:
     "out" is kept and "in" is summed over where the parameter is used, "kernel" is summed over along
     a window, "row" is picked by an integer.
     """
-    from torch import nn
-    from torch.nn.modules import conv
+    kinds = {each.__name__ for each in type(owner).__mro__ if each.__module__.startswith("torch")}
+    known = (axes for names, axes in _AXES if "weight" in name and kinds & {*names.split()})
+    return next(known, ())
 
-    if "weight" not in name:
-        return ()
-    match owner:
-        case conv._ConvTransposeNd():
-            return "in", "out", "kernel"
-        case conv._ConvNd():
-            return "out", "in", "kernel"
-        case nn.Embedding() | nn.EmbeddingBag():
-            return "row", "out"
-        case nn.Linear() | nn.Bilinear() | nn.MultiheadAttention():
-            return "out", "in"
-        case nn.RNNBase() | nn.RNNCellBase():
-            return "out", "in"
-    return ()
+
+_AXES = (
+    ("_ConvTransposeNd", ("in", "out", "kernel")),
+    ("_ConvNd", ("out", "in", "kernel")),
+    ("Embedding EmbeddingBag", ("row", "out")),
+    ("Linear Bilinear MultiheadAttention RNNBase RNNCellBase", ("out", "in")),
+)
 
 
 @where_it_lives
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters of a function or a module."""
+    """The arguments and the parameters of a function or a module, or those of a constructor."""
     from torch.nn.parameter import is_lazy
 
     if not isinstance(target, torch.nn.Module):
@@ -254,12 +245,6 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
         if value is not None and value.is_floating_point() and not is_lazy(value)
     ]
     return find_arguments(target.forward), parameters
-
-
-@where_it_lives
-def find_constructor_slots(target: Any) -> list[Slot]:
-    """The arguments of a class's constructor."""
-    return find_arguments(target)
 
 
 def find_arguments(function: Any) -> list[Slot]:

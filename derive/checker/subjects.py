@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, islice, product
 from types import CodeType, FunctionType
 from typing import Any
 
 from derive.checker import bind, load, processes, runs
-from derive.checker.program import Program, evaluate_source, find_indices, find_names
+from derive.checker.bind import Task
+from derive.checker.program import Program, evaluate_source
 from derive.checker.reading import Script
 from derive.checker.relations import Statement
 from derive.checker.samples import Sample
 from derive.checker.slots import NAMED, UNSAID, Slot, find_arguments, find_slots, rank_size
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.walk import walk
+from derive.ir.text import write_extent
 from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
@@ -34,23 +36,6 @@ MOST_SIZES = 256  # assignments of sizes that fit a module's shapes
 MOST_MADE = 100  # instances of a class at one sample
 MOST_FITTING = 12  # instances with fitting parameters to run
 MOST_NUMBER = 4096  # largest number that may be a size
-
-
-@dataclass(frozen=True)
-class Task:
-    """Code and formula, with the user's bindings and sizes."""
-
-    code: load.Code
-    system: ir.System
-    binds: Mapping[str, str]
-    sizes: Mapping[str, int]
-    made: dict[tuple[Any, ...], Made] = field(default_factory=dict)  # instances by arguments
-
-    def find_fixed(self, program: Program) -> dict[str, int]:
-        """The user's sizes, and defaults of sizes that the code does not take."""
-        taken = program.find_taken()
-        sizes = ((s.name, s.default) for s in self.system.sizes if s.name not in taken)
-        return {**{name: size for name, size in sizes if size}, **self.sizes}
 
 
 @dataclass(frozen=True)
@@ -72,58 +57,41 @@ class Subject:
 
 def find_subjects(task: Task) -> Iterator[Subject]:
     """Yield the ways to call the code."""
-    kind = processes.find_kind(task.code.target)
     if task.code.script is not None:
         yield from _find_scripts(task)
-        return
-    if kind == "class":
+    elif processes.find_kind(task.code.target) == "class":
         yield from _find_classes(task)
-        return
-    if kind == "module":
-        yield _find_module(task)
     else:
-        programs = bind.find_programs(task.code, task.system, task.binds)
-        own = find_own_numbers(task.code)
-        yield Subject([[task.find_fixed(programs[0])]], lambda *_: iter(programs), *own)
+        yield _find_function(task)
 
 
-def _find_module(task: Task) -> Subject:
-    """The subject of a module instance: its shapes determine the sizes."""
-    system = task.system
-    programs = bind.find_programs(task.code, system, task.binds)
-    holders = bind.find_holders(system, programs[0], find_slots(task.code.target)[1])
-    own, literals = find_own_numbers(task.code)
-    numbers = {**own, **find_attributes(task.code.target)}
-    names = {name for holder in holders for name in _name_extents(holder.tensor)}
-    groups = _solve(holders, numbers, task.find_fixed(programs[0]), names)
+def _find_function(task: Task) -> Subject:
+    """The subject of a function or a module instance, whose shapes determine the sizes."""
+    asked = find_slots(task.code.target)
+    programs = bind.find_programs(task, asked)
+    holders = bind.find_holders(task.system, programs[0], asked[1])
+    numbers, literals = find_own_numbers(task.code)
 
     def make_programs(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
         return iter(programs if bind.is_fitting(holders, sample.sizes) else ())
 
+    groups = _solve(holders, numbers, task.find_fixed(programs[0]))
     return Subject(groups, make_programs, numbers, literals, programs)
 
 
-def _name_extents(tensor: ir.Tensor) -> Iterator[str]:
-    return (p.name for extent in tensor.shape for p in walk(extent) if isinstance(p, ir.Size))
-
-
 def _solve(
-    holders: Sequence[bind.Holder],
-    numbers: Mapping[str, int],
-    fixed: Mapping[str, int],
-    names: Collection[str],
+    holders: Sequence[bind.Holder], numbers: Mapping[str, int], fixed: Mapping[str, int]
 ) -> list[list[Mapping[str, int]]]:
     """Groups of sizes that the shapes allow, best matches with the code's numbers first."""
     groups: dict[tuple[int, int], list[Mapping[str, int]]] = defaultdict(list)
     for sizes in islice(bind.solve_sizes(holders, [*numbers.values()], fixed), MOST_SIZES):
-        own = {name: size for name, size in sizes.items() if name in names}
         said = sum(
             UNSAID - rank_size(called.rpartition(".")[2], name)
             for called, number in numbers.items()
-            for name, size in own.items()
+            for name, size in sizes.items()
             if number == size
         )
-        groups[len({*own.values()} & {*numbers.values()}), said].append(sizes)
+        groups[len({*sizes.values()} & {*numbers.values()}), said].append(sizes)
     return [groups[key] for key in sorted(groups, reverse=True)]
 
 
@@ -137,13 +105,16 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
 
 @processes.where_it_lives
 def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
-    """The integers of the globals, the closure and the defaults by name, and the literals."""
+    """The integers of globals, closure, defaults and attributes by name, and the literals."""
     functions = find_functions(target)
     named = {name: value for function in functions for name, value in find_reads(function)}
     for function in functions[: len(functions) if isinstance(target, type) else 1]:
         named |= {each.name: each.default for each in find_arguments(function)}
     bodies = (body for function in functions for body in _find_bodies(function))
     literals = {n for body in bodies for n in body.co_consts if type(n) is int}
+    if isinstance(target, torch.nn.Module):
+        for path, part in target.named_modules():
+            named |= {f"{path}.{name}" if path else name: v for name, v in vars(part).items()}
     return _keep_numbers(named), sorted(n for n in literals if 1 < n <= MOST_NUMBER)
 
 
@@ -201,13 +172,6 @@ def _find_bodies(function: Any) -> list[CodeType]:
 
 
 @processes.where_it_lives
-def find_attributes(module: Any) -> dict[str, int]:
-    """The integer attributes of a module and its submodules, by dotted name."""
-    parts = ((f"{path}." if path else "", vars(part)) for path, part in module.named_modules())
-    return _keep_numbers({f"{at}{name}": value for at, own in parts for name, value in own.items()})
-
-
-@processes.where_it_lives
 def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
     """An instance of a class of modules; CannotRunError where the constructor fails."""
     try:
@@ -241,99 +205,82 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 def _find_classes(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a class: instances for each sample, then one by its defaults."""
     code, system = task.code, task.system
-    slots = bind.find_constructor(code, system, task.binds)
+    slots = bind.find_constructor(task)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
     left = [slot for slot in slots if slot.name not in told]
-    optional = tuple(slot.name for slot in left if not slot.required)
-    numbers = islice(bind.find_numbers(left, system.scalars, system), MOST_MADE)
-    makers = [
-        Program(code, constructor={**told, **given}, doubt=doubt, optional=optional)
-        for doubt, given in numbers
-    ]
-    inner = replace(task, binds=rest)
-    made = _Class(inner, makers)
-    fixed = task.find_fixed(makers[0])
-    yield Subject([[fixed]], made.make_programs, *find_own_numbers(code), made.unfit)
-    if len(optional) == len(left):  # with default sizes
+    base = Program(code, constructor=told)
+    numbers = bind.assign_numbers(base, "constructor", left, system.scalars, system)
+    makers = list(islice(numbers, MOST_MADE))
+    inner, unfit = replace(task, binds=rest), list[Program]()
+    make = partial(_make_programs, inner, makers, unfit)
+    yield Subject([[task.find_fixed(makers[0])]], make, *find_own_numbers(code), unfit)
+    if not any(slot.required for slot in left):  # with default sizes
         with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
-            yield _find_module(replace(inner, code=replace(code, target=module)))
+            yield _find_function(replace(inner, code=replace(code, target=module)))
 
 
-@dataclass
-class _Class:
-    """A class of modules, with candidates for its constructor's arguments."""
+def _make_programs(
+    task: Task,
+    makers: Sequence[Program],
+    unfit: list[Program],
+    sample: Sample,
+    statements: list[list[Statement]],
+) -> Iterator[Program]:
+    """The programs of a class with fitting parameters at a sample.
 
-    task: Task
-    makers: Sequence[Program]
-    unfit: list[Program] = field(default_factory=list)
+    Where none fits, the misfits of shapes are appended as statements on sizes.
+    """
+    said, fits = list[list[Statement]](), 0
+    refused: Exception | None = None
+    for maker, made in _construct_new(task, makers, {**sample.make_inputs(), **sample.sizes}):
+        if made.failure is not None:
+            said.append([*made.failure.statements])
+            refused = refused or made.failure
+            continue
+        try:
+            programs = bind.find_programs(task, (made.arguments, made.parameters), maker)
+        except DeriveError as error:  # a bound parameter does not exist with these numbers
+            refused = refused or error
+            continue
+        holders = bind.find_holders(task.system, programs[0], made.parameters)
+        if not bind.is_fitting(holders, sample.sizes):
+            unfit.append(programs[0])
+            said.append([each for holder in holders for each in holder.find_misfits(sample.sizes)])
+            continue
+        yield from programs
+        fits += 1
+        if fits == MOST_FITTING:
+            break
+    if not fits:
+        statements += said
+        if refused is not None and not any(said):
+            raise refused
 
-    def make_programs(self, sample: Sample, statements: list[list[Statement]]) -> Iterator[Program]:
-        """The programs with fitting parameters at a sample.
 
-        Where none fits, the misfits of shapes are appended as statements on sizes.
-        """
-        said, fits = list[list[Statement]](), 0
-        refused: Exception | None = None
-        task = self.task
-        for maker, made in self._construct(sample, sample.make_inputs()):
-            if made.failure is not None:
-                said.append([*made.failure.statements])
-                refused = refused or made.failure
-                continue
-            asked = made.arguments, made.parameters
-            try:
-                programs = bind.find_programs(task.code, task.system, task.binds, asked)
-            except DeriveError as error:  # a bound parameter does not exist with these numbers
-                refused = refused or error
-                continue
-            holders = bind.find_holders(task.system, programs[0], made.parameters)
-            if not bind.is_fitting(holders, sample.sizes):
-                self.unfit.append(programs[0])
-                said.append(list(bind.find_misfits(holders, sample.sizes)))
-                continue
-            for each in programs:
-                yield replace(
-                    each,
-                    constructor=maker.constructor,
-                    doubt=each.doubt + maker.doubt,
-                    optional=(*each.optional, *maker.optional),
-                )
-            fits += 1
-            if fits == MOST_FITTING:
-                break
-        if not fits:
-            statements += said
-            if refused is not None and not any(said):
-                raise refused
-
-    def _construct(
-        self, sample: Sample, values: Mapping[str, Any]
-    ) -> Iterator[tuple[Program, Made]]:
-        """The instances of all makers with other numbers, in one request."""
-        known = self.task.made
-        chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
-        for maker in self.makers:
-            names = {**values, **sample.sizes}
-            given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}
-            key = tuple((name, type(each), each) for name, each in given.items())
-            chosen.setdefault(key, (maker, given))
-        new = {key: given for key, (_, given) in chosen.items() if key not in known}
-        if new:
-            code = self.task.code
-            known.update(
-                zip(new, construct_all(code.target, [*new.values()], code.path), strict=True)
-            )
-        return ((maker, known[key]) for key, (maker, _) in chosen.items())
+def _construct_new(
+    task: Task, makers: Sequence[Program], names: Mapping[str, Any]
+) -> Iterator[tuple[Program, Made]]:
+    """The instances of all makers with different arguments, the new ones in one request."""
+    chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
+    for maker in makers:
+        given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}
+        key = tuple((name, type(each), each) for name, each in given.items())
+        chosen.setdefault(key, (maker, given))
+    new = {key: given for key, (_, given) in chosen.items() if key not in task.made}
+    if new:
+        made = construct_all(task.code.target, [*new.values()], task.code.path)
+        task.made.update(zip(new, made, strict=True))
+    return ((maker, task.made[key]) for key, (maker, _) in chosen.items())
 
 
 def _find_scripts(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a script: its random tensors and free names are the arguments."""
-    code, system, script = task.code, task.system, task.code.script
+    code, script = task.code, task.code.script
     assert script is not None
-    wanted = dict.fromkeys(tensor.name.lower() for tensor in system.results)
+    wanted = dict.fromkeys(tensor.name.lower() for tensor in task.system.results)
     tensors = [n for n in script.results if n not in code.names or hasattr(code.names[n], "dtype")]
     named = {name.lower(): name for name in reversed(tensors) if name.lower() in wanted}
     last = tensors[:1] or [""]  # the formula's results by name, else the last tensor
@@ -341,106 +288,76 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
     if len(named) == len(wanted):
         found = [", ".join(named[name] for name in wanted)]
     for result in [script.chosen] if script.chosen else dict.fromkeys([*found, *last]):
-        yield from _find_script(task, script, *_match_script(task, script, result), result)
+        yield from _find_script(task, script, result)
 
 
-def _match_script(task: Task, script: Script, result: str) -> tuple[bind.Match, list[Slot]]:
+def _match_script(task: Task, script: Script, made_from: set[str]) -> tuple[bind.Match, list[Slot]]:
     """The match of a script's tensors with the formula's, and the script's slots."""
-    told = {name: source for name, source in task.binds.items() if name != "return"}
-    made_from = {*script.find_sources(result, script.arguments)}
-    made_from |= {name for name, _ in script.unused}  # perhaps meant to be read
-    left_out = {*told, *script.filled, *script.called}
-    slots = []
+    match, sizes, slots = bind.Match(task), list(find_sizes(task.system)), list[Slot]()
+    match.left, _ = match.find_left(ir.Tensor, ())
+    left_out = {*match.found, *script.filled, *script.called}
+    made_from = made_from | {name for name, _ in script.unused}  # perhaps meant to be read
     for name in (n for n in script.arguments if n in made_from and n not in left_out):
         shape = getattr(task.code.names.get(name), "shape", None)
         own = None if shape is None else tuple(shape)
         slots.append(Slot(name, required=name not in script.made, shape=own))
-    bound = {name for source in told.values() for name in find_names(source)}
-    left = [tensor for tensor in task.system.tensors if tensor.name not in bound]
-    match, sizes = bind.Match(told, left, []), list(find_sizes(task.system))
-    bind.match_slots(match, slots, sizes)
-    if not any(s.required for s in slots):
-        bind.match_slots(match, [replace(slot, required=True) for slot in slots], sizes)
+    match.assign_slots(slots, sizes)
+    if not any(slot.required for slot in slots):
+        match.assign_slots([replace(slot, required=True) for slot in slots], sizes)
     return match, slots
 
 
-def _find_free_numbers(
-    script: Script, match: bind.Match, system: ir.System, result: str
-) -> tuple[dict[str, str], list[Slot]]:
-    """The undefined buffers and extents of a script's tensors, and the other undefined numbers."""
-    made_from = script.find_sources(result, script.arguments)
-    free = [name for name in script.free if name in made_from and name not in match.arguments]
-    shape = ", ".join(bind.write_extent(extent) for extent in system.results[0].shape)
-    known = {name: f"zeros({shape})" for name in free if name in script.filled}
-    wanted = [name for name in free if name not in (*script.filled, *script.called)]
-    known |= _find_number_sizes(script, match, system, wanted)
-    return known, [Slot(name) for name in wanted if name not in known]
-
-
-def _find_script(
-    task: Task, script: Script, match: bind.Match, slots: list[Slot], result: str
-) -> Iterator[Subject]:
+def _find_script(task: Task, script: Script, result: str) -> Iterator[Subject]:
     """Yield a script at free sizes, then at those of its tensors."""
     code, system = task.code, task.system
-    known, numbers = _find_free_numbers(script, match, system, result)
-    match.arguments.update(known)
-    names = tuple(name for name in match.arguments if name in script.arguments)
-    laid = task.binds.get("return")
-    base = Program(
-        code,
-        match.arguments,
-        indices=find_indices(system),
-        results={system.results[0].name: laid} if laid else {},
-        told=tuple(task.binds),
-    )
-    sizes = _find_number_sizes(script, match, system, script.numbers)
+    made_from = {*script.find_sources(result, script.arguments)}
+    match, slots = _match_script(task, script, made_from)
+    arguments = match.found
+    free = [name for name in script.free if name in made_from and name not in arguments]
+    zeros = f"zeros({write_extent(*system.results[0].shape)})"
+    arguments |= {name: zeros for name in free if name in script.filled}
+    wanted = [name for name in free if name not in (*script.filled, *script.called)]
+    arguments |= _find_number_sizes(task, match, wanted)
+    numbers = [Slot(name) for name in wanted if name not in arguments]
+    names = tuple(name for name in arguments if name in script.arguments)
+    base = task.start_program(arguments)
 
     def find_programs(sizes: Mapping[str, str]) -> list[Program]:
         every = (*names, *(slot.name for slot in numbers), *sizes)
         own = replace(base, code=load.finish_script(code, every, result))
-        return [
-            replace(own, arguments={**base.arguments, **given, **sizes}, doubt=doubt)
-            for doubt, given in islice(bind.find_numbers(numbers, [], system), MOST_MADE)
-        ]
+        found = islice(bind.assign_numbers(own, "arguments", numbers, [], system), MOST_MADE)
+        return [replace(each, arguments={**each.arguments, **sizes}) for each in found]
 
     programs = find_programs({})
     shaped = [slot for slot in slots if slot.name in names and slot.shape is not None]
     fixed = task.find_fixed(programs[0])
     own, literals = find_own_numbers(code)
-    holders = bind.find_holders(system, programs[0], shaped)
-    groups = _solve(holders, own, fixed, {*find_sizes(system)})
+    groups = _solve(bind.find_holders(system, programs[0], shaped), own, fixed)
     if groups:
+        sizes = _find_number_sizes(task, match, script.numbers)
         wide = [*(find_programs(sizes) if sizes else ()), *programs]
         yield Subject([[fixed]], lambda *_: iter(wide), is_wide=True)
     yield Subject(groups or [[fixed]], lambda *_: iter(programs), own, literals)
 
 
-def _find_number_sizes(
-    script: Script, match: bind.Match, system: ir.System, numbers: Sequence[str]
-) -> dict[str, str]:
+def _find_number_sizes(task: Task, match: bind.Match, numbers: Sequence[str]) -> dict[str, str]:
     """The sizes of a script's numbers, from the shapes of the tensors that it creates."""
-    tensors = {tensor.name: tensor for tensor in system.tensors}
-    found: dict[str, set[str]] = {}
-    for name, names in script.shapes.items():
-        tensor = tensors.get(match.arguments.get(name, ""))
-        if tensor is not None and len(names) == len(tensor.shape):
-            for number, extent in zip(names, tensor.shape, strict=True):
-                if number in numbers:
-                    found.setdefault(number, set()).add(bind.write_extent(extent))
-    sizes = {name: min(extents) for name, extents in found.items() if len(extents) == 1}
+    script, system = task.code.script, task.system
+    found: dict[str, set[str]] = defaultdict(set)
+    for tensor in system.tensors:
+        for name, names in script.shapes.items() if script is not None else ():
+            if match.found.get(name) == tensor.name and len(names) == len(tensor.shape):
+                for number, extent in zip(names, tensor.shape, strict=True):
+                    found[number].add(write_extent(extent))
+    sizes = {name: min(found[name]) for name in numbers if len(found[name]) == 1}
     return {name: size for name, size in sizes.items() if size in find_sizes(system)}
 
 
 def find_sizes_by_name(numbers: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """The values of sizes from the code's numbers with unambiguously matching names."""
-    ranked = sorted(
-        (rank_size(called.rpartition(".")[2], name), called, name)
-        for called in numbers
-        for name in names
-    )
     found: dict[str, int] = {}
-    for rank, called, name in ranked:
-        same = {numbers[c] for r, c, n in ranked if n == name and r == rank}
-        if rank < NAMED and name not in found and len(same) == 1:
-            found[name] = numbers[called]
+    for rank, name in product(range(NAMED), names):
+        same = {n for c, n in numbers.items() if rank_size(c.rpartition(".")[2], name) == rank}
+        if len(same) == 1:
+            found.setdefault(name, min(same))
     return found

@@ -12,7 +12,7 @@ from derive import check, parse
 from derive.checker.judge.inputs import SCALES, vary_inputs
 from derive.checker.load import find_literals, load
 from derive.checker.runs import modes
-from derive.checker.samples import find_other_sides, make_samples, vary_sizes
+from derive.checker.samples import find_other_sides, make_sample, vary_sizes
 from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Call, Compare, Number, Size
 
@@ -67,7 +67,7 @@ def test_special_numbers_whole_tensors_and_ties_are_tried(text, wrong, right):
 
 
 def make_first(text):
-    return make_samples(to_system(parse(text)), {}).first
+    return make_sample(to_system(parse(text)), {})
 
 
 def test_inputs_stay_in_their_domain():

@@ -112,7 +112,8 @@ def agrees(choice):
         return False
     from derive.checker.pick import _try_program
 
-    return _try_program(choice.program, choice.samples[0])[1:] == (True, True)
+    tried = _try_program(choice.program, choice.samples[0])
+    return tried.fits and tried.agrees
 
 
 @pytest.mark.parametrize(("code", "text", "bind", "if_"), ROWS["a guess is named and not judged"])
@@ -192,11 +193,11 @@ def test_given_equal_sizes_are_named_in_classes():
 
 def test_a_size_that_meets_another_by_chance_is_not_named():
     system = to_system(parse(PRODUCT))
-    fives, ones = (Sample(system, dict(I=3, J=1, K=2, B=b), 0) for b in (5, 1))
-    fixed = frozenset("J")
-    assert [each.code for each in explain_samples([fives, ones], [], fixed)] == []
-    assert [each.code for each in explain_samples([ones], [], fixed)] == []
-    runs_not = [each.code for each in explain_samples([ones], [fives], fixed)]
+    sizes = (dict(I=3, J=1, K=2, B=b) for b in (5, 1))
+    fives, ones = (Sample(system, each, 0, fixed={"J": 1}) for each in sizes)
+    assert [each.code for each in explain_samples([fives, ones], [])] == []
+    assert [each.code for each in explain_samples([ones], [])] == []
+    runs_not = [each.code for each in explain_samples([ones], [fives])]
     assert runs_not == ["equal-sizes"]  # other sizes were tried, and the code does not run there
 
 

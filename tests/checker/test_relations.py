@@ -88,14 +88,14 @@ def test_ties_are_applied_in_order():
 
 def count_samples(monkeypatch, code, text, seen):
     """Pick a program, and add the sizes of every try to `seen`."""
-    make_samples = pick.make_samples
+    make_sample = pick.make_sample
 
-    def record_samples(*arguments):
-        samples = make_samples(*arguments)
-        seen.append(samples.first.sizes)
-        return samples
+    def record_sample(*arguments):
+        sample = make_sample(*arguments)
+        seen.append(sample.sizes)
+        return sample
 
-    monkeypatch.setattr(pick, "make_samples", record_samples)
+    monkeypatch.setattr(pick, "make_sample", record_sample)
     return pick_program(load(code), to_system(parse(text)), {}, {})
 
 

@@ -14,6 +14,7 @@ from itertools import islice, product
 from typing import Any, TypeAlias
 
 from derive.checker.samples import (
+    Pool,
     Sample,
     Values,
     evaluate_parts,
@@ -22,6 +23,7 @@ from derive.checker.samples import (
     list_parts,
     list_tensors,
     place_values,
+    select_values,
 )
 from derive.ir import functions
 from derive.ir import nodes as ir
@@ -29,7 +31,7 @@ from derive.ir.walk import walk
 from derive.judge import samples as draws
 from derive.libraries import torch
 
-Way: TypeAlias = Callable[[Any], Any]  # a function of a tensor's entries
+Act: TypeAlias = Callable[[draws.Domain, Any], Any]  # a tensor's new values
 Change: TypeAlias = Callable[[Sample, dict[str, Any]], dict[str, Any]]  # of inputs
 SCALES = (20.0, 1e3, 1e6)  # factors of the inputs at which clamps and caps take effect
 MOST_NUMBERS = 16  # numbers of code and formula to try
@@ -54,24 +56,24 @@ def vary_inputs(samples: Sequence[Sample], numbers: Sequence[float]) -> Iterator
         own = (abs(n) for n in (*numbers, *find_numbers(system)) if abs(math.frexp(n)[0]) == 0.5)
         pool = partial(_find_ties, sorted({1.0, *own})[:MOST_NUMBERS])
         yield from _spread(first, pool, "inputs with halves, quarters")
-    for sample in samples if not is_stepwise else ():
-        yield _make_whole(sample, "inputs that are whole numbers")
-        for number, what in ((0.0, "0"), (1.0, "equal")):
-            yield replace(sample, change=_fill(number), reason=f"inputs that are all {what}")
+    flat: list[tuple[Change, str]] = [(_make_whole, "inputs that are whole numbers")]
+    flat += [(_fill(n), f"inputs that are all {what}") for n, what in ((0.0, "0"), (1.0, "equal"))]
+    for sample, (change, reason) in product(() if is_stepwise else samples, flat):
+        yield replace(sample, change=change, reason=reason)
     yield from (scale(first, factor) for factor in SCALES)
     for (sign, what), sample in product(((-1, "negative"), (1, "positive")), samples):
         reason = f"inputs that are all {what}"
         yield replace(sample, change=set_signs(sign, 0.0), reason=reason)
     if not is_stepwise:
-        zeros = alter("real", _zero_slice)
+        zeros = alter({"*real": _zero_slice})
         yield replace(first, change=zeros, reason="a slice of zeros in every input")
         yield from _spread(first, _find_edges, "inputs at the ends of their domains and 0")
     for end, what in ((0, "smallest"), (1, "largest")) if list_tensors(system, "int") else ():
-        yield replace(first, change=partial(_set_ends, end), reason=f"integers at their {what}")
+        yield replace(first, change=alter(_set_ends(end)), reason=f"integers at their {what}")
     truths = (True, False)[: 1 if _has_rows(system) else 2]
     for sample, truth in product(samples, truths) if list_tensors(system, "bool") else ():
         reason = f"truth values that are all {str(truth).lower()}"
-        yield replace(sample, change=_set_truth(truth), reason=reason)
+        yield replace(sample, change=alter(_set_truth(truth)), reason=reason)
     yield from _make_alike(first)
     yield from _vary_scalars(first, numbers)
     for number in select_numbers((*numbers, *find_numbers(system))):
@@ -105,14 +107,12 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
     With `within`, inputs whose domain contains the scaled values are scaled too.
     """
 
-    def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
-        ends = (value * factor).aminmax() if within and value.numel() else ()
-        is_held = bool(ends) and all(domain.holds(float(end)) for end in ends)
-        return value * factor + more if domain.is_everything or is_held else value
+    def act(domain: draws.Domain, value: Any) -> Any:
+        return value * factor + more if domain.is_everything or within else value
 
     reason = f"inputs with {more:g} added" if more else f"inputs {factor:g} times as large"
     is_same = factor == 1 and not more
-    return sample if is_same else replace(sample, change=alter("real", act), reason=reason)
+    return sample if is_same else replace(sample, change=alter({"*real": act}), reason=reason)
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
@@ -154,77 +154,84 @@ def _has_rows(system: ir.System) -> bool:
     return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)
 
 
-def alter(kind: str, act: Callable[[ir.Tensor, draws.Domain, Any], Any]) -> Change:
-    """The change that applies a function to each tensor of a kind."""
+def alter(acts: Mapping[str, Act], step: int = 1) -> Change:
+    """The change of tensors, or of every `step`-th row, within their domains.
+
+    An act has the name of a tensor, or a kind behind a star: `*real` are all real tensors.
+    """
 
     def change(sample: Sample, values: Values) -> Values:
-        for entry in list_tensors(sample.system, kind):
-            values[entry.name] = act(
-                entry, draws.find_domain(entry, sample.sizes), values[entry.name]
-            )
-        return values
+        found = dict(values)
+        for entry in list_tensors(sample.system):
+            act = acts.get(entry.name) or acts.get(f"*{entry.kind}")
+            if act is None:
+                continue
+            domain, value = draws.find_domain(entry, sample.sizes), values[entry.name]
+            made = act(domain, value)
+            if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
+                found[entry.name] = made
+                if step > 1 and value.dim():
+                    found[entry.name] = value.clone()
+                    found[entry.name][::step] = made[::step]
+        return found
 
     return change
 
 
-def _make_whole(sample: Sample, reason: str) -> Sample:
-    """The sample with small whole numbers in each domain, so with zeros and equal values."""
-    generator = torch.Generator()
+def _make_whole(sample: Sample, values: Values) -> Values:
+    """The inputs with small whole numbers in each domain, so with zeros and equal values."""
+    generator = torch.Generator().manual_seed(sample.seed)
 
-    def act(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
+    def act(domain: draws.Domain, value: Any) -> Any:
         pool = [n for n in range(-2, 3) if domain.holds(n)]
         if not pool:
             return value
         places = torch.randint(len(pool), value.shape, generator=generator)
         return torch.tensor(pool, dtype=value.dtype)[places]
 
-    def change(sample: Sample, values: Values) -> Values:
-        generator.manual_seed(sample.seed)
-        return alter("real", act)(sample, values)
-
-    return replace(sample, change=change, reason=reason)
+    return alter({"*real": act})(sample, values)
 
 
 def _fill(number: float) -> Change:
     """The change that fills every real input with a number in its domain."""
-    return alter("real", lambda _, domain, v: v * 0 + number if domain.holds(number) else v)
+    return alter({"*real": lambda _, value: value * 0 + number})
 
 
 def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
     """The change that gives tensors without a domain one sign and a least distance from 0."""
 
-    def act(entry: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
-        sign = signs if isinstance(signs, int) else signs[entry.name]
+    def act(sign: int, domain: draws.Domain, value: Any) -> Any:
         beyond = least * (1.5 + value.abs()) if least else value.abs()
         return sign * beyond if domain.is_everything else value
 
-    return alter("real", act)
+    given = {"*real": signs} if isinstance(signs, int) else signs
+    return alter({name: partial(act, sign) for name, sign in given.items()})
 
 
-def _zero_slice(_: ir.Tensor, domain: draws.Domain, value: Any) -> Any:
-    if domain.holds(0):
-        value[slice(1) if value.dim() else ...] = 0
-    return value
+def _zero_slice(_: draws.Domain, value: Any) -> Any:
+    changed = value.clone()
+    changed[slice(1) if value.dim() else ...] = 0
+    return changed
 
 
-def _set_ends(end: int, sample: Sample, values: Values) -> Values:
-    """The inputs with every integer at one end of its range."""
-    return alter("int", lambda entry, _, v: v * 0 + find_ends(sample, entry)[end])(sample, values)
+def _set_ends(end: int) -> dict[str, Act]:
+    """The act that sets every integer to one end of its range."""
+    return {"*int": lambda domain, value: value * 0 + find_ends(domain)[end]}
 
 
-def _set_truth(truth: bool) -> Change:
-    return alter("bool", lambda _, __, value: (value & False) | truth)
+def _set_truth(truth: bool) -> dict[str, Act]:
+    return {"*bool": lambda _, value: (value & False) | truth}
 
 
 def _make_alike(sample: Sample) -> Iterator[Sample]:
     """Yield samples with uniform entries in one tensor, or in every second row of tensors."""
     reals, masks = ([e.name for e in list_tensors(sample.system, k)] for k in ("real", "bool"))
-    ways: dict[str, Way] = {
-        "zeros": lambda value: value * 0,
-        "equal": lambda value: value * 0 + 1.5,
-        "negative": lambda value: -value.abs() - _NEAR,
-        "positive": lambda value: value.abs() + _NEAR,
-        "false": lambda value: value & False,
+    ways: dict[str, Act] = {
+        "zeros": lambda _, value: value * 0,
+        "equal": lambda _, value: value * 0 + 1.5,
+        "negative": lambda _, value: -value.abs() - _NEAR,
+        "positive": lambda _, value: value.abs() + _NEAR,
+        "false": lambda _, value: value & False,
     }
     plan: list[tuple[dict[str, str], int]] = []
     if len(reals) > 1:
@@ -237,79 +244,57 @@ def _make_alike(sample: Sample) -> Iterator[Sample]:
     for given, step in plan[:MOST_ALIKE]:
         words = " and ".join(dict.fromkeys(given.values()))
         whose = f"{', '.join(given)} all" if step == 1 else "every second row"
-        change = partial(_change_alike, {name: ways[way] for name, way in given.items()}, step)
+        change = alter({name: ways[way] for name, way in given.items()}, step)
         yield replace(sample, change=change, reason=f"inputs with {whose} {words}", is_defined=True)
 
 
-def _change_alike(ways: Mapping[str, Way], step: int, sample: Sample, values: Values) -> Values:
-    """The inputs with tensors, or every `step`-th row, changed within their domains."""
-    found = dict(values)
-    for entry in (each for each in list_tensors(sample.system) if each.name in ways):
-        value, domain = values[entry.name], draws.find_domain(entry, sample.sizes)
-        made = ways[entry.name](value)
-        if made.numel() and domain.holds(float(made.min())) and domain.holds(float(made.max())):
-            found[entry.name] = made
-            if step > 1 and value.dim():
-                found[entry.name] = value.clone()
-                found[entry.name][::step] = made[::step]
-    return found
-
-
-def _spread(
-    sample: Sample, pool: Callable[[Sample, ir.Tensor], list[float]], reason: str
-) -> Iterator[Sample]:
+def _spread(sample: Sample, pool: Pool, reason: str) -> Iterator[Sample]:
     """Yield samples in which each tensor has the values of its pool somewhere."""
     tensors = list_tensors(sample.system, "real", "int")
-    if not any(pool(sample, entry) for entry in tensors):
-        return
-    values = sample.make_inputs()
-    turns = max(-(-len(pool(sample, e)) // max(1, values[e.name].numel())) for e in tensors)
-    for turn in range(min(turns, MOST_PLACES)):
+    counts = {entry.name: len(select_values(pool, sample, entry)) for entry in tensors}
+    values = sample.make_inputs() if any(counts.values()) else {}
+    turns = (-(-counts[n] // max(1, value.numel())) for n, value in values.items() if n in counts)
+    for turn in range(min(max(turns, default=0), MOST_PLACES)):
         yield replace(sample, change=partial(place_values, pool, turn), reason=reason)
 
 
-def _find_edges(sample: Sample, entry: ir.Tensor) -> list[float]:
+def _find_edges(domain: draws.Domain, is_integer: bool) -> list[float]:
     """The ends of a domain and numbers near them; large values and 0 without ends."""
-    if entry.kind == "int":
-        return list(find_ends(sample, entry))
-    domain = draws.find_domain(entry, sample.sizes)
     low, high = domain.low, domain.high
+    if is_integer:
+        return [*find_ends(domain)]
     steps = [0.0, _LEAST_FLOAT, 1e-20, 1e-12, _NEAR, 1e-4, 1e-2]
     far = [1.0, 1e2, 1e4, 1 / _NEAR]
     pool = [low + step for step in steps] if low is not None else []
     pool += [high - step for step in steps] if high is not None else []
     pool += [(low or 0.0) + step for step in far] if high is None else []
     pool += [(high or 0.0) - step for step in far] if low is None else []
-    pool += [0.0, 0.0, 1.0, _NEAR, -_NEAR] if domain.is_everything else []
-    return [value for value in pool if domain.holds(value)]
+    return pool + [0.0, 0.0, 1.0, _NEAR, -_NEAR] * domain.is_everything
 
 
-def _find_ties(factors: Sequence[float], sample: Sample, entry: ir.Tensor) -> list[float]:
+def _find_ties(factors: Sequence[float], _: draws.Domain, is_integer: bool) -> list[float]:
     """Halves and quarters, also divided by each of some powers of 2."""
     parts = [k / 4 for n in (2, 1, 4) for k in range(-10, 11) if math.gcd(k, 4) == n]
     every = (part / factor for part in parts for factor in factors)
-    domain = draws.find_domain(entry, sample.sizes)
-    return [n for n in dict.fromkeys(every) if entry.kind == "real" and domain.holds(n)]
+    return [] if is_integer else list(dict.fromkeys(every))
 
 
 def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
     """Yield the sample with integers about a limit, where the domain allows it."""
 
-    def list_near(sample: Sample, entry: ir.Tensor) -> list[float]:
-        domain = draws.find_domain(entry, sample.sizes)
-        is_held = entry.kind == "int" and domain.holds(limit) and domain.holds(limit + 1)
+    def list_near(domain: draws.Domain, is_integer: bool) -> list[float]:
+        is_held = is_integer and domain.holds(limit) and domain.holds(limit + 1)
         return [limit, limit + 1] * _ALTERNATIONS if is_held else []
 
     yield from islice(_spread(sample, list_near, f"integers about {limit:.0f}"), 1)
 
 
-def _surround(number: float, sample: Sample, entry: ir.Tensor) -> list[float]:
-    """A number and others just below, above and beyond it, within the domain."""
+def _surround(number: float, _: draws.Domain, is_integer: bool) -> list[float]:
+    """A number and others just below, above and beyond it."""
+    if is_integer:
+        return [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
     pool = [number, number * (1 - _NEAR), number * (1 + _NEAR)]
-    pool += [number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
-    if entry.kind == "int":
-        pool = [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
-    return [value for value in pool if draws.find_domain(entry, sample.sizes).holds(value)]
+    return [*pool, number - 1, number + 1, 2 * number, 10 * number, number / 2, -number]
 
 
 def _find_factors(sample: Sample, number: float) -> list[float]:
@@ -341,7 +326,6 @@ def fill_whole(sample: Sample) -> Sample | None:
     """The sample with all booleans true and integers at their largest; None without them."""
     if not list_tensors(sample.system, "bool", "int"):
         return None
+    both = _set_ends(1) | _set_truth(True)
     reason = f"{sample.reason}, truth values and integers alike"
-    return replace(
-        sample, change=lambda s, v: _set_ends(1, s, _set_truth(True)(s, v)), reason=reason
-    )
+    return replace(sample, change=alter(both), reason=reason)

@@ -11,7 +11,7 @@ from derive.checker.program import Program
 from derive.checker.reading import say_line
 from derive.checker.runs import has_dropout, is_same
 from derive.checker.samples import Sample
-from derive.checker.slots import Slot, find_constructor_slots, find_slots
+from derive.checker.slots import Slot, find_slots
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
@@ -99,7 +99,6 @@ def find_surroundings(system: ir.System, program: Program, first: Sample) -> Ite
     """Yield findings on defaults that differ from the formula's."""
     target = program.code.target
     slots = [] if target is None else find_slots(target)[0]
-    slots += find_constructor_slots(target) if find_kind(target) == "class" else ()
     taken = {program.numbers.get(slot.name): slot for slot in slots if not slot.required}
     for scalar in system.scalars:
         slot = taken.get(scalar.name) or taken.get(f"tensor({scalar.name})")

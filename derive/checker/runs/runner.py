@@ -36,8 +36,8 @@ from derive.libraries import torch
 _PATIENCE = 1.0  # seconds for a process that has closed its channel and is about to leave
 # The functions that the judge may call, and the records that cross, by module.
 _QUESTIONS = (
-    (slots, "find_slots find_constructor_slots"),
-    (subjects, "find_attributes construct construct_all find_numbers_of"),
+    (slots, "find_slots"),
+    (subjects, "construct construct_all find_numbers_of"),
     (load, "finish_script"),
     (circumstances, "call_all"),
     (runs, "run_target has_dropout"),
