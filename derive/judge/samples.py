@@ -19,7 +19,7 @@ from typing import Any
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, walk
+from derive.ir.walk import find_free, find_size_names, walk
 from derive.ir.walk import find_sizes as walk_sizes
 from derive.libraries import torch
 
@@ -41,7 +41,6 @@ class Demands:
     wanted: tuple[tuple[Polynomial, int], ...]  # a bracket [i < 3] has an effect from extent 5 on
     loops: tuple[Polynomial, ...]  # the distinct extents of the loops
     work: tuple[tuple[tuple[int, ...], int], ...]  # the loops around accesses, with counts
-    changed_by: Mapping[str, tuple[int, ...]]  # the loops whose extent reads a size
     fixed: Mapping[str, int] = field(default_factory=dict)  # sizes given by the caller
     inverted: ir.System | None = None  # the system, if it needs nonsingular matrices
 
@@ -49,13 +48,8 @@ class Demands:
 @lru_cache(maxsize=16)
 def find_sizes(system: ir.System) -> tuple[str, ...]:
     """The names of all sizes, including those that only bound the values of a tensor."""
-    bounds = (
-        bound
-        for tensor in system.tensors
-        for bound in (tensor.below, tensor.lower, tensor.upper)
-        if bound is not None
-    )
-    inside = (part.name for bound in bounds for part in walk(bound) if isinstance(part, ir.Size))
+    bounds = (bound for t in system.tensors for bound in (t.below, t.lower, t.upper))
+    inside = find_size_names(*(bound for bound in bounds if bound is not None))
     return tuple(dict.fromkeys((*walk_sizes(system), *inside)))
 
 
@@ -85,9 +79,7 @@ def is_possible(system: ir.System, sizes: Mapping[str, int]) -> bool:
 
 def count_work(system: ir.System, sizes: Mapping[str, int]) -> float:
     """The elements that the loops read at these sizes."""
-    demands = _find_demands(system)
-    lengths = [_find_length(extent, dict(sizes)) for extent in demands.loops]
-    return _add_up_work(lengths, demands)
+    return _add_up_work(sizes, _find_demands(system))
 
 
 def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one: bool) -> Sizes:
@@ -147,13 +139,10 @@ def _shrink(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
     free = [name for name in sizes if name not in demands.fixed]
     while True:
         sizes = dict(sizes)
-        lengths = [_find_length(extent, sizes) for extent in demands.loops]
-        while _add_up_work(lengths, demands) > MOST_WORK and any(sizes[name] > 1 for name in free):
+        while any(sizes[name] > 1 for name in free) and _add_up_work(sizes, demands) > MOST_WORK:
             name = max(free, key=lambda size: sizes[size])
             times = Counter(sizes.values())
             sizes[name] = min(range(sizes[name] - 1, 1, -1), key=lambda n: times[n], default=1)
-            for k in demands.changed_by.get(name, ()):
-                lengths[k] = _find_length(demands.loops[k], sizes)
         filled = _fill_extents(dict(sizes), demands, least=least)
         if filled == sizes or all(filled[name] == 1 for name in free):
             return filled
@@ -213,7 +202,8 @@ def _find_order(one: int, other: int) -> int:
     return 0 if abs(one - other) < 2 or 1 in {one, other} else 1 if one > other else -1
 
 
-def _add_up_work(lengths: Sequence[float], demands: Demands) -> float:
+def _add_up_work(sizes: Mapping[str, int], demands: Demands) -> float:
+    lengths = [max(0.0, float(_evaluate(extent, sizes))) for extent in demands.loops]
     return sum(times * prod([lengths[k] for k in loops]) for loops, times in demands.work)
 
 
@@ -223,10 +213,6 @@ def _find_size(extent: Polynomial) -> str:
         case ((((ir.Size(name), 1),), 1),):
             return name
     return ""
-
-
-def _find_length(extent: Polynomial, sizes: Sizes) -> float:
-    return max(0.0, float(_evaluate(extent, sizes)))
 
 
 def _evaluate(extent: Polynomial, sizes: Mapping[str, int]) -> Fraction | int:
@@ -249,7 +235,9 @@ def _find_demands(system: ir.System) -> Demands:
             extents += [index.extent for index in loops]
             around = (Polynomial.of(index.extent) for index in loops)
             work[tuple(number_of.setdefault(each, len(number_of)) for each in around)] += 1
-            least |= dict.fromkeys(_find_least(expr))
+            places = zip(expr.places, expr.tensor.shape, strict=False)
+            fixed = ((p, extent) for p, extent in places if isinstance(p, ir.Number))
+            least |= {(Polynomial.of(extent), int(p.value) + 1): None for p, extent in fixed}
         wanted |= dict.fromkeys(_find_wanted(equation.value))
     polynomials = tuple(dict.fromkeys(map(Polynomial.of, extents)))
     return Demands(
@@ -259,7 +247,6 @@ def _find_demands(system: ir.System) -> Demands:
         tuple(wanted),
         tuple(number_of),
         tuple(work.items()),
-        _find_readers(tuple(number_of)),
         inverted=system if any(map(_is_inverse, system.equations)) else None,
     )
 
@@ -270,19 +257,9 @@ def _is_inverse(equation: ir.Equation) -> bool:
     return any(part.kind in {"inverse", "cholesky", "logdet"} for part in parts)
 
 
-def _find_readers(extents: tuple[Polynomial, ...]) -> dict[str, tuple[int, ...]]:
-    """The numbers of the extents that contain each size."""
-    readers: dict[str, tuple[int, ...]] = {}
-    for number, extent in enumerate(extents):
-        parts = (part for atom in extent.atoms for part in walk(atom))
-        for name in dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)):
-            readers[name] = (*readers.get(name, ()), number)
-    return readers
-
-
 def _find_loops(
     expr: ir.Expr, loops: tuple[ir.Index, ...]
-) -> Iterator[tuple[ir.Expr, tuple[ir.Index, ...]]]:
+) -> Iterator[tuple[ir.Access, tuple[ir.Index, ...]]]:
     """Yield every access with the indices of the loops around it."""
     match expr:
         case ir.Access():
@@ -293,14 +270,6 @@ def _find_loops(
             loops = (*loops, *(index for index in expr.indices if index not in loops))
     for child in expr.children:
         yield from _find_loops(child, loops)
-
-
-def _find_least(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
-    """Yield the least extents that the fixed places of an access need."""
-    assert isinstance(expr, ir.Access)
-    for place, extent in zip(expr.places, expr.tensor.shape, strict=False):
-        if isinstance(place, ir.Number):
-            yield Polynomial.of(extent), int(place.value) + 1
 
 
 def _find_wanted(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
