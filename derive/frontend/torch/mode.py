@@ -112,16 +112,14 @@ def _answer(
         except DeriveError:
             return out
     function, args, named = make_precise(name, function, args, named)
-    known = ops.find_op(name)
-    base = ops.find_op(name[:-1]) if known is None and name.endswith("_") else None
-    row = known or base
+    row, is_in_place = ops.find_op(name)
     if row is not None and row.definition is not None:
         return _define(mode, trace, row, function, args, named)
     if row is None and hasattr(function, "__code__") and function.__module__ in BODIES:
         with open_functional(), mode, trace.inside():
             return trace.note_result(function(*args, **named))
     # the tensors that the call writes into; for an unknown op the trailing underscore decides
-    is_write = known.is_write if known else name.endswith("_") and not name.endswith("__")
+    is_write = row.is_write if row and not is_in_place else is_in_place and name[-2:] != "__"
     own = tuple(find_tensors(args[:1])) if is_write else ()
     written = (*own, *find_tensors(named.get("out")))
     problem = _prepare(trace, name, written, args, named) if written else None
@@ -132,7 +130,7 @@ def _answer(
         if problem is not None:
             raise problem
         if tensors or written:
-            _attach_results(call, known, tensors, written)
+            _attach_results(call, row, tensors, written)
         return out
     except DeriveError as error:
         reason = error
@@ -233,13 +231,13 @@ def make_precise(
 
 
 def _attach_results(
-    call: Call, known: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
+    call: Call, row: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
 ) -> None:
     """Attach a shadow to every tensor that was returned or written into."""
     trace = call.trace
-    shadows = _compute(call, known)
+    shadows = _compute(call, row)
     if tensors and shadows is not None:
-        _attach(call, tensors, shadows, is_view=known is not None and known.is_view)
+        _attach(call, tensors, shadows, is_view=row is not None and row.is_view)
     for tensor in written:
         _disown(trace, tensor)
     for tensor in (*tensors, *written):  # integers overflow silently
@@ -258,30 +256,23 @@ def _disown(trace: Trace, tensor: Any) -> None:
     trace.mark_unknown(tensor, reason, trace.shadow(tensor).buffer)
 
 
-def _compute(call: Call, known: Op | None) -> Any:
-    trace = call.trace
-    if known is not None and known.act is not None:
-        found = known.act(call)
-        if call.named.get("out") is None:
-            return found
-        write_through(trace, trace.shadow(call.named["out"]), found)
-        return None
-    base = ops.find_op(call.name[:-1]) if call.name.endswith("_") else None
-    if base is not None and base.act is not None:
-        found = base.act(replace(call, name=call.name[:-1]))
-        if base.is_view:
-            _check(call, call.args[0], found)
-            trace.attach(call.args[0], found)
-        else:
-            write_through(trace, trace.shadow(call.args[0]), found)
-        return None
-    if call.name in RANDOM or call.name.rstrip("_") in RANDOM:
-        raise trace.refuse(
-            "lift-random",
-            f"{call.name} draws random numbers",
-            help="give them as an argument; dropout is lifted in eval mode",
-        )
-    raise trace.refuse("lift-op", f"{call.name} is not known to the lifter")
+def _compute(call: Call, row: Op | None) -> Any:
+    """Return the shadows of the results; None if a tensor of the call received them."""
+    trace, is_in_place = call.trace, ops.find_op(call.name)[1]
+    if call.name.rstrip("_") in RANDOM and row is None:
+        says = f"{call.name} draws random numbers"
+        advice = "give them as an argument; dropout is lifted in eval mode"
+        raise trace.refuse("lift-random", says, help=advice)
+    if row is None or row.act is None:
+        raise trace.refuse("lift-op", f"{call.name} is not known to the lifter")
+    found = row.act(replace(call, name=call.name[:-1]) if is_in_place else call)
+    into = call.args[0] if is_in_place else call.named.get("out")
+    if is_in_place and row.is_view:
+        _check(call, into, found)
+        trace.attach(into, found)
+    elif into is not None:
+        write_through(trace, trace.shadow(into), found)
+    return found if into is None else None
 
 
 _RANDOM = (

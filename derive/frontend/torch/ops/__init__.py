@@ -20,6 +20,7 @@ OPS: tuple[Op, ...] = (
 _BY_NAME = {name: op for op in OPS for name in op.names.split()}
 
 
-def find_op(name: str) -> Op | None:
-    """Return the row of a function; None if it is unknown."""
-    return _BY_NAME.get(name)
+def find_op(name: str) -> tuple[Op | None, bool]:
+    """Return the row of a function, None if it is unknown, and whether it runs in place: `add_`."""
+    is_in_place = name.endswith("_") and name not in _BY_NAME
+    return _BY_NAME.get(name[:-1] if is_in_place else name), is_in_place
