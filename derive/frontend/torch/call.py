@@ -181,8 +181,7 @@ def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
     buffer = target.buffer
     condition, indices = _invert(trace, target)
     new = trace.spread(value, target.indices)
-    if buffer.kind == "real" and value.kind == "bool":
-        new = trace.read_number(value, ()) if not value.rank else new
+    new = new if buffer.kind == "bool" else exprs.to_number(new)
     placed = exprs.substitute_at(new, target.indices, indices)
     buffer.value = exprs.tidy(exprs.choose(condition, placed, buffer.value))
     if buffer.kind in {"real", "complex"} and not isinstance(buffer.value, (ir.Access, ir.Number)):

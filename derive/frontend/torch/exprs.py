@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from derive.analysis import affine, facts
+from derive.analysis.names import is_condition
 from derive.ir import definitions
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Monomial, Polynomial, add_all
@@ -140,22 +141,23 @@ def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr 
 
 
 def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """Return the choice of `then` where the condition holds, else `other`."""
+    """Return `then` where the condition holds, else `other`; of conditions it is a condition."""
     if isinstance(condition, ir.Truth):
         return then if condition.value else other
     if then is other:
         return then
+    if is_condition(then) and is_condition(other):
+        return ir.any_of(ir.all_of(condition, then), ir.all_of(negate_truth(condition), other))
     if isinstance(condition, ir.Not):
         return choose(condition.part, other, then)
     return ir.Where(condition, then, other)
 
 
-def choose_element(place: ir.Expr, values: Sequence[ir.Expr], kind: str = "real") -> ir.Expr:
+def choose_element(place: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
     """Return the value at a place of a short list."""
     *before, found = values
     for number, value in reversed(list(enumerate(before))):
-        here = compare("==", place, ir.Number(Fraction(number)))
-        found = (choose_truth if kind == "bool" else choose)(here, value, found)
+        found = choose(compare("==", place, ir.Number(Fraction(number))), value, found)
     return found
 
 
@@ -167,7 +169,7 @@ def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         case ir.Where(condition, then, other), (ir.Number() | ir.Infinity()):
             if all(isinstance(branch, (ir.Number, ir.Infinity)) for branch in (then, other)):
                 sides = (compare(relation, then, right), compare(relation, other, right))
-                return choose_truth(condition, *sides)
+                return choose(condition, *sides)
     return ir.Compare(relation, left, right)
 
 
@@ -175,11 +177,6 @@ def _to_value(number: ir.Number | ir.Infinity) -> Fraction | float:
     if isinstance(number, ir.Number):
         return number.value
     return -math.inf if number.negative else math.inf
-
-
-def choose_truth(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """Return a choice between conditions as a condition."""
-    return ir.any_of(ir.all_of(condition, then), ir.all_of(negate_truth(condition), other))
 
 
 def negate_truth(condition: ir.Expr) -> ir.Expr:
@@ -202,16 +199,14 @@ def _may_be_nan(expr: ir.Expr) -> bool:
     )
 
 
-def to_number(value: ir.Expr, kind: str) -> ir.Expr:
+def to_number(value: ir.Expr) -> ir.Expr:
     """Return a truth value as 1 or 0, and a number unchanged."""
-    if kind != "bool":
-        return value
-    return choose(value, ir.ONE, ir.ZERO)
+    return choose(value, ir.ONE, ir.ZERO) if is_condition(value) else value
 
 
-def to_condition(value: ir.Expr, kind: str) -> ir.Expr:
+def to_condition(value: ir.Expr) -> ir.Expr:
     """Return a number as the condition that it is not 0, and a truth value unchanged."""
-    return value if kind == "bool" else compare("!=", value, ir.ZERO)
+    return value if is_condition(value) else compare("!=", value, ir.ZERO)
 
 
 def tidy(expr: ir.Expr) -> ir.Expr:
@@ -238,8 +233,7 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
                     ends = places[:number], places[number + 1 :]
                     either = (place.then, place.other)
                     reads = (ir.Access(tensor, (*ends[0], each, *ends[1])) for each in either)
-                    act = choose_truth if tensor.kind == "bool" else choose
-                    return act(visit(place.condition), *map(visit, reads))
+                    return choose(visit(place.condition), *map(visit, reads))
             return ir.Access(
                 tensor, tuple(affine.simplify_place(p) if is_whole(p) else visit(p) for p in places)
             )

@@ -301,7 +301,7 @@ class Trace:
 
     def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
         """The element as a number: 1 and 0 for truth values."""
-        return exprs.to_number(self.read_element(shadow, places), shadow.kind)
+        return exprs.to_number(self.read_element(shadow, places))
 
     def open_element(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
         """Fresh indices of a tensor, and its element there as a number."""

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from derive.analysis.names import is_condition
 from derive.frontend.from_einsum import Fault, read_einsum, write_sublists
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Act, Call, Op, op, write_through
@@ -67,7 +68,7 @@ def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
         says = f"{shadow.kind} numbers cut to {call.kind} ones are not known"
         raise call.trace.refuse("lift-op", says)
     change = exprs.to_condition if call.kind == "bool" else exprs.to_number
-    return change(value, shadow.kind)
+    return change(value)
 
 
 @op(
@@ -129,7 +130,7 @@ def _literal(call: Call) -> Shadow:
         trace.watch.fix(*map(to_expr, parts))
         return trace.shadow(call.out)
     index = trace.index(trace.extent(len(parts)))
-    found = exprs.choose_element(at(index), [_to_value(call, e) for e in parts], call.kind)
+    found = exprs.choose_element(at(index), [_to_value(call, each) for each in parts])
     return trace.make_tensor((index,), found, call.kind)
 
 
@@ -174,18 +175,17 @@ def _convert(call: Call) -> Shadow:
 # Elementwise functions, under broadcasting.
 
 
-def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[tuple[ir.Expr, str]]]:
-    """Return the broadcast indices, and the elements there with their kinds."""
+def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
+    """Return the broadcast indices, and the elements there."""
     shadows = [call.trace.shadow(value) for value in values]
     indices = call.trace.broadcast(*shadows)
-    return indices, [(call.trace.spread(shadow, indices), shadow.kind) for shadow in shadows]
+    return indices, [call.trace.spread(shadow, indices) for shadow in shadows]
 
 
 def _apply(call: Call, act: Callable[..., ir.Expr], *values: Any) -> Shadow:
     """Apply a function of numbers elementwise."""
     indices, elements = _spread(call, *values)
-    found = act(*(exprs.to_number(*each) for each in elements))
-    return call.trace.make_tensor(indices, found, call.kind)
+    return call.trace.make_tensor(indices, act(*map(exprs.to_number, elements)), call.kind)
 
 
 def _map(names: str, act: Callable[..., ir.Expr], *examples: str, count: int = 2) -> Op:
@@ -236,18 +236,17 @@ def _clamp(call: Call) -> Shadow:
 def _compare(call: Call) -> Shadow:
     relation = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[call.name]
     indices, parts = _spread(call, call.argument(0, "input"), call.argument(1, "other"))
-    if {kind for _, kind in parts} == {"bool"} and relation in {"==", "!="}:
-        same = _agree(parts[0][0], parts[1][0])
+    if all(map(is_condition, parts)) and relation in {"==", "!="}:
+        same = _agree(*parts)
         found = same if relation == "==" else exprs.negate_truth(same)
     else:
-        found = exprs.compare(relation, *(exprs.to_number(*part) for part in parts))
+        found = exprs.compare(relation, *map(exprs.to_number, parts))
     return call.trace.make_tensor(indices, found, "bool")
 
 
 def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     """Return the condition that two conditions have the same truth value."""
-    both = ir.all_of(one, other)
-    return ir.any_of(both, ir.all_of(exprs.negate_truth(one), exprs.negate_truth(other)))
+    return exprs.choose(one, other, exprs.negate_truth(other))
 
 
 @op(
@@ -261,7 +260,7 @@ def _logic(call: Call) -> Shadow:
     prefix, _, word = call.name.partition("_")
     given = [call.argument(0, "input"), *([] if word == "not" else [call.argument(1, "other")])]
     indices, parts = _spread(call, *given)
-    if prefix == "bitwise" and any(kind != "bool" for _, kind in parts):
+    if prefix == "bitwise" and not all(map(is_condition, parts)):
         raise call.trace.refuse("lift-op", f"{call.name} of integers is not known")
     acts: dict[str, Callable[..., ir.Expr]] = {
         "and": ir.all_of,
@@ -269,7 +268,7 @@ def _logic(call: Call) -> Shadow:
         "xor": lambda one, other: _agree(one, exprs.negate_truth(other)),
         "not": exprs.negate_truth,
     }
-    found = acts[word](*(exprs.to_condition(*part) for part in parts))
+    found = acts[word](*map(exprs.to_condition, parts))
     return call.trace.make_tensor(indices, found, "bool")
 
 

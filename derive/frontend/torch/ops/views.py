@@ -508,10 +508,10 @@ def _concatenate(call: Call) -> Shadow:
             if k != axis:
                 trace.unify(part.shape[k], index.extent)
         here = trace.read_element(part, olds)
-        here = here if kind == "bool" else exprs.to_number(here, part.kind)
+        here = here if kind == "bool" else exprs.to_number(here)
         if value is not None:
             inside = exprs.decide("<", at(indices[axis]), to_expr(end))
-            here = (exprs.choose_truth if kind == "bool" else exprs.choose)(inside, here, value)
+            here = exprs.choose(inside, here, value)
         value, end = here, start
     assert value is not None
     return trace.make_tensor(indices, value, kind)
@@ -554,9 +554,7 @@ def _where(call: Call) -> Shadow:
         raise trace.refuse("lift-op", "where of a condition alone depends on data")
     mask, *parts = (trace.shadow(given[word]) for word in ("condition", "input", "other"))
     indices = trace.broadcast(mask, *parts)
-    condition = exprs.to_condition(trace.spread(mask, indices), mask.kind)
+    condition = exprs.to_condition(trace.spread(mask, indices))
     values = [trace.spread(part, indices) for part in parts]
-    if call.kind == "bool":
-        return trace.make_tensor(indices, exprs.choose_truth(condition, *values), "bool")
-    one, other = (exprs.to_number(v, p.kind) for v, p in zip(values, parts, strict=True))
-    return trace.make_tensor(indices, exprs.choose(condition, one, other), call.kind)
+    values = values if call.kind == "bool" else [*map(exprs.to_number, values)]
+    return trace.make_tensor(indices, exprs.choose(condition, *values), call.kind)
