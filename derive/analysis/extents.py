@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
 
 from derive.analysis import affine
 from derive.analysis.affine import Relation, to_affine
@@ -46,49 +45,34 @@ from derive.ir.walk import (
 
 
 @dataclass(frozen=True, slots=True)
-class FromShape:
-    """The size is the extent of one place of an argument."""
+class SizeSource:
+    """The size solves `coefficient * size + rest == extent of a place` of an argument."""
 
     name: str
     tensor: ir.Tensor
     place: int
+    coefficient: ir.Expr = ir.ONE
+    rest: ir.Expr = ir.ZERO
 
-
-@dataclass(frozen=True, slots=True)
-class FromEquation:
-    """The size solves `coefficient * size + rest == extent of a place`."""
-
-    name: str
-    tensor: ir.Tensor
-    place: int
-    coefficient: ir.Expr
-    rest: ir.Expr
-
-
-@dataclass(frozen=True, slots=True)
-class FromKeyword:
-    """The size is an argument."""
-
-    name: str
-    default: int | None
-
-
-SizeSource: TypeAlias = FromShape | FromEquation | FromKeyword
+    @property
+    def is_plain(self) -> bool:
+        """Whether the extent is the size alone."""
+        return isinstance(self.tensor.shape[self.place], ir.Size)
 
 
 def find_size_sources(system: ir.System) -> tuple[SizeSource, ...]:
-    """The source of each size, in an order in which each needs only sizes before it.
+    """The sources of the sizes that are no arguments, each needs only arguments and those before.
 
     Raises DeriveError (`size-untold`) for a size without a source.
     """
     for mistake in find_size_mistakes(system):
         raise DeriveError(mistake)
-    return _find_sources(system)
+    return tuple(_find_sources(system).values())
 
 
 def find_size_mistakes(system: ir.System) -> Iterator[Diagnostic]:
     """The errors for sizes without a source."""
-    known = sorted(source.name for source in _find_sources(system))
+    known = sorted({*_find_sources(system), *(size.name for size in system.sizes)})
     for name in find_sizes(system):
         if name not in known:
             yield _report_unknown_size(name, system, known)
@@ -102,45 +86,33 @@ def find_open_sizes(system: ir.System) -> tuple[str, ...]:
     keywords: dict[str, None] = {}
     while True:
         arguments = (*system.sizes, *map(ir.SizeInput, keywords))
-        known = {source.name for source in _find_sources(replace(system, sizes=arguments))}
+        known = {*_find_sources(replace(system, sizes=arguments)), *(e.name for e in arguments)}
         missing = [name for name in find_sizes(system) if name not in known]
         if not missing:
             return tuple(keywords)
         keywords[missing[0]] = None
 
 
-def _find_sources(system: ir.System) -> tuple[SizeSource, ...]:
-    sources: dict[str, SizeSource] = {
-        size.name: FromKeyword(size.name, size.default) for size in system.sizes
-    }
-    places = [
-        (tensor, place, extent)
-        for tensor in system.tensors
-        for place, extent in enumerate(tensor.shape)
-    ]
-    for tensor, place, extent in places:
-        if isinstance(extent, ir.Size):
-            sources.setdefault(extent.name, FromShape(extent.name, tensor, place))
+def _find_sources(system: ir.System) -> dict[str, SizeSource]:
+    """The source of each size that is no argument: plain extents first, then solved ones."""
+    given = {size.name for size in system.sizes}
+    sources: dict[str, SizeSource] = {}
+    places = [(tensor, k) for tensor in system.tensors for k in range(len(tensor.shape))]
+    for tensor, place in places:
+        extent = tensor.shape[place]
+        if isinstance(extent, ir.Size) and extent.name not in given:
+            sources.setdefault(extent.name, SizeSource(extent.name, tensor, place))
     count = -1
-    while count != len(sources):
-        count = len(sources)
-        for tensor, place, extent in places:
-            solved = _solve_extent(tensor, place, extent, sources)
-            if solved is not None:
-                sources.setdefault(solved.name, solved)
-    return tuple(sources.values())
-
-
-def _solve_extent(
-    tensor: ir.Tensor, place: int, extent: ir.Expr, known: dict[str, SizeSource]
-) -> FromEquation | None:
-    """The equation for the only unknown size of an extent, if the extent is linear in it."""
-    unknown = [name for name in find_size_names(extent) if name not in known]
-    split = Polynomial.of(extent).split_linear(ir.Size(unknown[0])) if len(unknown) == 1 else None
-    if split is None:
-        return None
-    coefficient, rest = split
-    return FromEquation(unknown[0], tensor, place, coefficient.to_expr(), rest.to_expr())
+    while count < (count := len(sources)):
+        for tensor, place in places:
+            extent = tensor.shape[place]
+            unknown = [n for n in find_size_names(extent) if n not in sources and n not in given]
+            line = Polynomial.of(extent)
+            split = line.split_linear(ir.Size(unknown[0])) if len(unknown) == 1 else None
+            if split is not None:  # an extent that is linear in its only unknown size
+                parts = (part.to_expr() for part in split)
+                sources[unknown[0]] = SizeSource(unknown[0], tensor, place, *parts)
+    return sources
 
 
 def _report_unknown_size(name: str, system: ir.System, known: list[str]) -> Diagnostic:

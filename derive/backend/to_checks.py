@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby
-from typing import TypeAlias
 
-from derive.analysis.extents import FromEquation, FromShape, find_size_sources, is_above_zero
+from derive.analysis.extents import SizeSource, find_size_sources, is_above_zero
 from derive.analysis.safety import Guards, find_reads
 from derive.backend.arithmetic import ADD, SIGN, to_python
 from derive.backend.lines import (
@@ -50,7 +49,6 @@ KINDS = {  # test of a dtype that does not fit, and the dtypes that do
     "complex": ("not {}.dtype.is_complex", "complex numbers"),
 }
 SHORT = 2**31  # torch wraps a number that an integer of 32 bits is compared with
-SizeSource: TypeAlias = FromShape | FromEquation
 
 
 def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[list[str], str]:
@@ -60,7 +58,7 @@ def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[lis
     where no shape tells some size.
     """
     positive, counted = sorted(find_positive(plan)), find_counted(plan)
-    known_sizes = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
+    known_sizes = find_size_sources(system)
     sizes = [source.name for source in known_sizes if is_read(source.name, code)]
     given = list_arguments(system)
     call = fit_call(CHECK, ", ".join(sizes), [name for name, _ in given])
@@ -101,10 +99,10 @@ def _is_long(op: ops.Op) -> bool:
 
 def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
     """The lines that read the sizes that the code reads, of shapes that are known to fit."""
-    known = [s for s in find_size_sources(system) if isinstance(s, (FromShape, FromEquation))]
+    known = find_size_sources(system)
     needed = {source.name for source in known if is_read(source.name, code)}
     for source in reversed(known):
-        if source.name in needed and isinstance(source, FromEquation):
+        if source.name in needed:
             needed |= _needs(source)
     lines: list[str] = []
     for tensor, group in groupby(known, key=lambda source: source.tensor):
@@ -176,9 +174,7 @@ def _write_body(
     extents = [e for t in compared for e in t.shape] + [index.extent for index, _ in counted]
     extents += [e for a, k in fixed for e in (a.tensor.shape[k], a.places[k])]
     needed = {*returned, *positive, *find_size_names(*extents)}
-    needed |= {
-        s for source in known_sizes if isinstance(source, FromEquation) for s in _needs(source)
-    }
+    needed |= {size for source in known_sizes for size in _needs(source)}
     made = [size for size in positive if all(size != own.name for own in system.sizes)]
     return [
         *(line for size in system.sizes for line in _write_keyword(size.name, positive)),
@@ -347,18 +343,18 @@ def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
 
 def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
     """Whether each place determines a size of its own, so that nothing is left to compare."""
-    own = [s for s in known_sizes if isinstance(s, FromShape) and s.tensor is tensor]
+    own = [s for s in known_sizes if s.is_plain and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
 
 
-def _needs(source: FromEquation) -> set[str]:
+def _needs(source: SizeSource) -> set[str]:
     return {*find_size_names(source.coefficient, source.rest)}
 
 
 def _write_size(source: SizeSource, system: ir.System) -> list[str]:
     """`D = W.shape[1]`, or `D = W.shape[1] // H`, whose remainder the comparison finds."""
     place = f"{source.tensor.name}.shape[{source.place}]"
-    if isinstance(source, FromShape):
+    if source.is_plain:
         return [f"{source.name} = {place}"]
     rest, coefficient = Polynomial.of(source.rest), Polynomial.of(source.coefficient)
     over = f"{place} - {to_python(source.rest, ADD + 1)}" if rest.terms else place

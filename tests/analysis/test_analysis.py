@@ -11,13 +11,7 @@ from ir_values import evaluate
 from texts import Expressions, read_tables
 
 from derive import parse
-from derive.analysis.extents import (
-    FromEquation,
-    FromKeyword,
-    FromShape,
-    find_open_sizes,
-    find_size_sources,
-)
+from derive.analysis.extents import find_open_sizes, find_size_sources
 from derive.analysis.facts import find_facts, find_range, find_sign, is_never_negative
 from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
@@ -193,16 +187,10 @@ def test_sizes_are_solved_from_shapes(name):
             for tensor in found.inputs
             if isinstance(tensor, ir.Tensor)
         }
-        solved = {}
+        solved = {size.name: sizes[size.name] for size in found.sizes}
         for source in sources:
-            match source:
-                case FromKeyword(size, _):
-                    solved[size] = sizes[size]
-                case FromShape(size, tensor, place):
-                    solved[size] = shapes[tensor][place]
-                case FromEquation(size, tensor, place, coefficient, rest):
-                    left = shapes[tensor][place] - evaluate_extent(rest, solved)
-                    solved[size] = Fraction(left, evaluate_extent(coefficient, solved))
+            left = shapes[source.tensor][source.place] - evaluate_extent(source.rest, solved)
+            solved[source.name] = Fraction(left, evaluate_extent(source.coefficient, solved))
         assert solved == {size: sizes[size] for size in solved}
 
 
