@@ -36,6 +36,7 @@ from derive.ir.walk import (
     rewrite_bottom_up,
     walk,
 )
+from derive.rewrite.rule import drop_unread
 
 
 @dataclass
@@ -75,14 +76,8 @@ def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.
 
 def prune(draft: Draft) -> None:
     """Drop the steps that no result depends on."""
-    needed: dict[ir.Tensor, None] = {}
-    todo = list(draft.results)
-    while todo:
-        tensor = todo.pop()
-        if tensor not in needed and tensor in draft.equations:
-            needed[tensor] = None
-            todo += [part.tensor for part in find_accesses(draft.equations[tensor].value)]
-    draft.equations = {t: equation for t, equation in draft.equations.items() if t in needed}
+    kept = drop_unread([*draft.equations.values()], draft.results)
+    draft.equations = {each.target.tensor: each for each in kept}
 
 
 def drop_copies(draft: Draft) -> None:
