@@ -263,13 +263,12 @@ def find_index(value: Any, context: Context) -> ir.Index:
     return known[-1]
 
 
-@to_node.register(sympy.Rational)
-def _(value: Any, context: Context) -> ir.Expr:
-    return pieces.to_exact(Fraction(int(value.p), int(value.q)))
+def to_nodes(values: Iterable[Any], context: Context) -> tuple[ir.Expr, ...]:
+    """Translate several SymPy objects."""
+    return tuple(to_node(value, context) for value in values)
 
 
-@to_node.register(sympy.Float)
-def _(value: Any, context: Context) -> ir.Expr:
+def _read_float(value: Any, context: Context) -> ir.Expr:
     double = 53  # bits of a double, whose shortest decimal is exact enough
     return pieces.to_exact(Fraction(repr(float(value)) if value._prec == double else str(value)))
 
@@ -283,8 +282,22 @@ _CONSTANTS: dict[Any, ir.Expr] = {  # singletons of their classes
     sympy.true: ir.TRUE,
     sympy.false: ir.FALSE,
 }
-for _constant in _CONSTANTS:
-    to_node.register(type(_constant), lambda value, context: _CONSTANTS[value])
+_PLAIN: dict[Any, Callable[[Any, Context], ir.Expr]] = {
+    sympy.Rational: lambda value, _: pieces.to_exact(Fraction(int(value.p), int(value.q))),
+    sympy.Float: _read_float,
+    sympy.Idx: find_index,
+    sympy.IndexedBase: lambda value, context: ir.Access(context.tensors[find_label(value)], ()),
+    sympy.Indexed: lambda value, context: ir.Access(
+        context.tensors[find_label(value.base)], to_nodes(value.indices, context)
+    ),
+    sympy.KroneckerDelta: lambda value, context: ir.Where(
+        ir.Compare("==", *to_nodes(value.args[:2], context)), ir.ONE, ir.ZERO
+    ),
+    sympy.Not: lambda value, context: ir.Not(*to_nodes(value.args, context)),
+}
+_PLAIN |= {type(each): lambda value, _: _CONSTANTS[value] for each in _CONSTANTS}
+for _kind, _act in _PLAIN.items():
+    to_node.register(_kind, _act)
 
 
 @to_node.register(type(sympy.zoo))
@@ -309,29 +322,15 @@ def _(value: Any, context: Context) -> ir.Expr:
     return ir.Scalar(name, *context.domains.get(name, ()))
 
 
-to_node.register(sympy.Idx, find_index)
-
-
-@to_node.register(sympy.IndexedBase)
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Access(context.tensors[find_label(value)], ())
-
-
-@to_node.register(sympy.Indexed)
-def _(value: Any, context: Context) -> ir.Expr:
-    tensor = context.tensors[find_label(value.base)]
-    return ir.Access(tensor, tuple(to_node(place, context) for place in value.indices))
-
-
 @to_node.register(sympy.Add)
 def _(value: Any, context: Context) -> ir.Expr:
-    terms = tuple(to_node(arg, context) for arg in value.args)
+    terms = to_nodes(value.args, context)
     return ir.Add(terms if context.is_ordered else to_readable_sum(terms, context.sort_key))
 
 
 @to_node.register(sympy.Mul)
 def _(value: Any, context: Context) -> ir.Expr:
-    factors = tuple(to_node(arg, context) for arg in value.args)
+    factors = to_nodes(value.args, context)
     if factors[0] is ir.MINUS_ONE and len(factors) == 2 and factors[1] is ir.Infinity(False):
         return ir.MINUS_INFINITY
     while isinstance(factors[0], ir.Mul):
@@ -350,7 +349,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(sympy.Pow)
 def _(value: Any, context: Context) -> ir.Expr:
-    base, exponent = (to_node(arg, context) for arg in value.args)
+    base, exponent = to_nodes(value.args, context)
     if isinstance(exponent, ir.Number) and exponent.value < 0 and exponent is not ir.MINUS_ONE:
         return ir.Pow(ir.Pow(base, ir.Number(-exponent.value)), ir.MINUS_ONE)
     return ir.Pow(base, exponent)
@@ -364,7 +363,7 @@ def _(value: Any, context: Context) -> ir.Expr:
     args = value.args
     if name in {"max", "min"} and not context.is_ordered:  # numbers last
         args = tuple(sorted(args, key=lambda arg: bool(arg.is_number)))
-    return ir.Call(name, tuple(to_node(arg, context) for arg in args))
+    return ir.Call(name, to_nodes(args, context))
 
 
 @to_node.register(sympy.floor)
@@ -400,12 +399,6 @@ def _is_whole(value: Any, context: Context) -> bool:
     return isinstance(value, plain | sympy.Add | sympy.Mul | sympy.floor | sympy.Mod)
 
 
-@to_node.register(sympy.KroneckerDelta)
-def _(value: Any, context: Context) -> ir.Expr:
-    left, right = (to_node(arg, context) for arg in value.args[:2])
-    return ir.Where(ir.Compare("==", left, right), ir.ONE, ir.ZERO)
-
-
 @to_node.register(sympy.Piecewise)
 def _(value: Any, context: Context) -> ir.Expr:
     *pairs, (last, otherwise) = [(pair.args[0], pair.args[1]) for pair in value.args]
@@ -423,7 +416,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(Relational)
 def _(value: Any, context: Context) -> ir.Expr:
-    left, right = (to_node(arg, context) for arg in value.args)
+    left, right = to_nodes(value.args, context)
     if context.is_ordered or isinstance(right, ir.Number) or value.rel_op not in _TURNED:
         return ir.Compare(value.rel_op, left, right)
     # SymPy may have turned `j <= i` into `i >= j`
@@ -433,15 +426,10 @@ def _(value: Any, context: Context) -> ir.Expr:
 @to_node.register(sympy.And)
 @to_node.register(sympy.Or)
 def _(value: Any, context: Context) -> ir.Expr:
-    parts = tuple(to_node(arg, context) for arg in value.args)
+    parts = to_nodes(value.args, context)
     if not context.is_ordered:
         parts = to_readable_conditions(parts, context.sort_key)
     return ir.all_of(*parts) if isinstance(value, sympy.And) else ir.any_of(*parts)
-
-
-@to_node.register(sympy.Not)
-def _(value: Any, context: Context) -> ir.Expr:
-    return ir.Not(to_node(value.args[0], context))
 
 
 @to_node.register(sympy.Sum)
