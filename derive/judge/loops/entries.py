@@ -1,49 +1,46 @@
-"""The text of a formula for the loops, and the conversion of values to and from elements.
-
-    y = tensor("y", B, S)
-    row_1 = keep_(lambda b: cumsum([x[b, j] for j in range(S)]))
-    fill_(y, lambda b, j: row_1(b)[j], (B, S), ...)
+"""The equations of a formula as functions of places, and the conversion of values to elements.
 
 Each element is computed at its first read, and cached, so the equations may be in any order.
 
 The sizes follow from the shapes of the given tensors: from an extent `S` directly, from `2*S - 1`
 or `H*D` by solving for the only unknown size. A value that does not fit is an error.
 
-The text is evaluated in floats, or in mpmath with as many digits as an entry needs. There decimals
-are rounded to doubles, as in code, so that comparisons with them have the same truth as in code.
+The equations are evaluated in floats, or in mpmath with as many digits as an entry needs. There
+decimals are rounded to doubles, as in code, so that comparisons with them have the same truth as in
+code.
 """
 
 import math
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from functools import cache, partial
-from itertools import product
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf, prod
-from operator import mul
-from types import CodeType, MappingProxyType
+from operator import itemgetter, mul
 from typing import Any
 
 from sympy import Symbol, expand
 
 from derive.errors import DeriveError, refuse, suggest
 from derive.ir.functions import FUNCTIONS
-from derive.judge.loops import text
-from derive.judge.loops.names import Names, find_indices, label_of, name_of_left, places_of_left
+from derive.judge.loops.names import (
+    Names,
+    find_indices,
+    label_of,
+    name_of_left,
+    places_of_left,
+    read_whole_names,
+)
+from derive.judge.loops.rows import ONE, Scope, extend, gather, make
 from derive.judge.loops.runtime import (
     INF,
     NAN,
-    OutsideError,
+    Place,
     Tensor,
     Value,
-    compile_text,
-    define_functions,
     divide,
-    make_moments,
-    make_namespace,
-    make_range,
-    make_rows,
-    to_extent,
+    make_functions,
+    read_deeply,
 )
 from derive.notation.formula import Formula
 
@@ -107,13 +104,15 @@ def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Valu
         )
     if not rank:
         return _convert(name, kind, elements[0])
-    tensor, strides = Tensor(name, *shape), [prod(shape[k + 1 :]) for k in range(rank)]
+    tensor, strides = Tensor(name, shape, set()), [prod(shape[k + 1 :]) for k in range(rank)]
 
-    def find_ways(place: tuple[int, ...]) -> list[Callable[[], Value]]:
-        element = elements[sum(map(mul, place, strides))]
-        return [lambda: to_element(_convert(name, kind, element))]
+    def find_key(place: Place) -> list[int]:
+        return [sum(map(mul, place, strides))]
 
-    tensor.ways.append(find_ways)
+    def compute(keys: Sequence[int]) -> Iterator[Value]:
+        return (to_element(_convert(name, kind, elements[key])) for key in keys)
+
+    tensor.ways.append((find_key, compute))
     return tensor
 
 
@@ -246,10 +245,9 @@ def _to_size(name: str, value: Any) -> int:
     return int(value)
 
 
-def to_result(value: Any, given: Mapping[str, Any], as_number: type) -> Any:
+def to_result(tensor: Tensor, given: Mapping[str, Any], as_number: type) -> Any:
     """A result in the type of the given tensors: torch, NumPy, or nested lists."""
-    shape = value.shape if isinstance(value, Tensor) else ()
-    elements = [value[place] for place in value.list_places()] if shape else [value]
+    shape, elements = tensor.shape, [tensor[at] for at in tensor.list_places()]
     if all(isinstance(element, bool) for element in elements) and elements:
         numbers, kind = elements, "bool"
     else:
@@ -277,104 +275,73 @@ class StepsOverError(Exception):
     """The loops have taken their limit of steps."""
 
 
-def add_equation(
-    tensor: Tensor,
-    compute: Callable[..., Value],
-    extents: tuple[Value, ...],
-    *places: tuple[tuple[int, ...], Callable[..., int]],
-) -> None:
-    """Add an equation of the tensor: its right side, the extents of its indices, and its places.
+def add_equation(tensor: Tensor, equation: Any, scope: Scope) -> None:
+    """Add an equation of the tensor.
 
-    A place is a pair: the numbers of the indices in it, and its function of them, `h*D + d`. A
-    table inverts the function: it maps each position to the values of the indices.
+    A table for each place on the left, as `h*D + d`, has the values of its indices by position.
     """
-    lengths = [to_extent(extent) for extent in extents]
-    tables = []
-    for axis, (indices, to_position) in enumerate(places):
-        table: dict[int, list[dict[int, int]]] = defaultdict(list)
-        for values in product(*(range(lengths[index]) for index in indices)):
-            table[to_position(*values)].append(dict(zip(indices, values, strict=True)))
+    row, tables = make(equation.rhs, scope), []
+    for axis, place in enumerate(places_of_left(equation)):
+        inside, points = [*find_indices(place, scope.names)], ONE
+        for index in inside:
+            extent = scope.read_extent(scope.names.indices[index])
+            points = extend(points, index, [range(extent)] * len(points[""]))
+        table: dict[int, list[dict[str, int]]] = defaultdict(list)
+        for position, *values in gather(points, [make(place, scope), *map(itemgetter, inside)]):
+            table[position].append(dict(zip(inside, values, strict=True)))
         for position in table:
             if not -tensor.before[axis] <= position < tensor.shape[axis]:
-                place = tuple(position if k == axis else 0 for k in range(len(places)))
-                raise OutsideError(tensor, place if len(place) > 1 else position)
+                raise tensor.refuse_place(
+                    tuple(position if k == axis else 0 for k in range(len(tensor.shape)))
+                )
         tables.append(table)
 
-    def find_ways(at: tuple[int, ...]) -> list[Callable[[], Value]]:
-        found: list[dict[int, int]] = [{}]
-        for table, place in zip(tables, at, strict=True):
+    def find_keys(place: Place) -> list[dict[str, int]]:
+        found: list[dict[str, int]] = [{}]
+        for table, at in zip(tables, place, strict=True):
             found = [
                 one | other
                 for one in found
-                for other in table.get(place, ())
+                for other in table.get(at, ())
                 if all(one.get(index, value) == value for index, value in other.items())
             ]
-        return [partial(compute, *(way[k] for k in range(len(lengths)))) for way in found]
+        return found
 
-    tensor.ways.append(find_ways)
+    def compute(keys: Sequence[dict[str, int]]) -> Iterable[Value]:
+        return row({"": range(len(keys))} | {name: [key[name] for key in keys] for name in keys[0]})
 
-
-def write_entries(formula: Formula, names: Names) -> str:
-    """The Python text of the equations as functions of their indices."""
-    lines: list[str] = []
-    begun: set[str] = set()
-    for equation in formula.equations:
-        name, places = name_of_left(equation), places_of_left(equation)
-        left = names.python[name]
-        indices = tuple(dict.fromkeys(k for place in places for k in find_indices(place, names)))
-        scope = text.Scope(names, formula.empty_row, lines)
-        value = text.write_node(equation.rhs, scope)
-        if places and name not in begun:
-            lines.append(f"{left} = tensor({name!r}, {text.write_shape(name, scope)})")
-        begun.add(name)
-        if not places:
-            lines.append(f"{left} = keep_(lambda: {value})")
-            continue
-        extents = "".join(f"{text.write_node(names.indices[k], scope)}, " for k in indices)
-        parts = ", ".join(_write_place(place, indices, names, scope) for place in places)
-        way = f"lambda {_list_names(indices, names)}: {value}"
-        lines.append(f"fill_({left}, {way}, ({extents}), {parts})")
-    return "\n".join(lines) + "\n"
-
-
-def _list_names(indices: Any, names: Names) -> str:
-    return ", ".join(names.python[index] for index in indices)
-
-
-def _write_place(place: Any, indices: tuple[str, ...], names: Names, scope: text.Scope) -> str:
-    inside = tuple(find_indices(place, names))
-    numbers = "".join(f"{indices.index(index)}, " for index in inside)
-    return f"(({numbers}), lambda {_list_names(inside, names)}: {text.write_node(place, scope)})"
+    tensor.ways.append((find_keys, compute))
 
 
 def open_formula(
-    code: CodeType,
+    formula: Formula,
     names: Names,
     values: Mapping[str, Any],
     steps: float = inf,
-    functions: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """The names after an execution of the text: tensors, and functions for results without indices.
+    functions: dict[str, Any] | None = None,
+) -> dict[str, Tensor]:
+    """The results of the formula, which compute their elements when these are read.
 
     `functions` replace those on floats. After `steps` steps of loops StepsOverError is raised.
     """
     left = steps
 
-    def count_down(*bounds: Value) -> range:
+    def count_down(taken: int) -> None:
         nonlocal left
-        found = make_range(*bounds)
-        left -= len(found)
+        left -= taken
         if left < 0:
             raise StepsOverError
-        return found
 
-    namespace = {**make_namespace(), "fill_": add_equation, "keep_": cache, "range": count_down}
-    if functions:
-        namespace |= functions
-        define_functions(namespace)
-    namespace |= {names.python[name]: value for name, value in values.items()}
-    exec(code, namespace)  # our own text
-    return namespace
+    made: dict[str, Tensor] = {}
+    both, places = ChainMap(made, {**values}), set[Any]()
+    scope = Scope(names, both, make_functions(functions or {}), count_down, formula.empty_row)
+    for name, equation in names.defined.items():
+        shape = names.shapes[name] if places_of_left(equation) else ()
+        before = names.before.get(name, ())
+        made[name] = Tensor(name, map(scope.read_extent, shape), places, before)
+    for equation in formula.equations:
+        add_equation(made[name_of_left(equation)], equation, scope)
+    return made
 
 
 DIGITS = (300, 1500)  # the second number is tried where small summands were lost with the first
@@ -388,27 +355,19 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     It returns inf or nan where the formula does, and None where digits or steps are exhausted.
     `most` is the number of precisions from DIGITS that are tried.
     """
-    names = text.read_whole_names(formula)
-    code = compile_text(write_entries(formula, names))
+    names = read_whole_names(formula)
 
-    def compute(
-        tensors: Mapping[str, Any], place: tuple[int, ...], arithmetic: _Digits
-    ) -> float | None:
+    def compute(tensors: Mapping[str, Any], place: Place, arithmetic: _Digits) -> float | None:
         convert = arithmetic.convert
         bound = bind_values(formula, names, tensors, convert)
         values = {name: convert(value) for name, value in bound.items()}
         try:
-            made = open_formula(code, names, values, MOST_STEPS, arithmetic.make_namespace())
-            found = made[names.python[name]]
-            return float(found[place if len(place) > 1 else place[0]] if place else found())
-        except (OutsideError, StepsOverError, ArithmeticError, RecursionError):
-            return None
-        except (DeriveError, ValueError):
+            made = open_formula(formula, names, values, MOST_STEPS, arithmetic.make_functions())
+            return float(read_deeply(partial(made[name].__getitem__, place)))
+        except (DeriveError, StepsOverError, ArithmeticError, ValueError, RecursionError):
             return None
 
-    def evaluate(
-        tensors: Mapping[str, Any], place: tuple[int, ...], most: int = len(DIGITS)
-    ) -> float | None:
+    def evaluate(tensors: Mapping[str, Any], place: Place, most: int = len(DIGITS)) -> float | None:
         for digits in DIGITS[:most]:
             arithmetic = _Digits(digits)
             rounded = compute(tensors, place, arithmetic)
@@ -439,26 +398,22 @@ class _Digits:
         """A float as a number of many digits; any other value unchanged."""
         return self.context.mpf(value) if isinstance(value, float) else value
 
-    def make_namespace(self) -> dict[str, Any]:
+    def make_functions(self) -> dict[str, Any]:
         """The functions that replace those on floats."""
-        mp, exp = self.context, self.exp
+        mp = self.context
 
         def elementwise(name: str) -> Callable[..., Value]:
             return lambda *values: self._real(getattr(mp, name)(*values))
 
-        names = [name for name, row in FUNCTIONS.items() if row.value == name]
         return {
-            "divide_": self.divide,
-            "power_": self.power,
+            "divide": self.divide,
+            "power": self.power,
             "sqrt": lambda value: self.power(value, 0.5),
-            "exp": exp,
+            **{name: elementwise(name) for name, row in FUNCTIONS.items() if row.value == name},
+            "exp": self.exp,
             "log": self.log,
-            **{name: elementwise(name) for name in names},
-            "floor": self._round(mp.floor),
-            "ceiling": self._round(mp.ceil),
+            "floor": lambda value: int(mp.floor(value)) if math.isfinite(value) else value,
             "pi": mp.pi,
-            **make_rows(exp, self.log, self.divide),
-            **make_moments(self.divide),
         }
 
     def exp(self, value: Value) -> Value:
@@ -496,9 +451,3 @@ class _Digits:
 
     def _real(self, value: Value) -> Value:
         return NAN if isinstance(value, self.context.mpc) else value
-
-    def _round(self, function: Callable[[Value], Value]) -> Callable[[Value], Value]:
-        def rounded(value: Value) -> Value:
-            return int(function(value)) if math.isfinite(value) else value
-
-        return rounded

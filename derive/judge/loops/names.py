@@ -8,18 +8,28 @@ The extent of an index is its own range, or follows from the limits of its sum o
 that it reads. The extent of a result is the largest place on its left sides plus one.
 """
 
-import keyword
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Idx, Indexed, IndexedBase, Product, Sum, Symbol, expand
+import sympy
+from sympy import (
+    Idx,
+    Indexed,
+    IndexedBase,
+    KroneckerDelta,
+    Mul,
+    Piecewise,
+    Pow,
+    Product,
+    Sum,
+    Symbol,
+    expand,
+)
 
 from derive.ir.functions import ROWS
-from derive.judge.loops import runtime
 from derive.notation.formula import Formula
-from derive.notation.words import WORDS, Reduction
+from derive.notation.words import ELEMENTWISE, REDUCTIONS, WORDS, Reduction, argmax
 
 
 @dataclass
@@ -33,7 +43,6 @@ class Names:
     indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
-    python: dict[str, str] = field(default_factory=dict)  # name: the Python name in the text
     whole: dict[str, bool] = field(default_factory=dict)  # result: whether it holds integers
 
     @property
@@ -47,14 +56,13 @@ class Names:
 
 
 def read_names(formula: Formula) -> Names:
-    """The role, the extent or shape, and the Python name of every name."""
+    """The role, and the extent or shape, of every name."""
     names = Names()
     nodes = [node for equation in formula.equations for node in walk_nodes(equation)]
     _collect_tensors(formula, nodes, names)
     _collect_indices(formula, nodes, names)
     _collect_scalars(formula, nodes, names)
     _find_extents(formula, nodes, names)
-    _choose_python_names(names)
     return names
 
 
@@ -193,21 +201,6 @@ def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
             names.scalars.setdefault(name, None)
 
 
-def _choose_python_names(names: Names) -> None:
-    """Give every name a Python name that differs from keywords and names of the runtime."""
-    taken = set(runtime.find_names()) | set(keyword.kwlist)
-    groups = (names.bases, names.defined, names.indices, names.sizes, names.scalars)
-    every = list(dict.fromkeys(name for group in groups for name in group))
-    plain = [name for name in every if name.isidentifier() and name not in taken]
-    for name in (*plain, *(name for name in every if name not in plain)):
-        spelt = re.sub(r"\W", "_", name)
-        spelt = f"_{spelt}" if re.match(r"\d|$|row_", spelt) else spelt
-        while spelt in taken:
-            spelt += "_"
-        taken.add(spelt)
-        names.python[name] = spelt
-
-
 def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
     """Deduce the extents of indices and the shapes of results from one another."""
     reads = [node for node in nodes if isinstance(node, Indexed)]
@@ -273,3 +266,81 @@ def _find_longest(extents: Iterable[Any]) -> Any:
     each = [extent for extent in every if not extent.is_Number] or every
     longest = (e for e in each if all((e - other).is_nonnegative for other in each))
     return next(longest, each[0])
+
+
+def find_divisor(factor: Any) -> Any:
+    """The divisor of a factor with a negative power, else None."""
+    if not isinstance(factor, Pow) or not factor.exp.is_Rational or factor.exp >= 0:
+        return None
+    return factor.base if factor.exp == -1 else Pow(factor.base, -factor.exp, evaluate=False)
+
+
+def find_fraction(value: Any) -> tuple[Any, Any]:
+    """The numerator and denominator; of a sum over a common denominator."""
+    if isinstance(value, Mul) and len(value.args) == 2:
+        under = find_divisor(value.args[1])
+        if under is not None:
+            return value.args[0], under
+    above, below = sympy.fraction(sympy.together(value))
+    return above, below
+
+
+def is_whole(value: Any, names: Names) -> bool:
+    """Whether a value is an integer by its form."""
+    if isinstance(value, (Idx, Symbol, Indexed, IndexedBase)):
+        label = label_of(getattr(value, "base", value))
+        known = {*names.indices, *names.sizes} if isinstance(value, (Idx, Symbol)) else ()
+        return label in known or names.is_whole_tensor(label)
+    if isinstance(value, Pow):
+        return value.exp.is_Integer and value.exp >= 0 and is_whole(value.base, names)
+    if isinstance(value, (sympy.floor, argmax, KroneckerDelta)):
+        return True
+    if isinstance(value, Reduction):
+        kind = WORDS[type(value)]
+        is_full = value.condition == sympy.true and kind in {"max", "min"}
+        return (is_full or kind == "cumsum") and is_whole(value.body, names)
+    kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, ELEMENTWISE["clip"])
+    if isinstance(value, (*kinds, Piecewise, Sum, Product, sympy.sign)):
+        return all(is_whole(part, names) for part in _find_parts(value))
+    return bool(getattr(value, "is_Integer", False))
+
+
+def _find_parts(value: Any) -> tuple[Any, ...]:
+    """The direct subexpressions whose values enter the value, without conditions and positions."""
+    if isinstance(value, (Idx, Symbol, Indexed, KroneckerDelta, argmax)):
+        return ()
+    if isinstance(value, (Sum, Product)):
+        return (value.function,)
+    if isinstance(value, Reduction):
+        return (value.body,)
+    return tuple(part.expr if isinstance(value, Piecewise) else part for part in value.args)
+
+
+def read_whole_names(formula: Formula) -> Names:
+    """The roles of all names, with results marked whole if their values are integers."""
+    names = read_names(formula)
+    values: dict[str, list[Any]] = {}
+    for equation in formula.equations:
+        parts = values.setdefault(name_of_left(equation), [])
+        parts.append(equation.rhs)
+    found = {name: _list_parts(each) for name, each in values.items()}
+    rows = (Idx, argmax, Sum, REDUCTIONS["cumsum"])
+    for name, parts in (*found.items(), *found.items()):  # twice, for mutual recurrences
+        reads = (label_of(getattr(p, "base", p)) for p in parts if not p.args or p.is_Indexed)
+        is_made = any(names.is_whole_tensor(read) or read in names.indices for read in reads)
+        if is_made or any(isinstance(part, rows) for part in parts):
+            names.whole[name] = True
+    while wrong := [n for n in names.whole if not _is_exact(values[n], found[n], names)]:
+        names.whole = {name: True for name in names.whole if name not in wrong}
+    return names
+
+
+def _list_parts(values: list[Any]) -> list[Any]:
+    return values + [part for value in values for part in _list_parts([*_find_parts(value)])]
+
+
+def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
+    """Whether values are integers, with floor and sign of quotients of integers alone."""
+    rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
+    sides = (side for part in rounded for side in find_fraction(part.args[0]))
+    return all(is_whole(each, names) for each in (*values, *sides))

@@ -1,32 +1,25 @@
-"""The functions that the text of a formula may call, and the compilation of that text.
+"""The functions of the loops on numbers, and tensors whose elements are computed when read.
 
-    tensor("x", B, S)             a tensor; a read out of range is an error, without wrapping
-    sum(...) prod(...) max(...)   over the values of a generator; max(a, b) of its arguments
-    softmax([...])[j]             a function of one row, given as a list; -inf leaves an entry out
-    x / y, x ** y, x // y, x % y  as in IEEE
-
-The text is compiled with its operators replaced by the functions below. Where Python raises, these
-return the values of the hardware: 1 / 0 is inf, 0 / 0 is nan, exp overflows to inf, log(0) is -inf,
-log(-1) is nan.
+Where Python raises, the functions return the values of the hardware: 1 / 0 is inf, 0 / 0 is nan,
+exp overflows to inf, log(0) is -inf, log(-1) is nan.
 """
 
 from __future__ import annotations
 
-import ast
 import cmath
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, reduce
-from itertools import accumulate, product
-from operator import attrgetter, gt, lt, methodcaller
-from types import CodeType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial, reduce
+from itertools import accumulate, chain, product
+from operator import attrgetter, methodcaller
 from typing import Any, TypeAlias
 
-from derive.errors import refuse
+from derive.errors import DeriveError, refuse
 from derive.ir.functions import FUNCTIONS
 
 Value: TypeAlias = Any  # int, float or complex; bool where a truth value is used as a number
+Place: TypeAlias = tuple[int, ...]
 
 INF, NAN = math.inf, math.nan
 
@@ -84,11 +77,6 @@ def floor(value: Value) -> Value:
     return math.floor(value) if is_finite(value) else value
 
 
-def ceiling(value: Value) -> Value:
-    """The smallest integer >= value; inf and nan unchanged."""
-    return math.ceil(value) if is_finite(value) else value
-
-
 def root(value: Value) -> float:
     """The square root; nan below 0."""
     return NAN if value != value or value < 0 else math.sqrt(value)
@@ -121,19 +109,16 @@ def sign(value: Value) -> Value:
     return value if value != value else (value > 0) - (value < 0)
 
 
-def largest(values: Any, best: Value = -INF, is_better: Callable[..., bool] = gt) -> Value:
+def largest(values: Iterable[Value]) -> Value:
     """The largest value; nan if one is nan, -inf without values."""
-    for value in values:
-        if value != value:
-            return NAN
-        if is_better(value, best):
-            best = value
-    return best
+    entries = list(values)
+    return NAN if any(map(operator.ne, entries, entries)) else max(entries, default=-INF)
 
 
-def smallest(values: Any) -> Value:
+def smallest(values: Iterable[Value]) -> Value:
     """The smallest value; nan if one is nan, inf without values."""
-    return largest(values, INF, lt)
+    entries = list(values)
+    return NAN if any(map(operator.ne, entries, entries)) else min(entries, default=INF)
 
 
 def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
@@ -150,53 +135,116 @@ def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
     return answer
 
 
-class OutsideError(Exception):
-    """A read of an element that does not exist; `evaluate_loops` turns it into a message."""
+class DeepError(Exception):
+    """A read below too many others, which `read_deeply` repeats from the outside."""
 
-    def __init__(self, tensor: Tensor, place: Any, reason: str = "no equation gives {} a value"):
+    def __init__(self, tensor: Tensor, place: Place) -> None:
         super().__init__()
         self.tensor = tensor
         self.place = place
-        self.reason = reason  # of an element in range
 
 
-class Tensor(dict[Any, Value]):
+_DEEPEST = 20  # elements that are computed inside one another
+_TOGETHER = 1000  # elements that are computed at once, which bounds the memory
+
+Compute: TypeAlias = Callable[[Sequence[Any]], Iterable[Value]]  # the values for several keys
+Way: TypeAlias = tuple[Callable[[Place], Sequence[Any]], Compute]  # the keys for a place
+
+
+class Tensor(dict[Place, Value]):
     """A tensor whose elements are computed at their first read."""
 
-    def __init__(self, name: str, *shape: Value, before: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, name: str, shape: Iterable[int], open_places: set[Any], before: Place = ()
+    ) -> None:
         """`before`: the number of negative places along each axis, for initial values."""
         super().__init__()
         self.name = name
-        self.shape = tuple(to_extent(extent) for extent in shape)
-        self.before = before or (0,) * len(shape)
-        self.ways: list[Callable[[tuple[int, ...]], list[Callable[[], Value]]]] = []
-        self.open: set[Any] = set()  # the places that are being computed
+        self.shape = tuple(shape)
+        self.before = before or (0,) * len(self.shape)
+        self.ways: list[Way] = []
+        self.open = open_places  # names and places that are being computed, of all tensors
 
-    def is_inside(self, places: tuple[Any, ...]) -> bool:
-        """Whether the places are in range, negative places of initial values included."""
-        bounds = zip(places, self.before, self.shape, strict=False)
-        return len(places) == len(self.shape) and all(-k <= p < n for p, k, n in bounds)
+    def list_places(self) -> Iterator[Place]:
+        """The places, the last index fastest."""
+        return product(*map(range, self.shape))
 
-    def list_places(self) -> Iterator[Any]:
-        """The places as keys, the last index fastest."""
-        (first, *rest) = map(range, self.shape)
-        return product(first, *rest) if rest else iter(first)
+    def refuse_place(
+        self, place: Place, reason: str = "no equation gives {} a value"
+    ) -> DeriveError:
+        """The error for an element that does not exist; `reason` is that of one in range."""
+        name, shape = self.name, self.shape
+        element = f"{name}[{', '.join(map(str, place))}]"
+        if len(place) != len(shape):
+            message = f"{element} names {len(place)} places, and {name} has {len(shape)}"
+            return refuse("rank-differs", message)
+        for number, (at, extent) in enumerate(zip(place, shape, strict=True)):
+            if not 0 <= at < extent:
+                return refuse(
+                    "reads-outside",
+                    f"{element} lies outside of {name}: place {number} is {at}, "
+                    f"and its extent is {extent}",
+                    help=f"guard it with a condition, {name}[..] * [0 <= .. < {extent}]",
+                )
+            if at != int(at):
+                message = f"{element} is no element: place {number} is {at}, no integer"
+                return refuse("place-not-whole", message)
+        code = "place-filled-twice" if "twice" in reason else "place-not-filled"
+        return refuse(code, reason.format(element))
 
-    def __missing__(self, place: Any) -> Value:
-        places = place if isinstance(place, tuple) else (place,)
-        if not self.is_inside(places) or any(p != int(p) for p in places):
-            raise OutsideError(self, place)
-        found = [compute for way in self.ways for compute in way(tuple(map(int, places)))]
-        if len(found) > 1:
-            raise OutsideError(self, place, "{} is defined twice")
-        if not found or place in self.open:
-            raise OutsideError(self, place, *(["{} depends on itself"] if found else []))
-        self.open.add(place)
+    def find_way(self, place: Place) -> tuple[Compute, Any]:
+        """The function of the only equation that fills the place, and its key there."""
+        bounds = zip(place, self.before, self.shape, strict=False)
+        is_inside = all(-k <= at < n and at == int(at) for at, k, n in bounds)
+        if not is_inside or len(place) != len(self.shape):
+            raise self.refuse_place(place)
+        at = tuple(map(int, place))
+        found = [(compute, key) for find, compute in self.ways for key in find(at)]
+        if len(found) != 1:
+            raise self.refuse_place(place, *["{} is defined twice"][: len(found)])
+        return found[0]
+
+    def __missing__(self, place: Place) -> Value:
+        compute, way = self.find_way(place)
+        key = self.name, place
+        if key in self.open:
+            raise self.refuse_place(place, "{} depends on itself")
+        if len(self.open) == _DEEPEST:
+            raise DeepError(self, place)
+        self.open.add(key)
         try:
-            self[place] = value = found[0]()
+            (self[place],) = compute([way])
         finally:
-            self.open.remove(place)
-        return value
+            self.open.remove(key)
+        return self[place]
+
+    def fill(self) -> None:
+        """Compute all elements; those of an equation together."""
+        waiting: dict[Compute, list[tuple[Place, Any]]] = {}
+        for place in self.list_places():
+            if place not in self:
+                compute, key = self.find_way(place)
+                waiting.setdefault(compute, []).append((place, key))
+        for compute, pairs in waiting.items():
+            for start in range(0, len(pairs), _TOGETHER):
+                places, keys = zip(*pairs[start : start + _TOGETHER], strict=True)
+                self.update(zip(places, compute(keys), strict=True))
+
+
+def read_deeply(read: Callable[[], Value]) -> Value:
+    """The result of a read, without deep recursion: elements below many others are read first."""
+    waiting: dict[Any, Callable[[], Value]] = {None: read}
+    while waiting:
+        try:
+            value = list(waiting.values())[-1]()
+        except DeepError as error:
+            key = error.tensor.name, error.place
+            if key in waiting:
+                raise error.tensor.refuse_place(error.place, "{} depends on itself") from None
+            waiting[key] = partial(error.tensor.__getitem__, error.place)
+        else:
+            waiting.popitem()
+    return value
 
 
 def to_extent(value: Value) -> int:
@@ -206,6 +254,7 @@ def to_extent(value: Value) -> int:
     return int(value)
 
 
+@lru_cache
 def make_range(*bounds: Value) -> range:
     """The `range` of bounds that must be integers."""
     return range(*map(to_extent, bounds))
@@ -221,33 +270,85 @@ def multiply_all(values: Iterable[Value]) -> Value:
     return reduce(operator.mul, values, 1)
 
 
-def _one_or_many(reduce: Callable[[Any], Value]) -> Callable[..., Value]:
-    """A function that takes either an iterable or several arguments, as Python's max does."""
-    return lambda *given: reduce(
-        given[0] if len(given) == 1 and isinstance(given[0], Iterable) else given
-    )
-
-
 def argmax(row: Iterable[Value]) -> int:
     """The position of the first largest entry; nan is larger than all numbers."""
     entries = list(row)
     if not entries:
         raise refuse("argmax-empty", "argmax of a row without entries has no value")
-    best = 0
-    for place, value in enumerate(entries):
-        if value != value:
-            return place
-        if value > entries[best]:
-            best = place
-    return best
+    undefined = (place for place, value in enumerate(entries) if value != value)
+    return next(undefined, max(range(len(entries)), key=entries.__getitem__))
 
 
-def make_rows(
+def cumsum(row: Iterable[Value]) -> list[Value]:
+    """The inclusive prefix sums of a row."""
+    return [*accumulate(row, initial=0)][1:]
+
+
+def _nest(flat: Iterable[Value]) -> list[list[Value]]:
+    """The rows of a square matrix."""
+    entries = list(flat)
+    size = math.isqrt(len(entries))
+    return [entries[row * size : (row + 1) * size] for row in range(size)]
+
+
+def _eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
+    """The determinant, and the inverse times `beside`, or nan if the matrix is singular."""
+    size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
+    found: Value = 1
+    for place in range(size):
+        best = max(range(place, size), key=lambda row: abs(whole[row][place]))
+        if best != place:
+            whole[place], whole[best], found = whole[best], whole[place], -found
+        pivot = whole[place][place]
+        found = found * pivot
+        if pivot == 0:
+            return found, [[NAN] * len(row) for row in beside]
+        top = whole[place] = [divide(value, pivot) for value in whole[place]]
+        for row in (row for row in range(size) if row != place):
+            factor = whole[row][place]
+            whole[row] = [a - factor * b for a, b in zip(whole[row], top, strict=True)]
+    return found, [row[size:] for row in whole]
+
+
+def invert_matrix(flat: Iterable[Value]) -> Iterable[Value]:
+    """The inverse of a matrix."""
+    rows = _nest(flat)
+    places = range(len(rows))
+    return chain(*_eliminate(rows, [[int(row == at) for at in places] for row in places])[1])
+
+
+def find_determinant(flat: Iterable[Value]) -> Value:
+    """The determinant of a matrix."""
+    rows = _nest(flat)
+    return _eliminate(rows, [[] for _ in rows])[0]
+
+
+def find_cholesky(flat: Iterable[Value]) -> Iterable[Value]:
+    """The lower triangle L of L L^T; entries above the diagonal are not read."""
+    rows = _nest(flat)
+    found: list[list[Value]] = [[0] * len(rows) for _ in rows]
+    for row in range(len(rows)):
+        for column in range(row + 1):
+            pairs = zip(found[row][:column], found[column][:column], strict=True)
+            rest = rows[row][column] - add_all(a * b for a, b in pairs)
+            is_last = row == column
+            found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
+    return chain(*found)
+
+
+def make_functions(own: dict[str, Any]) -> dict[str, Any]:
+    """The functions by their words; `own` replace those on floats."""
+    known = _FLOATS | own
+    return known | _make_rows(*(known[word] for word in ("exp", "log", "divide", "floor")))
+
+
+def _make_rows(
     exp: Callable[[Value], Value],
     log: Callable[[Value], Value],
     divide: Callable[[Value, Value], Value],
+    floor: Callable[[Value], Value],
 ) -> dict[str, Any]:
-    """softmax, log_softmax and logsumexp over an exponential, a logarithm and a division."""
+    """The functions that are computed by others."""
 
     def softmax(row: Iterable[Value], empty: float = NAN) -> list[Value]:
         """`exp(x) / sum(exp(x))` of a row minus its maximum; `empty` if all entries are -inf."""
@@ -275,59 +376,6 @@ def make_rows(
             return top
         return top + log(add_all(exp(value - top) for value in entries))
 
-    return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp}
-
-
-def cumsum(row: Iterable[Value]) -> list[Value]:
-    """The inclusive prefix sums of a row."""
-    return [*accumulate(row, initial=0)][1:]
-
-
-def _eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Value, Any]:
-    """The determinant, and the inverse times `beside`, or nan if the matrix is singular."""
-    size, whole = len(rows), [[*row, *more] for row, more in zip(rows, beside, strict=True)]
-    found: Value = 1
-    for place in range(size):
-        best = max(range(place, size), key=lambda row: abs(whole[row][place]))
-        if best != place:
-            whole[place], whole[best], found = whole[best], whole[place], -found
-        pivot = whole[place][place]
-        found = found * pivot
-        if pivot == 0:
-            return found, [[NAN] * len(row) for row in beside]
-        top = whole[place] = [divide(value, pivot) for value in whole[place]]
-        for row in (row for row in range(size) if row != place):
-            factor = whole[row][place]
-            whole[row] = [a - factor * b for a, b in zip(whole[row], top, strict=True)]
-    return found, [row[size:] for row in whole]
-
-
-def invert_matrix(rows: list[list[Value]]) -> Any:
-    """The inverse of a matrix, given as the list of its rows."""
-    places = range(len(rows))
-    return _eliminate(rows, [[int(row == column) for column in places] for row in places])[1]
-
-
-def find_determinant(rows: list[list[Value]]) -> Value:
-    """The determinant of a matrix."""
-    return _eliminate(rows, [[] for _ in rows])[0]
-
-
-def find_cholesky(rows: list[list[Value]]) -> list[list[Value]]:
-    """The lower triangle L of L L^T; entries above the diagonal are not read."""
-    found: list[list[Value]] = [[0] * len(rows) for _ in rows]
-    for row in range(len(rows)):
-        for column in range(row + 1):
-            pairs = zip(found[row][:column], found[column][:column], strict=True)
-            rest = rows[row][column] - add_all(a * b for a, b in pairs)
-            is_last = row == column
-            found[row][column] = root(rest) if is_last else divide(rest, found[column][column])
-    return found
-
-
-def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
-    """mean, var and sample_var over a division."""
-
     def mean(values: Iterable[Value]) -> Value:
         entries = list(values)
         return divide(add_all(entries), len(entries))
@@ -341,107 +389,46 @@ def make_moments(divide: Callable[[Value, Value], Value]) -> dict[str, Any]:
         )
 
     return {
+        "softmax": softmax,
+        "log_softmax": log_softmax,
+        "logsumexp": logsumexp,
         "mean": mean,
         "var": lambda values: spread(values, 0),
         "sample_var": lambda values: spread(values, 1),
+        "ceiling": lambda value: -floor(-value),
     }
 
 
-def make_namespace() -> dict[str, Any]:
-    """The functions and constants that the text may use, by name."""
-    namespace: dict[str, Any] = {
-        "tensor": Tensor,
-        "range": make_range,
-        "sum": add_all,
-        "prod": multiply_all,
-        "max": _one_or_many(largest),
-        "min": _one_or_many(smallest),
-        "argmax": argmax,
-        "cumsum": cumsum,
-        "abs": abs,
-        "conj": methodcaller("conjugate"),
-        "re": attrgetter("real"),
-        "im": attrgetter("imag"),
-        "arg": cmath.phase,
-        "sign": sign,
-        "floor": floor,
-        "ceiling": ceiling,
-        "inf": INF,
-        "nan": NAN,
-        "pi": math.pi,
-        "sqrt": root,
-        **{
-            name: guard_domain(getattr(math, name))
-            for name, row in FUNCTIONS.items()
-            if row.value == name
-        },
-        "exp": exp,
-        "log": log,
-        "log1p": log1p,
-        "inverse": invert_matrix,
-        "det": find_determinant,
-        "logdet": lambda rows: log(find_determinant(rows)),
-        "cholesky": find_cholesky,
-        "divide_": divide,
-        "power_": raise_power,
-        "floordiv_": divide_down,
-        "mod_": find_remainder,
-        **make_rows(exp, log, divide),
-        **make_moments(divide),
-    }
-    define_functions(namespace)
-    return namespace
-
-
-def define_functions(namespace: dict[str, Any]) -> None:
-    """Add the functions that the table defines by texts over other functions."""
-    exec(_compile_functions(), namespace)  # our own text
-
-
-@cache
-def _compile_functions() -> CodeType:
-    rows = [row for row in FUNCTIONS.values() if row.text and row.is_kept]
-    lines = (f"{row.name} = lambda {row.parameters}: {row.text}" for row in rows)
-    return compile_text("\n".join(lines))
-
-
-def find_names() -> frozenset[str]:
-    """The names of the runtime, which no name of a formula may have in the text."""
-    return frozenset(make_namespace()) | {"fill_", "keep_"}
-
-
-def compile_text(text: str) -> CodeType:
-    """The code of a text, with operators replaced by functions."""
-    tree = _Operators().visit(ast.parse(text))
-    return compile(ast.fix_missing_locations(tree), "<loops>", "exec")
-
-
-_CALLS = {ast.Div: "divide_", ast.Pow: "power_", ast.FloorDiv: "floordiv_", ast.Mod: "mod_"}
-
-
-class _Operators(ast.NodeTransformer):
-    """The replacement of operators that differ between Python and IEEE by calls."""
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """A call in place of / ** // %; iterative along left operands, which may nest deeply."""
-        chain = [node]
-        while isinstance(chain[-1].left, ast.BinOp):
-            chain.append(chain[-1].left)
-        done = self.visit(chain[-1].left)
-        for each in reversed(chain):
-            right, name = self.visit(each.right), _CALLS.get(type(each.op))
-            whole = ast.BinOp(done, each.op, right) if name is None else _call(name, done, right)
-            done = ast.copy_location(whole, each)
-        assert isinstance(done, ast.AST)
-        return done
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """A conditional expression in place of `where`, which evaluates one branch alone."""
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "where":
-            return ast.copy_location(ast.IfExp(*node.args), node)
-        return node
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+_FLOATS: dict[str, Any] = {
+    "sum": add_all,
+    "prod": multiply_all,
+    "max": largest,
+    "min": smallest,
+    "argmax": argmax,
+    "cumsum": cumsum,
+    "abs": abs,
+    "conj": methodcaller("conjugate"),
+    "re": attrgetter("real"),
+    "im": attrgetter("imag"),
+    "arg": cmath.phase,
+    "sign": sign,
+    "floor": floor,
+    "pi": math.pi,
+    "sqrt": root,
+    **{
+        name: guard_domain(getattr(math, name))
+        for name, row in FUNCTIONS.items()
+        if row.value == name
+    },
+    "exp": exp,
+    "log": log,
+    "log1p": log1p,
+    "inverse": invert_matrix,
+    "det": find_determinant,
+    "logdet": lambda flat: log(find_determinant(flat)),
+    "cholesky": find_cholesky,
+    "divide": divide,
+    "power": raise_power,
+    "floordiv": divide_down,
+    "mod": find_remainder,
+}
