@@ -8,15 +8,14 @@ import pytest
 import sympy
 import torch
 from fast_cases import slow_except
-from texts import read_parts
+from texts import read_named
 
 import derive
 from derive import Formula, build, parse, show
 from derive.errors import DeriveError
 from derive.judge.samples import draw_inputs
 
-PARTS = read_parts(Path(__file__).with_name("complex.txt"))
-FORMULAS = {name: text for name, (text,) in PARTS.items()}
+FORMULAS = read_named(Path(__file__).with_name("complex.txt"))
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -8,18 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_values import evaluate
 
-from derive.analysis.affine import (
-    divide,
-    modulo,
-    ravel,
-    simplify_place,
-    to_affine,
-    to_place,
-    unravel,
-)
+from derive.analysis.affine import divide, modulo, ravel, to_affine, to_place, unravel
 from derive.analysis.facts import find_range, is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, divide_sizes, evaluate_extent, find_divisors
+from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
 
 B, S, H, D = (ir.Size(name) for name in "BSHD")
@@ -65,20 +57,6 @@ def test_heads_split_and_merged_again_are_plain():
     assert write_places(view((b, i, h, d), (B, S, H, D), (B, S, HD))) == ["b", "i", "d + D * h"]
 
 
-def test_a_view_that_merges_neighbours_and_back_is_plain():
-    z = ir.Index("z", mul(B, H))
-    split = view((z, i, d), (mul(B, H), S, D), (B, H, S, D))
-    assert write_places(view(split, (B, H, S, D), (mul(B, H), S, D))) == ["z", "i", "d"]
-    together = view((b, h, i, d), (B, H, S, D), (mul(B, H, S, D),))
-    assert write_places(unravel(together[0], (B, H, S, D))) == ["b", "h", "i", "d"]
-
-
-def test_three_indices_in_one_place_come_out_plain():
-    whole = ravel((b, h, d), (B, H, D))
-    assert write_places(unravel(whole, (mul(B, H), D))) == ["H * b + h", "d"]
-    assert write_places(unravel(whole, (B, mul(H, D)))) == ["b", "d + D * h"]
-
-
 def test_the_relative_shift_by_pad_and_reshape():
     # [S, 2S-1] with a column before it, as [2S, S], without its first row, as [S, 2S-1]
     long = add_terms(mul(num(2), S), num(-1))
@@ -92,42 +70,10 @@ def test_scrambled_heads_stay_scrambled():
     assert "//" in write_places(found)[1]
 
 
-def test_an_index_of_extent_one_is_zero():
-    assert write_places([to_affine(ir.Index("o", num(1)))]) == ["0"]
-
-
 def test_grouped_heads():
     g = ir.Index("g", ir.Size("G"))
     merged = add_terms(mul(h, ir.Size("G")), g)
     assert write_places([divide(merged, ir.Size("G")), modulo(merged, ir.Size("G"))]) == ["h", "g"]
-
-
-def test_halves():
-    half = floordiv(D, num(2))
-    e = ir.Index("e", half)
-    low, high = find_range(to_affine(add_terms(e, half)))
-    assert low == Polynomial.of(half)
-    assert is_never_negative(Polynomial.of(D) - Polynomial.of(1) - high)
-    assert simplify_place(mod(add_terms(e, half), half)) is e
-
-
-def test_a_clip_that_never_clips_goes():
-    assert simplify_place(ir.Call("clip", (i, num(0), add_terms(S, num(-1))))) is i
-    kept = simplify_place(ir.Call("clip", (add_terms(j, mul(num(-1), i)), num(-2), num(2))))
-    assert to_text(kept) == "clip(-i + j, -2, 2)"
-
-
-def test_integer_tensors_are_atoms_with_a_range():
-    tok = ir.Access(ir.Tensor("tok", (S,), "int", D), (i,))
-    merged = add_terms(mul(h, D), tok)
-    assert write_places([divide(merged, D), modulo(merged, D)]) == ["h", "tok[i]"]
-
-
-def test_facts_are_used():
-    fact = Polynomial.of(S) - Polynomial.of(D)
-    k = ir.Index("k", D)
-    assert write_places([divide(k, S)]) == ["k // S"]
-    assert write_places([divide(k, S, (fact,))]) == ["0"]
 
 
 @pytest.mark.parametrize(
@@ -156,13 +102,6 @@ def test_what_is_never_negative_is_seen(extent):
 )
 def test_a_possibly_negative_value_is_not_shown_to_be_one(extent):
     assert not is_never_negative(Polynomial.of(extent))
-
-
-def test_a_divisor_that_is_a_size_is_no_whole_number():
-    share = Polynomial.of(ir.Mul((S, ir.Pow(D, num(-1))))) - Polynomial.of(1)
-    assert not is_never_negative(share)
-    less = Polynomial.of(1) - Polynomial.of(ir.Pow(D, num(-1)))
-    assert is_never_negative(less)
 
 
 SIZES = st.sampled_from(["S", "D", "H"])
@@ -215,21 +154,3 @@ def test_simplified_places_have_the_same_values_and_keep_their_range(expr, exten
         assert evaluate(simple, indices | sizes) == right
         assert low is None or evaluate(low.to_expr(), sizes) <= right
         assert high is None or evaluate(high.to_expr(), sizes) >= right
-
-
-@given(EXTENTS, EXTENTS, st.integers(-5, 5))
-def test_division_of_sizes_leaves_a_rest(over, under, extra):
-    whole, divisor = Polynomial.of(over) + Polynomial.of(extra), Polynomial.of(under)
-    quotient, rest = divide_sizes(whole, divisor)
-    assert quotient * divisor + rest == whole
-
-
-def test_divisors():
-    assert [to_text(each.to_expr()) for each in find_divisors(Polynomial.of(mul(num(2), HD)))] == [
-        "D * H",
-        "2 * H",
-        "2 * D",
-        "H",
-        "D",
-        "2",
-    ]

@@ -11,11 +11,10 @@ from ir_values import evaluate
 from texts import Expressions, read_tables
 
 from derive import parse
-from derive.analysis.extents import find_open_sizes, find_size_sources
+from derive.analysis.extents import find_size_sources
 from derive.analysis.facts import find_facts, find_range, find_sign, is_never_negative
 from derive.analysis.names import find_mistakes
 from derive.analysis.places import fills_once, split_merged
-from derive.backend.to_data import to_roles_data
 from derive.frontend.from_sympy import from_sympy
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
@@ -194,29 +193,7 @@ def test_sizes_are_solved_from_shapes(name):
         assert solved == {size: sizes[size] for size in solved}
 
 
-def test_open_sizes_are_the_fewest_that_determine_all():
-    found = system("x[N*M]; w[M*K]; size N, M, K\nz = sum[i](x[i])")
-    bare = type(found)(found.name, found.inputs, (), found.equations, found.results)
-    assert find_open_sizes(bare) == ("N",)
-
-
 # --- roles ----------------------------------------------------------------------------------------
-
-
-def test_roles_of_attention():
-    found = system(
-        """
-        Q[B, I, D]; K[B, J, D]; V[B, J, D]; c[I]
-        a[b,i,j] = softmax[j](sum[d](Q[b,i,d] * K[b,j,d]) + c[i])
-        z[b,i,d] = sum[j](a[b,i,j] * V[b,j,d])"""
-    )
-    sizes = dict.fromkeys("BIJD", 8)
-    roles = {role["index"]: role for role in to_roles_data(found, sizes)}
-    assert list(roles) == ["b", "i", "j", "d"]
-    assert roles["j"]["free"] == ["a (softmax)"] and roles["j"]["summed"] == ["z"]
-    assert roles["d"]["summed"] == ["a"] and roles["d"]["free"] == ["z"]
-    assert roles["b"]["shared"] == ["a", "z"] and roles["d"]["shared"] == ["a"]
-    assert roles["j"]["broadcast"] == ["a"] and roles["i"]["broadcast"] == []
 
 
 def test_mistakes_of_one_stage_come_together():

@@ -9,7 +9,7 @@ import pytest
 import sympy
 import torch
 from sympy import Eq, Symbol
-from texts import Expressions, read_parts, read_tables
+from texts import Expressions, read_parts, read_rows, read_tables
 
 from derive import (
     DeriveError,
@@ -74,7 +74,7 @@ def test_sympy_objects_are_refused_with_this_message(name):
     assert refuse(SYMPY[name]) == MESSAGES[name][0]
 
 
-_, *RIGHT = Path(__file__).with_name("analyser_right.txt").read_text("utf8").strip().split("\n\n")
+RIGHT = [text for (text,) in read_rows(Path(__file__).with_name("analyser_right.txt"))]
 
 
 @pytest.mark.parametrize("text", RIGHT)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from house import ROOT
-from texts import read_parts
+from texts import read_lists
 
 from derive import DeriveError, build, parse
 from derive.notation.formula import FILE_WORDS, FUNCTION_WORDS
@@ -45,7 +45,7 @@ def test_the_words_are_those_that_the_files_read() -> None:
     sources.append(build("size T; index t < T; h[0] = 2; h[t] = sin(h[t - 1])").source)
     sources.append(build(parse(WAVES), {"N": 4096}).source)
     sources.append(build(parse(SHIFTS), {"B": 8, "C": 32, "L": 1024}).source)
-    cells = read_parts(ROOT / "tests/plan/cells.txt")
+    cells = read_lists(ROOT / "tests/plan/cells.txt")
     sources += [build(texts[0]).source for call, texts in cells.items() if call.startswith("_")]
     read = {name for source in sources for name in find_read(source)}
     assert {name for name in read if not name.startswith("_")} == set(FILE_WORDS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD, RELATIVE
+from examples import EXAMPLES, LOGSUMEXP, MULTI_HEAD
 from texts import Expressions
 
 from derive.compiler import build
@@ -58,16 +58,6 @@ def test_every_wrong_rank_is_refused(example, change):
             example.build().function(**wrong, **sizes)
 
 
-def test_a_wrong_shape_names_tensor_index_and_extents():
-    tensors, _ = RELATIVE.draw()
-    wrong = {**tensors, "A_K": torch.zeros(5, 5, 2, 4, dtype=torch.float64)}
-    with pytest.raises(ValueError) as caught:
-        RELATIVE.build().function(**wrong)
-    assert "A_K[i,j,h,e]" in str(caught.value)
-    assert "H=3" in str(caught.value)
-    assert "[5, 5, 2, 4]" in str(caught.value)
-
-
 def test_sizes_without_a_shape_are_keyword_arguments():
     tensors, _ = MULTI_HEAD.draw()
     function = MULTI_HEAD.build().function
@@ -84,15 +74,6 @@ def test_sizes_without_a_shape_are_keyword_arguments():
         )
     with pytest.raises(ValueError, match="H"):
         function(**tensors, H=0)
-
-
-def test_a_default_size_may_be_given():
-    function = build(
-        parse("x[N*P]; size P = 2; index n < N; index p < P; y[n] = sum[p](x[n*P + p])")
-    ).function
-    x = torch.arange(12.0)
-    torch.testing.assert_close(function(x), x.reshape(6, 2).sum(1))
-    torch.testing.assert_close(function(x, P=3), x.reshape(4, 3).sum(1))
 
 
 class TestScalars:
@@ -167,12 +148,6 @@ def test_an_infinite_scalar_agrees_with_the_loops_or_is_refused(value, is_refuse
 
 
 SEGMENTS = "size G; x[N]; int s[N] < G; index g < G; y[g] = sum[n](x[n]*[s[n] == g])"
-
-
-def test_the_file_documents_the_range_of_integers():
-    made = build(parse(SEGMENTS))
-    assert "integers, 0 <= s < G\n" in made.source
-    assert "validate" not in build(parse(SEGMENTS.replace(" < G; i", "; i"))).source
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from derive.compiler import build
 from derive.errors import DeriveError
 from derive.frontend.from_einsum import from_einsum, to_notation
 from derive.frontend.from_sympy import show
-from derive.judge.loops import evaluate_loops
 
 STRINGS = [string for (string,) in read_rows(ROOT / "tests/support/einsum_strings.txt")]
 INDICES = "abcdeX"  # one capital; the table has strings with both cases of a letter
@@ -38,21 +37,6 @@ TEXTS = {
 def test_the_text_of_an_einsum(equation):
     assert to_notation(equation) == TEXTS[equation]
     assert show(from_einsum(equation)) == TEXTS[equation]
-
-
-def test_many_operands_and_indices_have_names_left():
-    every = ",".join(["abcdefghijklm", "nopqrstuvwxyz", "ABCDEFGHIJKLM", "NOPQRSTUVWXYZ"])
-    declaration, equation = to_notation(every + "->").splitlines()
-    assert declaration.startswith("T1[N_a, N_b,")
-    assert equation.startswith("result = sum[a, b,")
-    from_einsum(every + "->a")
-    assert to_notation(",".join("i" * 30)).startswith("T1, T2, T3")
-
-
-def test_the_formula_has_a_name_and_its_einsum_as_title():
-    formula = from_einsum("ij, jk -> ik", "product")
-    assert (formula.name, formula.title) == ("product", 'einsum "ij,jk->ik"')
-    assert from_einsum("ij").name == "contraction"
 
 
 MISTAKES = {
@@ -174,15 +158,6 @@ def einsum_strings(draw, most=5):
 @example("aaa,a,aa->a", [3, 1, 1, 1, 1, 1])
 def test_random_strings_compute_torch_einsum(string, extents):
     check_equal(build(from_einsum(string)), string, dict(zip(INDICES, extents, strict=True)))
-
-
-@given(einsum_strings(most=3))
-def test_the_loops_compute_torch_einsum(string):
-    operands = make_operands(string, dict(zip(INDICES, (2, 3, 1, 4, 2, 3), strict=True)))
-    formula = from_einsum(string)
-    names = [str(argument) for argument in formula.declarations.arguments]
-    value = evaluate_loops(formula, dict(zip(names, operands, strict=True)))
-    torch.testing.assert_close(value, torch.einsum(string, *operands))
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sympy import Add, And, Eq, Idx, Mod, Mul, Piecewise, Pow, Rational, S, floor
+from sympy import Eq, Idx, Rational
 from texts import Expressions, read_parts, read_tables
 
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
-from derive.notation.words import clip, indices, sample_var, sizes
 
 ROWS = Expressions(Path(__file__).with_name("from_text_rows.txt"), globals())
 
@@ -51,44 +50,6 @@ def test_other_texts_become_canonical(text, canonical):
 # --- text to SymPy --------------------------------------------------------------------------------
 
 
-def test_expressions_stay_as_written():
-    x, i = parse("x[N]; y[i] = x[i]").equations[0].rhs.args
-    total = value("x[N]; y[i] = 2 * x[i] * 3 - x[i] + 0 * (x[i] / 4) * 1")
-    assert isinstance(total, Add)
-    first, second, third = total.args
-    assert [type(a).__name__ for a in first.args] == ["Integer", "Indexed", "Integer"]
-    assert second.args[0] == -1
-    assert third.args[1].args[1] == Pow(4, -1, evaluate=False)
-    assert str(i) == "i"
-    assert str(x) == "x"
-
-
-def test_reductions_and_conditions_have_their_classes():
-    n = sizes("N")
-    j = indices("j", n)
-    strict = value("x, w[N]; y[i] = sum[j, j < i](x[j]) * w[i]").args[0]
-    assert isinstance(strict.args[0], Piecewise)
-    assert strict.args[1] == (j, 0, n - 1)
-    assert isinstance(value("x[N]; y = var[i](x[i], correction=1)"), sample_var)
-    chain = value("x[N]; y[i] = x[i] * [0 <= i < 3]").args[1]
-    assert isinstance(chain.args[0][1], And)
-    assert chain.args[0][0] == 1
-    assert chain.args[1] == (0, True)
-
-
-def test_positions_have_the_sympy_class_of_their_kind():
-    kinds = {"x[i//2]": floor, "x[i%N]": Mod, "x[clip(i, 0, 3)]": clip, "x[i + 1]": Add}
-    for access, kind in kinds.items():
-        place = value(f"x[N]; index i < N; y[i] = {access}").indices[0]
-        assert isinstance(place, kind), access
-    gathered = value("int t[B] < N; x[N]; y[b] = x[t[b]]").indices[0]
-    assert str(gathered) == "t[b]"
-    assert value("x[N]; y = x[0]").indices == (S.Zero,)
-    merged = parse("a[H, D]; y[h*D + d] = a[h,d]").equations[0].lhs.indices[0]
-    assert isinstance(merged, Add)
-    assert isinstance(merged.args[0], Mul)
-
-
 def test_numbers_are_exact():
     formula = parse(
         "scalar eps = 1e-5, third = 1/3, neg = -2.50, tau; y = eps * 0.1 + third * neg * tau"
@@ -119,22 +80,6 @@ def test_the_formula_has_the_declarations_of_the_text():
     described = (formula.name, formula.title, formula.source, formula.empty_row, formula.typical)
     assert described == ("both", "T", "S", "zeros", {"N": 4})
     assert all(isinstance(equation, Eq) for equation in formula.equations)
-
-
-def test_bounds_and_kinds_of_tensors():
-    given = parse(
-        "int t[N] < V; E[V]; bool m[N]; 0 <= u[N] < 1; v[N] > 2; y[n] = u[n]"
-    ).declarations
-    t, e, m, u, v = given.arguments
-    assert (t.kind, str(t.below), m.kind, e.kind) == ("int", "V", "bool", "real")
-    assert [str(part) for part in u.domain] == ["0", "1", "<=", "<"]
-    assert [str(part) for part in v.domain] == ["2", "oo", "<", "<="]
-
-
-@pytest.mark.parametrize("name", [*"SNEIOQ", "beta", "gamma", "zeta", "lambda_", "var", "sum", "α"])
-def test_any_name_may_name_a_tensor(name):
-    text = f"{name}[K]\ny[k] = {name}[k] + sum[j]({name}[j])"
-    assert show(parse(text)) == text
 
 
 # --- indices --------------------------------------------------------------------------------------

@@ -79,11 +79,6 @@ def test_numbers_that_no_mode_sees_are_caught_by_the_values(take):
         lift(scale, VECTOR, {"S": 3})
 
 
-def test_a_size_lost_in_a_string_is_a_number_in_the_result():
-    lifted = lift(lambda x: x * float(repr(x.shape[0])), VECTOR, {"S": 3})
-    assert lifted.fixed == {"S": 3}
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("text", "fixed"), SIZES)
 def test_a_number_computed_from_a_size_is_lifted_or_reported_as_fixed(text, fixed):

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from texts import read_named
 
 from derive import build, parse
 
-_, *BLOCKS = (Path(__file__).parent / "papers.txt").read_text(encoding="utf-8").split("\n\n")
-FORMULAS = dict(block.strip().split("\n", 1) for block in BLOCKS)
+FORMULAS = read_named(Path(__file__).with_name("papers.txt"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from ir_values import evaluate
 
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
-from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent, is_same_extent
+from derive.ir.polynomial import Polynomial, add_all, evaluate_atom, evaluate_extent
 from derive.ir.text import to_text
 
 B, D, H, S = (ir.Size(name) for name in "BDHS")
@@ -124,20 +124,6 @@ def test_one_form_for_what_is_equal(expr, text):
     assert got.replace("D**-1", "1 / D") == text
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (ir.Mul((H, D)), ir.Mul((D, H)), True),
-        (ir.Add((S, S, number(-1))), ir.Add((ir.Mul((number(2), S)), number(-1))), True),
-        (S, D, False),
-        (ir.Call("floordiv", (S, number(2))), over(S, number(2)), False),
-        (ir.Mul((H, over(D, H))), D, True),
-    ],
-)
-def test_extents(one, other, same):
-    assert is_same_extent(one, other) is same
-
-
 def test_indices_of_one_name_and_two_extents_stay_apart():
     other = ir.Index("i", D)
     assert Polynomial.of(ir.Mul((i, other))) == Polynomial.of(ir.Mul((other, i)))
@@ -146,45 +132,6 @@ def test_indices_of_one_name_and_two_extents_stay_apart():
     assert Polynomial.of(ir.Mul((i, named_alike))) == Polynomial.of(ir.Mul((named_alike, i)))
     one, two = Polynomial.of(ir.Add((i, other))), Polynomial.of(ir.Add((other, i)))
     assert one.to_expr() is two.to_expr()
-
-
-def test_constants_and_atoms():
-    assert Polynomial.of(0).constant == 0
-    assert Polynomial.of(Fraction(1, 2)).constant == Fraction(1, 2)
-    assert Polynomial.of(ir.Add((S, number(2), ir.Mul((number(-1), S))))).constant == 2
-    assert Polynomial.of(S).constant is None
-    x = ir.Access(ir.Tensor("x", (S,)), (i,))
-    assert Polynomial.of(ir.Add((ir.Mul((i, x)), ir.Scalar("eps"), i))).atoms == (
-        i,
-        x,
-        ir.Scalar("eps"),
-    )
-
-
-@pytest.mark.parametrize(
-    "expr",
-    [ir.Mul((S, S)), ir.Add((S, ir.Call("floordiv", (S, number(2))))), ir.Pow(S, number(-1))],
-)
-def test_what_is_not_linear_is_not_split(expr):
-    assert Polynomial.of(expr).split_linear(S) is None
-
-
-def test_split_by_an_index():
-    place = ir.Add((j, ir.Mul((number(-1), i)), S, number(-1)))
-    coefficient, rest = Polynomial.of(place).split_linear(i)
-    assert coefficient.constant == -1
-    assert rest == Polynomial.of(ir.Add((S, j, number(-1))))
-
-
-def test_extents_at_sizes():
-    half = over(S, number(2))
-    assert evaluate_extent(ir.Add((ir.Mul((number(2), S)), number(-1))), {"S": 5}) == 9
-    assert evaluate_extent(half, {"S": 6}) == 3
-    assert evaluate_extent(ir.Call("floordiv", (S, number(2))), {"S": 5}) == 2
-    assert evaluate_extent(ir.Call("mod", (S, number(3))), {"S": 5}) == 2
-    assert evaluate_extent(ir.Mul((number(2), half)), {"S": 5}) == 5
-    # An inner fraction is no reason to cut it off: max(5/2, 2) * 2 is 5.
-    assert evaluate_extent(ir.Mul((number(2), ir.Call("max", (half, number(2))))), {"S": 5}) == 5
 
 
 def test_an_extent_that_is_no_whole_number_is_refused():

@@ -10,61 +10,20 @@ from ir_values import all_values, evaluate
 from texts import Expressions
 
 from derive.ir import nodes as ir
-from derive.ir.walk import (
-    find_accesses,
-    find_free,
-    map_children,
-    rename_apart,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
+from derive.ir.walk import find_free, rewrite_bottom_up, substitute, walk
 
 ROWS = Expressions(Path(__file__).with_name("walk_rows.txt"), globals())
 
 S = ir.Size("S")
 A = ir.Tensor("A", (S, S))
-B = ir.Tensor("B", (S, S))
+
+
 x = ir.Tensor("x", (S,))
 i, j, k, l = (ir.Index(name, S) for name in "ijkl")
 
 
 def sum_over(bound, body, condition=ir.TRUE):
     return ir.Reduce("sum", (bound,), condition, body)
-
-
-EVERY_KIND = [
-    (ir.Access(A, (i, j)), (i, j)),
-    (ir.Add((i, j)), (i, j)),
-    (ir.Mul((i, j, i)), (i, j, i)),
-    (ir.Pow(i, ir.ONE), (i, ir.ONE)),
-    (ir.Call("clip", (i, j, k)), (i, j, k)),
-    (ir.Where(ir.TRUE, i, j), (ir.TRUE, i, j)),
-    (ir.Reduce("max", (i,), ir.TRUE, j), (ir.TRUE, j)),
-    (ir.Along("softmax", i, ir.TRUE, j), (ir.TRUE, j)),
-    (ir.Compare("<", i, j), (i, j)),
-    (ir.And((ir.TRUE, ir.TRUE)), (ir.TRUE, ir.TRUE)),
-    (ir.Or((ir.TRUE,)), (ir.TRUE,)),
-    (ir.Not(ir.TRUE), (ir.TRUE,)),
-    *(
-        (leaf, ())
-        for leaf in (ir.Number(Fraction(2)), ir.Infinity(), S, ir.Scalar("eps"), i, ir.TRUE)
-    ),
-]
-
-
-@pytest.mark.parametrize(("expr", "children"), EVERY_KIND)
-def test_children_of_every_kind(expr, children):
-    assert expr.children == children
-    assert map_children(expr, lambda child: child) is expr
-    assert map_children(expr, lambda _: k).children == (k,) * len(children)
-    assert type(map_children(expr, lambda _: k)) is type(expr)
-
-
-def test_walk_meets_each_node_once_outermost_first():
-    shared = ir.Access(x, (i,))
-    expr = ir.Add((ir.Mul((shared, j)), shared, i))
-    assert list(walk(expr)) == [expr, expr.terms[0], shared, i, j]
 
 
 def test_walks_of_shared_trees_are_short():
@@ -83,27 +42,9 @@ def test_walks_of_shared_trees_are_short():
     assert find_free(substitute(here, {i: k})) == (k,)
 
 
-def test_rewriting_goes_from_the_inside_out():
-    def fold_sum(expr):
-        match expr:
-            case ir.Add((ir.Number(one), ir.Number(other))):
-                return ir.Number(one + other)
-            case _:
-                return expr
-
-    three = ir.Add((ir.Add((ir.ONE, ir.ONE)), ir.ONE))
-    assert rewrite_bottom_up(ir.Mul((three, i)), fold_sum) is ir.Mul((ir.Number(Fraction(3)), i))
-
-
 @pytest.mark.parametrize(("expr", "free"), ROWS["free indices"])
 def test_free_indices(expr, free):
     assert find_free(expr) == free
-
-
-def test_accesses_in_reading_order():
-    one, other = ir.Access(x, (i,)), ir.Access(B, (i, j))
-    inside = ir.Access(A, (other, j))
-    assert find_accesses(ir.Add((inside, ir.Mul((one, other))))) == (inside, other, one)
 
 
 CAPTURES = ROWS["captures"]
@@ -125,20 +66,6 @@ def test_substitution_captures_nothing(before, new, after):
 def test_an_index_that_is_kept_is_not_captured(new, message):
     with pytest.raises(ValueError, match=message):
         substitute(ir.Along("cumsum", j, ir.TRUE, ir.Access(A, (i, j))), new)
-
-
-def test_a_fresh_index_is_no_tensor_size_or_scalar():
-    tensor, size, scalar = ir.Tensor("k", (S, S)), ir.Size("l"), ir.Scalar("m")
-    n = ir.Index("n", size)
-    expr = sum_over(j, ir.Mul((ir.Access(tensor, (i, j)), scalar, n)))
-    bound = substitute(expr, {i: j}).bound
-    assert [index.name for index in bound] == ["o"]
-
-
-@pytest.mark.parametrize(("index", "taken", "name"), ROWS["indices apart"])
-def test_indices_apart(index, taken, name):
-    fresh = rename_apart(index, taken)
-    assert (fresh.name, fresh.extent) == (name, S)
 
 
 INDICES = st.sampled_from([i, j, k])

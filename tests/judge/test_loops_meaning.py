@@ -126,15 +126,6 @@ def test_left_out_entries() -> None:
     assert (sums, best, spread) == ([1.0, 1.0, 4.0], 2, 2.0)
 
 
-def test_empty_softmax_rows() -> None:
-    text = "x[N]; bool m[N]\ny[i] = softmax[i, m[i]](x[i])"
-    values = {"x": [1.0, 2.0], "m": [False, False]}
-    same(evaluate_loops(parse(text), values), [NAN, NAN])
-    assert evaluate_loops(parse(text, empty_row="zeros"), values) == [0.0, 0.0]
-    values["m"] = [True, False]
-    assert evaluate_loops(parse(text, empty_row="zeros"), values) == [1.0, 0.0]
-
-
 # IEEE, as torch has it
 
 
@@ -199,13 +190,6 @@ def test_multiplicity_and_shadowing() -> None:
     same(evaluate(x[i] + Sum(f.mean(x[j], j) * x[i], i), x=[1.0, 2.0]), [5.5, 6.5])
 
 
-def test_integer_division_of_indices() -> None:
-    wide = Idx("a", 7)
-    w = IndexedBase("w")
-    formula = Formula(Eq(w[wide], (2 * wide - 3) // 4 + sp.Mod(wide - 4, 3) * 100))
-    assert evaluate_loops(formula, {}) == [(2 * a - 3) // 4 + (a - 4) % 3 * 100 for a in range(7)]
-
-
 def test_names_that_python_or_the_text_uses() -> None:
     words = ["sum", "range", "lambda", "softmax", "tensor", "divide_", "inf", "N", "exp_"]
     bases = [IndexedBase(word, shape=(M,)) for word in words if word != "N"]
@@ -264,9 +248,3 @@ def test_more_indices_than_python_nests() -> None:
 def test_integers_beyond_floats() -> None:
     with pytest.raises(DeriveError, match="number-too-large"):
         evaluate(x[i] * 10**400, x=[0.5])
-
-
-def test_sizes_of_one_name_are_one_size() -> None:
-    bare = Symbol("a"), IndexedBase("B", shape=(Symbol("N"),))
-    formula = Formula(Eq(y[bare[0]], x[bare[0]] + bare[1][bare[0]]))
-    assert evaluate_loops(formula, {"x": [1, 2], "B": [3, 4]}) == [4.0, 6.0]

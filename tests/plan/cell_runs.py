@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from texts import read_parts
+from texts import read_lists
 
 from derive import parse
 from derive.compiler import build
@@ -14,7 +14,7 @@ from derive.frontend.from_sympy import to_system
 from derive.judge.samples import draw_inputs, find_sizes
 
 HERE = Path(__file__).parent
-PLAIN, BIASED, MASKED, OTHERS = read_parts(HERE / "attention.txt").values()
+PLAIN, BIASED, MASKED, OTHERS = read_lists(HERE / "attention.txt").values()
 
 LAYER = "functional.layer_norm("
 RMS = "functional.rms_norm("
@@ -28,11 +28,10 @@ PICK = "_take_places("
 AVERAGE = "_average_segments("
 SO_FAR = "_sum_so_far("
 TRANSPOSED = "functional.conv_transpose1d("
-TEXTS = read_parts(HERE / "cells.txt")
-FOUND = {call: texts for call, texts in TEXTS.items() if not call.startswith(("not ", "soft "))}
+TEXTS = read_lists(HERE / "cells.txt")
+FOUND = {call: [t for t in texts if not t.startswith("not ")] for call, texts in TEXTS.items()}
 SPELLINGS = [(call, text) for call, texts in FOUND.items() for text in texts]
-IMPOSTORS = [(call, text) for call in FOUND for text in TEXTS.get(f"not {call}", ())]
-SOFT = [(part[5:], texts) for part, texts in TEXTS.items() if part.startswith("soft ")]
+IMPOSTORS = [(c, text[4:]) for c, texts in TEXTS.items() for text in texts if text[:4] == "not "]
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 

@@ -17,7 +17,6 @@ from cell_runs import (
     RMS,
     SEGMENTS,
     SO_FAR,
-    SOFT,
     SPELLINGS,
     TRANSPOSED,
     assert_same,
@@ -48,12 +47,6 @@ def test_a_cell_is_found_in_every_spelling(call, text):
 @pytest.mark.parametrize(("call", "text"), IMPOSTORS)
 def test_what_only_looks_like_a_cell_is_none(call, text):
     assert call not in make(text).source
-
-
-@pytest.mark.parametrize(("call", "texts"), SOFT)
-def test_soft_functions_are_found_in_every_spelling(call, texts):
-    for text in texts:
-        assert call in make(text).source, text
 
 
 @pytest.mark.sampled(6)

@@ -16,11 +16,9 @@ from cell_runs import (
     make,
     make_both,
     run,
-    spread_out,
 )
 
 from derive import build
-from derive.plan.ops import Cell, walk_ops
 
 CALL = "functional.scaled_dot_product_attention("
 EMPTY = [(text, "nan") for text in (*PLAIN, *BIASED)]
@@ -69,13 +67,6 @@ def test_it_agrees_with_the_loops(text):
 @pytest.mark.parametrize("text", [MASKED[0], MASKED[2], MASKED[5]])
 def test_masks_agree_with_the_loops(text):
     assert make(text, empty_row="zeros").judge().agrees
-
-
-@pytest.mark.parametrize("text", [PLAIN[0], BIASED[0], PLAIN[4], PLAIN[5]])
-def test_inputs_may_lie_in_memory_in_any_order(text):
-    inputs = draw(text, list_sizes(text)[0])
-    spread = {name: spread_out(value) for name, value in inputs.items()}
-    torch.testing.assert_close(make(text).function(**spread), make(text).function(**inputs))
 
 
 @pytest.mark.parametrize("text", [MASKED[0], MASKED[1], MASKED[5], MASKED[6]])
@@ -128,16 +119,6 @@ def test_first_derivatives_are_right_and_second_ones_refused():
         torch.autograd.gradgradcheck(make(PLAIN[0]).function, leaves)
     assert torch.autograd.gradgradcheck(make(PLAIN[0], cells=False).function, leaves)
     assert "it may lack second and forward derivatives" in " ".join(make(PLAIN[0]).source.split())
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("text", [*PLAIN, *BIASED, *MASKED, *OTHERS])
-def test_the_operations_have_the_places_of_the_call(text):
-    """A loop over a summed index writes them out in place of it."""
-    for empty_row in ("nan", "zeros"):
-        for step in make(text, empty_row=empty_row).plan.steps:
-            for op in walk_ops(step.op):
-                assert not isinstance(op, Cell) or op.whole.axes == op.axes
 
 
 APART = "w[N, N]; k, v[B, N, D]\nz[b,i,d] = sum[j](softmax[j](k[b,j,d] + w[i,j]) * v[b,j,d])"

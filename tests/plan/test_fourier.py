@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_parts
+from texts import read_lists
 
 import derive
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
 TRANSFORMS, OTHERS, ANGLES = (
-    dict(entry.split(":\n", 1) for entry in entries)
-    for entries in read_parts(Path(__file__).with_name("fourier.txt")).values()
+    dict(entry.split(": ", 1) for entry in entries)
+    for entries in read_lists(Path(__file__).with_name("fourier.txt")).values()
 )
 SIZES = dict(B=64, N=512, M=96, T=1024, C=4, K=100)
 

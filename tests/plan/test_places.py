@@ -1,7 +1,4 @@
-"""Places read through index arithmetic: the file agrees with the loops, and with torch's own.
-
-places.txt has a formula after each line of title.
-"""
+"""Places read through index arithmetic: the file agrees with the loops, and with torch's own."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import read_literals, read_named
 from torch.nn import functional
 
 from derive import DeriveError, build, evaluate_loops
@@ -17,8 +14,7 @@ from derive.judge.samples import choose_sizes, draw_inputs
 
 ROWS = read_literals(Path(__file__).with_name("places_rows.txt"))
 
-STOCK = Path(__file__).with_name("places.txt").read_text(encoding="utf-8").split("\n\n")
-FORMULAS = {title[2:]: text for title, text in (each.split("\n", 1) for each in STOCK)}
+FORMULAS = read_named(Path(__file__).with_name("places.txt"))
 
 
 @pytest.mark.sampled(4)

@@ -12,8 +12,6 @@ from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region
 from derive.plan.build import make_plan
 
-ROWS = "x[N, D]; y[M, D]\nd[i,j] = sum[k](tanh(x[i,k] - y[j,k]))"
-
 
 def test_rows_and_columns_of_one_tensor_are_not_both_at_hand_in_a_block():
     text = "a[N]; b[N]\nx[i,j] = tanh(a[i] * b[j])\ny[i,j] = exp(x[i,j] * sin(x[j,i]))"
@@ -21,14 +19,6 @@ def test_rows_and_columns_of_one_tensor_are_not_both_at_hand_in_a_block():
     inside = [step.name for tile in built.plan.tiles for step in built.plan.steps[tile.first :]]
     assert inside != ["x", "y"]
     built.judge()
-
-
-@pytest.mark.parametrize("block", [0, -1, -5])
-def test_a_block_has_at_least_one_position(block):
-    built = build(parse(ROWS), sizes=dict(N=1024, M=1024, D=64))
-    x, y = torch.ones(4, 3), torch.ones(5, 3)
-    with pytest.raises(ValueError, match=f"block must be at least 1, got {block}"):
-        built.function(x, y, block=block)
 
 
 def test_a_loop_in_a_loop_joins_what_both_leave():

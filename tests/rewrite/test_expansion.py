@@ -117,25 +117,6 @@ def test_digits_are_those_of_the_code_by_hand(text, offset):
     assert ours <= 4 * lose(BY_HAND[text](**low)) + 1e-6
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "t[B, N]; J[N, N]; E[b] = -sum[i, j](J[i,j] * cos(t[b,i] - t[b,j]))",
-        "t[B, N]; J[N, N]; E[b] = sum[i, j](J[i,j] * sin(t[b,i] + 2 * t[b,j] - 1))",
-        "q[B, K]; r[N, K]; S[b] = sum[i, j](cos(sum[k](q[b,k] * (r[i,k] - r[j,k]))))",
-    ],
-)
-def test_an_angle_that_is_a_sum_is_two_products(text):
-    system = to_system(parse(text))
-    names = ("B", "N", "K") if "K]" in text else ("B", "N")
-    built = build(parse(text), sizes=dict.fromkeys(names, 64))
-    inputs = draw_inputs(system, dict(B=2, N=5, K=3))
-    expected = evaluate_system(system, inputs, dict(B=2, N=5, K=3))
-    ((name, value),) = expected.items()
-    torch.testing.assert_close(built.function(**inputs), value)
-    assert "expand_difference" in str(built.notes), name
-
-
 def test_a_long_body_is_one_form():
     """Thirty terms, each contracted by itself, those with a factor in common together."""
     terms = " + ".join(f"a{k}[i,e] * b{k % 5}[j,e]" for k in range(30))

@@ -10,11 +10,6 @@ import torch
 from texts import read_literals
 
 from derive import build, evaluate_loops, parse
-from derive.compiler import to_system
-from derive.ir import nodes as ir
-from derive.ir.text import to_text
-from derive.ir.walk import find_free, walk
-from derive.rewrite.needs import find_need
 
 ROWS = read_literals(Path(__file__).with_name("guards_rows.txt"))
 
@@ -168,12 +163,6 @@ def test_fractions_are_not_cut_off_in_tensors_of_integers() -> None:
     torch.testing.assert_close(function(torch.arange(1, 4)), torch.tensor([0.5, 2.0, 3.0]))
 
 
-def test_a_solved_size_is_not_negative() -> None:
-    function = build(parse("x[N + 3]; z = sum[j](x[j]) / N")).function
-    with pytest.raises(ValueError, match=r"x\[j\]: the extent must be N \+ 3 with N >= 0, got 2"):
-        function(torch.ones(2))
-
-
 OUTSIDE = tuple(ROWS["OUTSIDE"])
 
 
@@ -210,38 +199,6 @@ def _find_slope(formula, inputs, name, place, weights):  # type: ignore[no-untyp
         moved.flatten()[place] += step
         sides.append(float((evaluate_loops(formula, {**inputs, name: moved}) * weights).sum()))
     return (sides[0] - sides[1]) / 2e-5
-
-
-@pytest.mark.parametrize(
-    ("condition", "over", "needed"),
-    [
-        ("j <= i", "i", "every"),
-        ("j < i", "j", "0..N - 2"),
-        ("i - 2 < j and j <= i", "j", "every"),
-        ("t[j] <= t[i]", "j", "every"),
-        ("t[j] < u[i]", "j", "sum"),
-        ("m[i,j]", "i", "sum"),
-        ("m[i,j] and t[i] > 0", "i", "sum"),
-        ("j != i", "i", "every"),
-        ("p[i] == n", "i", "every"),
-        ("p[i] == n", "n", "sum"),
-    ],
-)
-def test_a_guard_has_the_indices_of_its_value_alone(condition, over, needed):
-    declared = "int p[N] < M; t, u[N]; bool m[N, N]; size M; index i, j < N; index n < M"
-    bound = "i, n" if "== n" in condition else "i, j"
-    system = to_system(parse(f"{declared}; y = sum[{bound}, {condition}](t[i])"))
-    found = next(part for part in walk(system.equations[0].value) if isinstance(part, ir.Reduce))
-    index = next(i for i in found.bound if i.name == over)
-    need = find_need(found.condition, index)
-    text = to_text(need)
-    if needed == "every":
-        assert need is ir.TRUE
-    elif needed == "0..N - 2":
-        assert text in {"j < N - 1", "N - 1 > j"}
-    else:
-        assert f"{needed}[" in text
-        assert [i.name for i in find_free(need)] == [over]
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,6 @@ def check_values(one, other):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-def test_rules_have_names_of_their_own():
-    names = [rule.name for rule in ALL]
-    assert len(set(names)) == len(names)
-
-
 def test_what_loses_digits_is_no_option():
     assert not any(rule.loses for rule in (*RULES, *ACROSS, *OPTIONS))
     assert all(rule.loses for rule in LOSSY)
@@ -110,16 +105,6 @@ def test_fresh_indices_have_no_other_meaning(text):
         inputs = draw_inputs(system, sizes, seed)
         expected = evaluate_loops(formula, inputs)
         torch.testing.assert_close(evaluate_loops(parse(after), inputs), expected)
-
-
-def test_fresh_indices_of_two_equations_have_one_extent():
-    text = "x[N]; v[M]; y = sum[j](x[j]) * sum[j](x[j]); z = sum[J](v[J]) * sum[J](v[J])"
-    prepared, _ = prepare(read_unchecked(text))
-    extents = {}
-    for equation in prepared.equations:
-        for index in equation.value.bound:
-            assert extents.setdefault(index.name, index.extent) is index.extent
-    assert list(extents) == ["j", "k", "J", "l"]
 
 
 @given(formulas(depth=4, equations=3))

@@ -28,6 +28,22 @@ def read_parts(path: Path) -> dict[str, list[str]]:
     }
 
 
+def read_lists(path: Path) -> dict[str, list[str]]:
+    """Read the lines of each part, by title; an indented line continues the line above it."""
+    parts = read_parts(path).items()
+    return {title: _join_lines("\n".join(entries)) for title, entries in parts}
+
+
+def read_named(path: Path) -> dict[str, str]:
+    """Read lines `name: text` by name; an indented line continues the line above it."""
+    lines = _join_lines("\n".join(_find_lines(path.read_text(encoding="utf-8"))))
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def _join_lines(text: str) -> list[str]:
+    return re.split(r"\n(?! )", re.sub(r"\n +", "\n ", text))
+
+
 def read_rows(path: Path) -> list[Any]:
     """Read the lines of a file, each as a tuple of cells that are separated by `| `.
 
