@@ -1,7 +1,5 @@
 """Complex tensors are read, built, judged, and checked; comparisons are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -35,29 +33,6 @@ def test_autograd_gives_complex_gradients():
     built = build(parse(FORMULAS["expectation"]))
     given = [value.requires_grad_() for value in draw_inputs(built.system, {"N": 3}).values()]
     assert torch.autograd.gradcheck(built.function, given)
-
-
-REFUSED = {
-    "complex z[N]; y[n] = relu(z[n])": "complex-number",
-    "complex z[N]; y[n] = tanh(z[n])": "complex-number",
-    "complex z[N]; y[n] = sqrt(z[n])": "complex-number",
-    "complex z[N]; y[n] = 2**z[n]": "complex-number",
-    "complex z[N]; y = max[n](z[n])": "complex-number",
-    "complex z[N]; y[n] = softmax[n](z[n])": "complex-number",
-    "complex z[N]; y[n] = [z[n] > 0]": "complex-number",
-    "complex z[N]; y = var[n](z[n])": "complex-number",
-    "x[N]; y[n] = log(I * x[n])": "complex-number",
-    "x[N]; y[n] = im(x[n])": "complex-number",
-    "complex z[N] > 0; y[n] = z[n]": "bound-form",
-}
-
-
-@pytest.mark.parametrize("text", REFUSED)
-def test_comparisons_of_complex_values_are_refused(text):
-    with pytest.raises(DeriveError) as error:
-        build(parse(text))
-    assert error.value.diagnostic.code == REFUSED[text]
-    assert error.value.diagnostic.help
 
 
 def test_gradients_are_refused():

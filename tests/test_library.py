@@ -4,8 +4,6 @@ The loop interpreter and the built function are both compared with the reference
 distinct sizes, with one size 1, and with empty rows of masks.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

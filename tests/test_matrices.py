@@ -1,11 +1,9 @@
-"""Functions of matrices: values, generated code and refusals."""
-
-from __future__ import annotations
+"""Functions of matrices: values and generated code."""
 
 import pytest
 import torch
 
-from derive import DeriveError, build, check, evaluate_loops, parse
+from derive import build, check, evaluate_loops, parse
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -28,26 +26,6 @@ def test_the_indices_of_a_matrix_stay_last(body: str) -> None:
     formula = parse(f"B[N, N]\nindex i, j, b < N\ny[b] = det[i, j]({body})", "formula")
     B = torch.randn(3, 3, dtype=torch.float64)
     torch.testing.assert_close(build(formula).function(B), evaluate_loops(formula, {"B": B}))
-
-
-REFUSED = {
-    "reduction-form": "y[i,k] = inverse[i](A[i,k])",
-    "matrix-not-square": "y[i,m] = inverse[i, m](b[i,m])",
-    "matrix-condition": "y[i,j] = inverse[i, j, i <= j](A[i,j])",
-    "index-absent": "y[i,j] = inverse[i, j](A[i,i]) * A[i,j]",
-    "solve-right-side": "y[i,j] = solve[i, j](A[i,j], A[j,i])",
-    "argument-count": "y[i] = solve[i, j](A[i,j])",
-    "index-bound-again": "y[i] = det[i, j](A[i,j])",
-}
-
-
-@pytest.mark.parametrize("code", REFUSED)
-def test_malformed_matrix_functions_are_refused(code: str) -> None:
-    """A malformed function of a matrix is refused with its code and a help line."""
-    with pytest.raises(DeriveError) as caught:
-        build(parse(f"A[N, N]; b[N, M]\n{REFUSED[code]}"))
-    assert caught.value.diagnostic.code == code
-    assert caught.value.diagnostic.help
 
 
 @pytest.mark.slow

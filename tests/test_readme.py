@@ -7,8 +7,6 @@
 ```sh        the two commands: what CI runs
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

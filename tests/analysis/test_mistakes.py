@@ -1,7 +1,5 @@
 """Typical errors of users with their whole messages, and beside each error the right form."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

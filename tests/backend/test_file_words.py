@@ -1,9 +1,8 @@
 """Names that generated files use themselves are refused, with a suggested other name."""
 
-from __future__ import annotations
-
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +11,6 @@ from texts import read_lists
 
 from derive import DeriveError, build, parse
 from derive.notation.formula import FILE_WORDS, FUNCTION_WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WAVES = "x[N]; index k < N; z[k] = sum[n](x[n] * cos(2 * pi * k * n / N))"
 SHIFTS = "x[B, C, L + 8]; y[B, C, L]; index k < 9; z[b,k,t] = sum[c](y[b,c,t] * x[b,c,t + k])"

@@ -1,45 +1,20 @@
 """Formulas as LaTeX."""
 
 import re
+from pathlib import Path
 
 import pytest
 from built import LIBRARY, read
 from fast_cases import slow_except
 from hypothesis import given
 from strategies import formulas, half_as_many
+from texts import read_named
 
 from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.formulas import find_formula
 from derive.frontend.from_sympy import to_system
 
-LATEX = {
-    "x[N]; y[i] = -x[i] / 2": r"-\frac{x_{i}}{2}",
-    "x, y_1[N]; z[i] = x[i] - (y_1[i] - 1)": r"x_{i} - \left( {y_{1}}_{i} - 1 \right)",
-    "x[N]; z[i] = (x[i] + 1)**2 * 3": r"{\left( x_{i} + 1 \right)}^{2} \cdot 3",
-    "x[N]; z = sum[i](x[i]) * sum[j](x[j])": r"\left( \sum_{i} x_{i} \right) \sum_{j} x_{j}",
-    "x[N]; index i < N; z[i] = sum[j, j <= i](x[j] + 1)": (
-        r"\sum_{j \,:\, j \leq i} \left( x_{j} + 1 \right)"
-    ),
-    "x[N]; z[i] = exp(x[i])**2 * sqrt(x[i])": (
-        r"{\left( \exp \left( x_{i} \right) \right)}^{2} \sqrt{x_{i}}"
-    ),
-    "x[N]; index i < N; z[i] = where(i >= 1, x[i - 1], -oo)": (
-        r"\begin{cases} x_{i - 1} & \text{if } i \geq 1 \\ -\infty & \text{otherwise} \end{cases}"
-    ),
-    "x[N]; index i < N; z[i] = x[i // 2] + x[i % N] * [i == 0]": (
-        r"x_{\left\lfloor \frac{i}{2} \right\rfloor} + x_{i \bmod N} \left[ i = 0 \right]"
-    ),
-    "x[N, M]; W_Q[M]; y[n] = sum[m](x[n,m] * W_Q[m]) + max[m](x[n,m])": (
-        r"\sum_{m} x_{n,m} {W_{Q}}_{m} + \max_{m} \left( x_{n,m} \right)"
-    ),
-    "x[N, M]; z[i] = log(max[j](abs(x[i,j])))": (
-        r"\log \left( \max_{j} \left( \left| x_{i,j} \right| \right) \right)"
-    ),
-    "bool m[N]; alpha[N]; z[i] = log_softmax[i, m[i] and not i == 0](alpha[i])": (
-        r"\operatorname{log\_softmax}_{i \,:\, \left( \neg \left( i = 0 \right) \right) "
-        r"\wedge m_{i}} \left( \alpha_{i} \right)"
-    ),
-}
+LATEX = read_named(Path(__file__).with_name("to_latex.txt"))
 
 
 @pytest.mark.parametrize("text", LATEX)

@@ -75,12 +75,6 @@ def test_code_that_gives_fewer_results_is_refused(tmp_path):
     assert "gives 1 of the formula's 2 results" in found.says
 
 
-def test_a_hundred_times_the_work_takes_longer(file):
-    options = Options(sizes=dict.fromkeys(SIZES, 128))
-    first, second = bench(parse(CHAIN), f"{file}:slow", options=options, runs=3).rows
-    assert second.forward > 3 * first.forward
-
-
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_made():
     found = find_refusal(lambda: bench(parse(CHAIN), options=Options(sizes=SIZES | {"N": 10**14})))
     assert found.code == "bench-memory"

@@ -1,12 +1,10 @@
 """`python -m tests.benchmarks [NAME ...]`: the generated functions against code by hand.
 
 Runs use one thread and float32. Each time is the least median of interleaved runs; rows are sorted
-by gain, the least first. `--corpus` times the formulas of `corpus.md`. `--backward` also times
+by gain, the least first. `--corpus` times the formulas of `corpus.txt`. `--backward` also times
 gradients: by autograd through the usual file, and by the file of `derive build --backward`. At the
 end are the failures of the corpus.
 """
-
-from __future__ import annotations
 
 import argparse
 import json

@@ -1,6 +1,6 @@
 """Read the benchmark cases: formulas, sizes, and code by hand.
 
-A file of `library/*.md` covers a family of the library; `corpus.md` has formulas beyond it, as
+A file of `library/*.txt` covers a family of the library; `corpus.txt` has formulas beyond it, as
 docstrings. Sizes are those of a model, as far as one thread can run them. Above a function are its
 source where it is not the obvious one, and entries:
 
@@ -11,8 +11,6 @@ source where it is not the obvious one, and entries:
 
 A function takes its arguments by name. Functions without entries are helpers.
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -32,7 +30,6 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
 HERE = Path(__file__).resolve().parent
-CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CASE = re.compile(
     r'^((?:# [^\n]*\n)+)def (\w+)\([^)]*\):\n(?:    """\n(.*?)    """\n)?', re.DOTALL | re.MULTILINE
 )
@@ -74,12 +71,12 @@ class Case:
 @cache
 def load_cases(*, corpus: bool = False) -> tuple[Case, ...]:
     """Read the cases of the library, in the order of its files, or of the corpus."""
-    paths = [HERE / "corpus.md"] if corpus else sorted((HERE / "library").glob("*.md"))
+    paths = [HERE / "corpus.txt"] if corpus else sorted((HERE / "library").glob("*.txt"))
     return tuple(case for path in paths for case in _read_file(path))
 
 
 def _read_file(path: Path) -> Iterator[Case]:
-    (code,) = CODE.findall(path.read_text(encoding="utf-8"))
+    code = path.read_text(encoding="utf-8")
     for above, name, formula in CASE.findall(code):
         lines = re.findall(r"# ([a-z ]+): (.+)\n", above)
         entries = dict(lines)

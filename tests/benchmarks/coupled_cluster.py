@@ -4,8 +4,6 @@ The Hamiltonian f + v is normal ordered, v[p, q, r, s] = <pq||rs>; clusters stan
 is joined to it by at least one line (Kucharski and Bartlett 1986; Shavitt and Bartlett 2009, 10).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction

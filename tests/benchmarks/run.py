@@ -1,7 +1,5 @@
 """Measure one case: the generated function and the function by hand, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Format rows as a screen table and as Markdown, with means and medians of the columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median

@@ -6,8 +6,6 @@ defined here), the tensors of the formula for its arguments and parameters (`bin
 the formula (`not: right part -> wrong part`): the module must differ from each of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,13 +5,12 @@ generated file must contain (`prints`) or must not contain (`lacks`), whether it
 how the code is checked.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +19,6 @@ from texts import read_sections
 
 from derive import build, check, evaluate_loops, gradient, parse, show
 from derive.judge.samples import choose_sizes, draw_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,5 @@
 """Verdicts of `check` on right and wrong code: forms of code, bindings, layouts, sizes."""
 
-from __future__ import annotations
-
-import json
 import math
 import re
 from pathlib import Path
@@ -224,12 +221,6 @@ def test_unusable_arguments_are_refused(arguments, code):
     with pytest.raises(DeriveError) as caught:
         check(**given)
     assert caught.value.diagnostic.code.startswith(code)
-
-
-def test_a_verdict_is_data():
-    data = check("2 * x", DOUBLE).to_data()
-    assert json.loads(json.dumps(data)) == data
-    assert data["same"] is True
 
 
 def test_a_check_shows_what_it_does_as_it_begins():

@@ -1,7 +1,5 @@
 """Hostile code is never the same, is contained, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

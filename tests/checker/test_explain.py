@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_parts, read_rows, read_sections
+from texts import read_rows, read_sections
 
 from derive import check
 from derive.checker.edits.operators import OPERATORS
@@ -231,14 +231,14 @@ def test_code_that_is_not_given_a_tensor_may_be_another_formula():
     assert "USE k, not v" in verdict.edit, verdict
 
 
-MENDED = read_parts(Path(__file__).with_name("edits.txt"))
+MENDED = {case.title: case for case in read_sections(Path(__file__).with_name("edits.txt"))}
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MENDED)
 def test_an_operator_repairs_its_example_as_a_person_would(name, tmp_path):
-    formula, code, mended = MENDED[name]
-    found = explain_code(formula, code, tmp_path)
+    formula, mended = (MENDED[name].entries[entry] for entry in ("formula", "mended"))
+    found = explain_code(formula, MENDED[name].text, tmp_path)
     assert found.edit
     assert [mended in text for _, text in found.corrected] == [True], found.corrected
 

@@ -20,8 +20,6 @@ and the code. Entries for special cases:
         says: --bind mask=mask.T            a part of the report; may be repeated
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

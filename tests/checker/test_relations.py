@@ -13,7 +13,7 @@ from derive.checker import pick, subjects
 from derive.checker.load import load
 from derive.checker.pick import pick_program
 from derive.checker.processes import CannotRunError
-from derive.checker.relations import Statement, guess_relations, set_sizes
+from derive.checker.relations import Statement, guess_relations
 from derive.checker.runs import describe_error
 from derive.checker.runs.modes import watch_failures
 from derive.frontend.from_sympy import to_system
@@ -68,22 +68,11 @@ def test_statements_name_relations(together, fixed, relations):
     assert [{*each} for each in found] == ([{*relations}] if relations else [])
 
 
-def test_a_multiple_is_a_multiple_of_a_size_or_of_a_number():
-    found = guess_relations([[Statement(13, 3, is_multiple=True)]], SIZES, (), ())
-    assert found == [(("E", ("H", 2)),), (("E", (3, 2)),)]
-
-
 def test_the_fewest_ties_come_first_and_products_are_those_of_the_formula():
     one, two = [Statement(3, 5)], [Statement(13, 15), Statement(7, 2)]
     assert [len(relations) for relations in guess_relations([two, one], SIZES, (), ())] == [1, 2]
     multiple = [[Statement(13, 3, is_multiple=True)]]
     assert guess_relations(multiple, SIZES, (), (), [("D", "H")])[0] == (("E", ("D", "H")),)
-
-
-def test_ties_are_applied_in_order():
-    relations = (("E", ("H", "D")), ("D", ("S",)))
-    assert set_sizes(SIZES, relations) == {"B": 2, "S": 7, "E": 21, "H": 3, "D": 7}
-    assert set_sizes(SIZES, (("E", ("H", 2)),))["E"] == 6
 
 
 def count_samples(monkeypatch, code, text, seen):

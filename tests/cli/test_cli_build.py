@@ -155,10 +155,6 @@ def test_check_distinguishes_stale_from_edited_files(run, two, tmp_path):
     ]  # fmt: skip
 
 
-def test_check_of_one_formula_leaves_the_others_alone(run, two):
-    assert run("build", "two.py:one", "--check").code == 0
-
-
 def test_a_file_that_derive_did_not_make_is_kept(run, tmp_path):
     (tmp_path / "generated").mkdir()
     mine = tmp_path / "generated" / "one.py"

@@ -143,26 +143,7 @@ def parse_operands(equation):
     return read_fixed(equation), "ABCDE"[: equation.count(",") + 1]
 
 
-REMARKS = {
-    "ij,jk->ik": (),
-    "bhid,bjhd->bhij": (),
-    "ij": ("without -> the result has the letters that occur once, in alphabetical order: ->ij",),
-    "bij,dd->bi": (
-        "B: the repeated d takes the diagonal of dd",
-        "j is in A alone and not in the result: A is added up over it",
-        "d is in B alone and not in the result: B is added up over it",
-        "A shares no letter with the rest: an outer product",
-        "B shares no letter with the rest: an outer product",
-    ),
-    "bij,j->bij": ("B is repeated along b, i",),
-    "ij,jk,kl->il": (
-        (
-            "torch.einsum looks for the order of 3 operands at every call; "
-            "the steps here are in pairs"
-        ),
-    ),
-    "i,->i": (),
-}
+REMARKS = {string: tuple(remarks) for string, *remarks in TABLES["remarks"]}
 
 
 @pytest.mark.parametrize("equation", REMARKS)

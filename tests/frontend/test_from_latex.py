@@ -34,9 +34,9 @@ each A: [S, S, H,D]
 @pytest.mark.parametrize("case", CASES, ids=[case.strip().splitlines()[-1] for case in CASES])
 def test_latex_is_read_or_refused(case):
     text, _, refusal = case.strip().partition("\n! ")
-    latex, _, notation = text.partition("\n---\n")
+    latex, _, notation = text.partition("\n    ")
     if notation:
-        assert to_notation(latex) == notation
+        assert to_notation(latex) == notation.replace("\n    ", "\n")
     if refusal:
         with pytest.raises(DeriveError) as caught:
             to_system(from_latex(latex))

@@ -41,6 +41,7 @@ x, y = tensors("x y", N)
 A, C = tensors("A C", N, N)
 m = tensors("m", N, N, dtype="bool")
 tok = tensors("tok", N, dtype="int", below=V)
+E = tensors("E", V, D)
 
 
 z, q, out = tensors("z q out")
@@ -180,3 +181,17 @@ def test_dummies_of_one_name_stay_distinct():
     values = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
     assert float(evaluate_loops(formula, {"x": values})) == 49
     assert float(build(formula).function(values)) == 49
+
+
+def test_equations_may_fill_a_tensor_in_parts():
+    T, P = sizes("T P")
+    t, p = indices("t", T), indices("p", P)
+    x, c = tensors("x", T, 2 * P), tensors("c", T, P)
+    y = tensors("y")
+    formula = Formula(
+        Eq(y[t, 2 * p], x[t, 2 * p] * c[t, p]),
+        Eq(y[t, 2 * p + 1], x[t, 2 * p + 1] * sympy.exp(c[t, p])),
+        name="pairs",
+    )
+    assert build(formula).judge().agrees
+    assert show(formula).count("\n") == 2

@@ -1,7 +1,5 @@
 """The text notation: its SymPy expressions, its refusals, and no other outcome for any text."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from pathlib import Path

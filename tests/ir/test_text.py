@@ -1,7 +1,5 @@
 """The printed notation: each node's text, its place in the line, and the lines of a system."""
 
-from __future__ import annotations
-
 import ast
 from fractions import Fraction
 from math import floor

@@ -1,7 +1,5 @@
 """The judge of a file's text: right files pass, and each way to be wrong is found and said."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as fn
+from texts import read_blocks
 
 from derive.checker.runs import RunOptions, prepare
 from derive.judge.compare import use_tower
@@ -99,13 +100,9 @@ def write_rows(x, at):
 
 def read_cases():
     """The shapes and the three functions of each case in fields.txt, by its name."""
-    text = Path(__file__).with_name("fields.txt").read_text(encoding="utf-8")
     found = {}
-    for block in text.split("\n\n"):
-        title, *ways = re.sub(r"\n {8}", " ", block.strip()).split("\n    ")
-        if title.startswith("#"):
-            continue
-        name, tensors = title.rsplit(": ", 1)
+    parts = read_blocks(Path(__file__).with_name("fields.txt")).values()
+    for name, (tensors, *ways) in ((name, way) for part in parts for name, way in part.items()):
         names, shapes = zip(*(each.split() for each in tensors.split(", ")), strict=True)
         assert len(ways) == 3, f"{name} has two ways and a mistake, not {len(ways)} lines"
         functions = [eval(f"lambda {', '.join(names)}: {way}", globals()) for way in ways]

@@ -1,7 +1,5 @@
 """The direct loops against NumPy code written by hand, one formula at a time."""
 
-from __future__ import annotations
-
 import re
 from ast import literal_eval
 from itertools import product

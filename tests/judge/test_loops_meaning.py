@@ -1,7 +1,5 @@
 """Edge cases of the loops: guards, empty rows, IEEE, any SymPy tree."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sizes and inputs that judge a formula: distinct, valid, bounded, in their domain, repeatable."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """What the files of formulas have and lacks, each judged: built.txt."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

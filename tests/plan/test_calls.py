@@ -1,7 +1,5 @@
 """Functions that a formula spells out are torch's, in every way to write them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Lists of contractions: what their terms have in common is computed once; paths in semirings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from math import log2

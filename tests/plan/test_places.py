@@ -1,7 +1,5 @@
 """Places read through index arithmetic: the file agrees with the loops, and with torch's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan: what is contracted with what, in which layout, and what never comes into being."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Operations are counted, never timed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from derive.judge.samples import draw_inputs
 from derive.plan import ops
 from derive.plan.path import count_operations, search_many
 
-NEAR = 0.02  # what terms of lower degree leave of a degree at the extents below
+NEAR = 0.02  # the part of a degree that lower terms add at the extents below
 
 # Formula, extents, and the degree of its operations in each size there. Where one size outgrows
 # another the leading term changes, and with it the degrees.

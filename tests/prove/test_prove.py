@@ -1,6 +1,5 @@
 """Proofs: what they rest on, what they refuse, and random evidence that they are never wrong."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,7 +10,7 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from prove_mutants import find_difference, find_mutants
 from strategies import formulas, half_as_many
-from texts import read_rows
+from texts import read_blocks, read_rows
 
 from derive.compiler import to_system
 from derive.formulas import find_families, find_formula
@@ -21,19 +20,7 @@ from derive.ir.recurrences import find_groups
 from derive.ir.walk import map_children, substitute
 from derive.prove import Proof, prove
 
-# Sections `== right ==`, and in each blocks of four lines.
-TEXT = Path(__file__).with_name("cases.txt").read_text(encoding="utf-8")
-_, *PARTS = re.split(r"^== (.*) ==$", TEXT, flags=re.MULTILINE)
-SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
-
-
-def read_cases(section):
-    """name: declarations, one way, another way."""
-    blocks = (block.splitlines() for block in SECTIONS[section].strip().split("\n\n"))
-    return {name: tuple(rest) for name, *rest in blocks}
-
-
-PAIRS = read_cases("right")
+PAIRS, WRONG, BY_ACCIDENT = read_blocks(Path(__file__).with_name("cases.txt")).values()
 ATTENTION = """q[b,h,i,d] = sum[x](Q[b,i,x] * W_q[x,h,d])
 k[b,h,j,d] = sum[x](K[b,j,x] * W_k[x,h,d])
 v[b,h,j,d] = sum[x](V[b,j,x] * W_v[x,h,d])
@@ -46,9 +33,8 @@ SLIPS = read_rows(Path(__file__).with_name("slips.txt"))
 
 CASES = {
     **{name: (DECLARED, ATTENTION, ATTENTION.replace(*slip)) for name, *slip in SLIPS},
-    **read_cases("wrong"),
+    **WRONG,
 }
-BY_ACCIDENT = read_cases("wrong where inputs meet by accident")
 
 
 @pytest.mark.parametrize("name", PAIRS)

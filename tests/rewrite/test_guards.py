@@ -1,7 +1,5 @@
 """Guards: what a condition leaves out is not read, in value and in gradient."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

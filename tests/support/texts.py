@@ -34,6 +34,20 @@ def read_lists(path: Path) -> dict[str, list[str]]:
     return {title: _join_lines("\n".join(entries)) for title, entries in parts}
 
 
+def read_blocks(path: Path) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Read, of each part, lines `name: first` with the lines indented below them, by name.
+
+    A line that is indented by 8 continues the line above it.
+    """
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for title, entries in read_parts(path).items():
+        blocks = re.split(r"\n(?! )", re.sub(r"\n {8}", " ", "\n".join(entries)))
+        lines = (block.split("\n    ") for block in blocks)
+        heads = ((*first.split(": ", 1), *rest) for first, *rest in lines)
+        found[title] = {name: tuple(rest) for name, *rest in heads}
+    return found
+
+
 def read_named(path: Path) -> dict[str, str]:
     """Read lines `name: text` by name; an indented line continues the line above it."""
     lines = _join_lines("\n".join(_find_lines(path.read_text(encoding="utf-8"))))

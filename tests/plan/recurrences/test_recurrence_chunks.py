@@ -1,7 +1,5 @@
 """Recurrences that are computed in chunks of positions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fast_cases import slow_except

@@ -1,7 +1,5 @@
 """The loop over a recurrence: order of equations, kept states, conditions, library calls."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

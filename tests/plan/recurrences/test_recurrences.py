@@ -1,7 +1,5 @@
 """Recurrences over one and several indices: values, refusals, recurrent torch modules."""
 
-from __future__ import annotations
-
 from itertools import takewhile
 from pathlib import Path
 
@@ -97,13 +95,6 @@ def test_alignments_are_those_of_a_loop_in_a_loop():
 
     text = f"c[I,J]; {WAVES['before']}"
     torch.testing.assert_close(build(text).function(c := torch.rand(9, 4)), align(c))
-
-
-@pytest.mark.parametrize(("text", "says"), ROWS["other cyclic definitions are refused"])
-def test_other_cyclic_definitions_are_refused(text, says):
-    with pytest.raises(DeriveError) as caught:
-        build(parse(text))
-    assert says in caught.value.diagnostic.says
 
 
 @pytest.mark.parametrize(("text", "call"), ROWS["running sums are one call"])
