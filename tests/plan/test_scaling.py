@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from math import log2, prod
+from pathlib import Path
 from random import Random, getstate
 from string import ascii_lowercase
 from threading import Thread
@@ -18,6 +19,7 @@ from unittest.mock import patch
 import opt_einsum
 import pytest
 import torch
+from texts import read_rows
 from torch.utils.flop_counter import FlopCounterMode
 
 from derive.compiler import Built, build
@@ -30,31 +32,6 @@ from derive.plan.path import count_operations, search_many
 
 NEAR = 0.02  # the part of a degree that lower terms add at the extents below
 
-# Formula, extents, and the degree of its operations in each size there. Where one size outgrows
-# another the leading term changes, and with it the degrees.
-DEGREES = [
-    # q k, q A, p v, p A
-    ("relative_attention", "B8 S1048576 H8 D1024", "B1 S2 H1 D1"),
-    # X W
-    ("relative_attention", "B8 S8 H8 D1048576", "B1 S1 H1 D2"),
-    ("linear_attention", "B4 H4 N1048576 D1024 E1024", "B1 H1 N1 D1 E1"),
-    # (h U) h, then h U
-    ("biaffine", "B4 N1048576 D1024 R8", "B1 N2 D1 R1"),
-    ("biaffine", "B4 N1024 D1048576 R8", "B1 N1 D2 R1"),
-    # G, x U
-    ("tucker", "B64 I1024 J1024 O1024 P1024 Q1024 R1024", "B1 I0 J0 O0 P1 Q1 R1"),
-    # through the narrowest
-    ("matrix_chain", "K65536 L64 M64 N4 P64 Q65536", "K1 L0 M0 N1 P0 Q1"),
-    ("layer_norm", "B64 S64 D1024", "B1 S1 D1"),
-    # A (X W), then (A X) W
-    ("graph_convolution", "N1048576 F4096 G1024", "N2 F0 G1"),
-    ("graph_convolution", "N1048576 F1024 G4096", "N2 F1 G0"),
-    ("fock_matrix", "N4096", "N4"),
-    # w t, then v t over l, c, d; the other one is O2 V4
-    ("ccd_quadratic", "O4 V4096", "O2 V4"),
-    ("ccd_quadratic", "O65536 V4", "O3 V2"),
-]
-
 
 def read(text: str) -> dict[str, int]:
     """Sizes and numbers: B8 S16."""
@@ -62,7 +39,9 @@ def read(text: str) -> dict[str, int]:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize(("name", "extents", "degrees"), DEGREES)
+@pytest.mark.parametrize(
+    ("name", "extents", "degrees"), read_rows(Path(__file__).with_name("degrees.txt"))
+)
 def test_operations_grow_with_the_degree_of_the_algebra(
     name: str, extents: str, degrees: str
 ) -> None:
