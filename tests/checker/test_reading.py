@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-from texts import read_literals
+from texts import Expressions
 
 from derive import check
 from derive.checker.reading import UnreadableError, find_renames, read_notebook, read_python
 
-ROWS = read_literals(Path(__file__).with_name("reading_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("reading_rows.txt"))
 
 MENDED = dict(ROWS["MENDED"])
 

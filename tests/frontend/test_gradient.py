@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals, read_rows
+from texts import Expressions, read_rows
 
 from derive import build, evaluate_loops, gradient, parse
 from derive.errors import DeriveError
@@ -14,7 +14,7 @@ from derive.ir.nodes import Tensor
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("gradient_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("gradient_rows.txt"))
 
 CASES = dict(read_rows(Path(__file__).with_name("gradients.txt")))
 

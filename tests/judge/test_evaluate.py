@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from fast_cases import slow_except
-from texts import read_literals
+from texts import Expressions
 
 from derive import DeriveError, evaluate_loops, parse
 from derive.formulas import find_families, find_formula
@@ -13,7 +13,7 @@ from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("evaluate_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("evaluate_rows.txt"))
 
 ODD = dict(ROWS["ODD"])
 

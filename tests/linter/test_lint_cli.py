@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from cli_runs import Answer
-from texts import read_literals
+from texts import Expressions
 
 from derive.linter.rules import RULES
 
-ROWS = read_literals(Path(__file__).with_name("lint_cli_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("lint_cli_rows.txt"))
 
 FILE = """\
 import torch

@@ -9,13 +9,13 @@ import torch
 from house import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import read_literals, read_rows
+from texts import Expressions, read_rows
 
 from derive.frontend.from_einsum import Fault, read_einsum
 from derive.linter.lint import lint_bytes
 from derive.linter.rules import CALL_RULES, PRELUDE, RULES, Severity, find_widest
 
-ROWS = read_literals(Path(__file__).with_name("lint_rules_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("lint_rules_rows.txt"))
 
 
 STRINGS = [string for (string,) in read_rows(ROOT / "tests/support/einsum_strings.txt")]

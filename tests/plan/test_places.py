@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals, read_named
+from texts import Expressions, read_named
 from torch.nn import functional
 
 from derive import DeriveError, build, evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = read_literals(Path(__file__).with_name("places_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("places_rows.txt"))
 
 FORMULAS = read_named(Path(__file__).with_name("places.txt"))
 

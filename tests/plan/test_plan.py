@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import Expressions
 
 from derive import evaluate_loops, parse
 from derive.compiler import build
@@ -20,7 +20,7 @@ from derive.plan import ops
 from derive.plan.cost import Storage, find_strides, find_true_axes
 from derive.plan.ops import walk_ops
 
-ROWS = read_literals(Path(__file__).with_name("plan_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("plan_rows.txt"))
 
 CHAIN = (
     "A[K, L]; B[L, M]; C[M, N]; D[N, P]; y[k,p] = sum[l, m, n](A[k,l] * B[l,m] * C[m,n] * D[n,p])"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import Expressions
 
 from derive import build, evaluate_loops, parse
 
-ROWS = read_literals(Path(__file__).with_name("guards_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("guards_rows.txt"))
 
 GUARDED = dict(ROWS["GUARDED"])
 

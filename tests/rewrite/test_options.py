@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import formulas
 from test_random_formulas import check_close
-from texts import read_literals
+from texts import Expressions
 
 from derive.analysis.names import find_mistakes
 from derive.compiler import build
@@ -24,7 +24,7 @@ from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
 
-ROWS = read_literals(Path(__file__).with_name("options_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("options_rows.txt"))
 
 ALL = (*OPTIONS, *LOSSY)
 RULE = {rule.name: rule for rule in (*RULES, *ALL)}

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from test_random_formulas import check_close, draw_inputs, in_double
-from texts import read_literals
+from texts import Expressions
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = read_literals(Path(__file__).with_name("small_formulas_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("small_formulas_rows.txt"))
 
 TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
 FORMULAS = [line for line in TABLE if line and not line.startswith("#")]

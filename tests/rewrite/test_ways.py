@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from texts import read_literals
+from texts import Expressions
 
 from derive.compiler import build
 from derive.frontend.from_sympy import from_sympy
@@ -18,7 +18,7 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 
-ROWS = read_literals(Path(__file__).with_name("ways_rows.txt"))
+ROWS = Expressions(Path(__file__).with_name("ways_rows.txt"))
 
 WAYS = Path(__file__).with_name("softmax_ways.txt").read_text(encoding="utf-8").splitlines()
 HUGE = 1e4

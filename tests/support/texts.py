@@ -6,7 +6,6 @@ that starts with `# ` is a comment. A part that is code or a formula begins with
 
 import ast
 import re
-from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -72,12 +71,6 @@ def read_tables(path: Path) -> dict[str, list[Any]]:
     return {title: list(map(_to_row, _find_lines(text))) for title, text in parts.items()}
 
 
-def read_literals(path: Path) -> dict[str, list[Any]]:
-    """Read the rows of each part, by title; each line is a Python literal."""
-    parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
-    return {title: list(map(literal_eval, _find_lines(text))) for title, text in parts.items()}
-
-
 class Expressions:
     """The rows of a part by its title, each a line of Python over names known when it is read.
 
@@ -85,8 +78,8 @@ class Expressions:
     brackets, as a title does, stands in parentheses.
     """
 
-    def __init__(self, path: Path, names: dict[str, Any]) -> None:
-        self.path, self.names = path, names
+    def __init__(self, path: Path, names: dict[str, Any] | None = None) -> None:
+        self.path, self.names = path, names or {}
         titles = TITLE.findall(path.read_text(encoding="utf-8"))
         assert not (rows := [t for t in titles if _is_list(t)]), f"rows taken for titles: {rows}"
 
