@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import islice, product
 from math import gcd
 
-from derive.analysis.affine import simplify_place
+from derive.analysis.affine import simplify_place, split_steps
 from derive.analysis.facts import Facts, find_range, is_never_negative, is_positive
 from derive.errors import Diagnostic, refuse
 from derive.ir import nodes as ir
@@ -58,27 +58,17 @@ def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
     `h*D + d` is one if d has extent D and the whole has extent H*D, so that every position occurs
     once.
     """
-    parts: list[tuple[ir.Index, Polynomial]] = []
-    rest = Polynomial.of(place)
-    for index in find_free(place):
-        halves = rest.split_linear(index)
-        if halves is None or any(isinstance(a, ir.Index) for a in halves[0].atoms):
-            return ()
-        parts.append((index, halves[0]))
-        rest = halves[1]
-    if rest.terms:
-        return ()
+    steps, rest = split_steps(Polynomial.of(place))
     ordered: list[ir.Index] = []
     stride = ONE
-    while parts:
-        found = next((p for p in parts if p[1] == stride), None)
-        if found is None:
+    for _ in () if rest.terms else steps:
+        index = next((i for i, step in steps.items() if step == stride and i not in ordered), None)
+        if not isinstance(index, ir.Index):
             return ()
-        parts.remove(found)
-        ordered.insert(0, found[0])
-        stride = stride * Polynomial.of(found[0].extent)
+        ordered.insert(0, index)
+        stride = stride * Polynomial.of(index.extent)
     pair = (simplify_place(stride.to_expr()), simplify_place(extent))  # (1 + H)//2 is (H + 1)//2
-    return tuple(ordered) if is_same_extent(*pair) else ()
+    return tuple(ordered) if not rest.terms and is_same_extent(*pair) else ()
 
 
 def merge_place(parts: tuple[ir.Index, ...]) -> ir.Expr:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from keyword import iskeyword
 
-from derive.analysis.affine import ravel, split_steps, to_place, unravel
+from derive.analysis.affine import ravel, to_place, unravel
+from derive.analysis.places import split_merged
 from derive.frontend.torch.exprs import (
     add,
     count_nodes,
@@ -101,7 +102,7 @@ def drop_copies(draft: Draft) -> None:
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
     """Name unnamed steps after their views; use a view's indices if it has more axes."""
-    chosen: dict[ir.Tensor, tuple[View, list[ir.Index]]] = {}
+    chosen: dict[ir.Tensor, tuple[View, tuple[ir.Index, ...]]] = {}
     for view in views:
         tensor = view.value.tensor
         if tensor not in draft.equations or draft.names[tensor] not in {"", view.name}:
@@ -111,7 +112,7 @@ def name_views(views: Sequence[View], draft: Draft) -> None:
         ):
             continue
         draft.names[tensor] = view.name
-        digits = _find_digits(view) or []
+        digits = _find_digits(view)
         axes = sum(extent is not ir.ONE for extent in tensor.shape)
         least = len(chosen[tensor][1]) if tensor in chosen else axes
         if len(digits) > least and tensor not in draft.results:
@@ -124,22 +125,11 @@ def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
     return Polynomial.of(ir.product_of([*extents]))
 
 
-def _find_digits(view: View) -> list[ir.Index] | None:
-    """Return the indices as mixed-radix digits, the first leads; None if not exhaustive."""
+def _find_digits(view: View) -> tuple[ir.Index, ...]:
+    """Return the indices as mixed-radix digits, the first leads; () if not exhaustive."""
     shape = view.value.tensor.shape
-    line, constant = split_steps(ravel(view.value.places, shape))
-    indices = [index for index in view.indices if index.extent is not ir.ONE]
-    if constant.terms or set(line) != set(indices):
-        return None
-    digits: list[ir.Index] = []
-    stride = Polynomial.of(1)
-    while len(digits) < len(indices):
-        found = next((index for index in indices if line[index] == stride), None)
-        if found is None:
-            return None
-        digits.insert(0, found)
-        stride = stride * Polynomial.of(found.extent)
-    return digits if stride == _multiply_extents(shape) else None
+    digits = split_merged(to_place(ravel(view.value.places, shape)), ir.product_of(shape))
+    return digits if {*digits} == {i for i in view.indices if i.extent is not ir.ONE} else ()
 
 
 def _write_as(
