@@ -10,7 +10,7 @@ d_n = a_n - i_n. At a shifted place that is not near, f is 0 by itself.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from math import ceil, floor, inf, sqrt
 
 from derive.analysis.facts import find_sign, is_integer, is_never_negative
@@ -155,53 +155,46 @@ def cancel(expr: ir.Expr) -> ir.Expr:
     return expr
 
 
-def _find_band(expr: ir.Expr) -> Band:
-    """The interval of gaps at which the expression may be other than 0."""
+def _find_band(expr: ir.Expr, *, above: bool = False) -> Band:
+    """The interval of gaps at which an expression may be other than 0, or a condition may hold.
+
+    `above`: at which it may be above 0.
+    """
+    find, find_above = partial(_find_band, above=above), partial(_find_band, above=True)
     match expr:
         case ir.ZERO:
             return NONE
         case ir.Where(condition, then, other):
-            one = _find_band(then).intersect(_find_region(condition))
-            return one.unite(_find_band(other).intersect(_find_region(ir.negate(condition))))
-        case ir.Mul(factors):
-            return reduce(Band.intersect, map(_find_band, factors), ALL)
-        case ir.Add(terms):
-            return reduce(Band.unite, map(_find_band, terms), NONE)
-        case ir.Pow(base, ir.Number(power)) if power > 0:
-            return _find_band(base)
-        case ir.Call("max", (*parts, ir.ZERO)) | ir.Call("max", (ir.ZERO, *parts)):
-            return reduce(Band.unite, map(_find_positive, parts), NONE)
-        case ir.Call("relu", (part,)) | ir.Call("clip", (part, ir.ZERO, _)):
-            return _find_positive(part)
-        case ir.Call("abs", (part,)):
-            return _find_band(part)
-    return ALL
-
-
-def _find_region(condition: ir.Expr) -> Band:
-    """The interval of gaps at which a condition may hold."""
-    match condition:
+            one = find(then).intersect(_find_band(condition))
+            return one.unite(find(other).intersect(_find_band(ir.negate(condition))))
         case ir.And(parts):
-            return reduce(Band.intersect, map(_find_region, parts), ALL)
+            return reduce(Band.intersect, map(find, parts), ALL)
         case ir.Or(parts):
-            return reduce(Band.unite, map(_find_region, parts), NONE)
-        case ir.Compare("<" | "<=" as relation, left, right):
-            gap = ir.Add((right, ir.Mul((ir.MINUS_ONE, left))))
-            return replace(_find_positive(gap), is_closed=relation == "<=")
-        case ir.Compare(">" | ">=" as relation, left, right):
-            return _find_region(ir.Compare("<" if relation == ">" else "<=", right, left))
-    return ALL
+            return reduce(Band.unite, map(find, parts), NONE)
+        case ir.Compare("<" | "<=" as relation, low, high) | ir.Compare(
+            ">" | ">=" as relation, high, low
+        ):
+            gap = ir.Add((high, ir.Mul((ir.MINUS_ONE, low))))
+            return replace(find_above(gap), is_closed="=" in relation)
+        case ir.Mul(parts) if not above:
+            return reduce(Band.intersect, map(find, parts), ALL)
+        case ir.Add(parts) if not above:
+            return reduce(Band.unite, map(find, parts), NONE)
+        case ir.Pow(base, ir.Number(power)) if power > 0:
+            return _find_band(base, above=above and power.denominator == 1 == power % 2)
+        case ir.Call("min", parts) if above:
+            return reduce(Band.intersect, map(find, parts), ALL)
+        case ir.Call("max", parts) if above or ir.ZERO in parts:
+            return reduce(Band.unite, map(find_above, parts), NONE)
+        case ir.Call("relu", (part,)) | ir.Call("clip", (part, ir.ZERO, _)):
+            return find_above(part)
+        case ir.Call("abs", (part,)) if not above:
+            return find(part)
+    return _find_positive(expr) if above else ALL
 
 
 def _find_positive(expr: ir.Expr) -> Band:
-    """The interval of gaps at which the expression may be above 0."""
-    match expr:
-        case ir.Call("min", parts):
-            return reduce(Band.intersect, map(_find_positive, parts), ALL)
-        case ir.Call("max", parts):
-            return reduce(Band.unite, map(_find_positive, parts), NONE)
-        case ir.Pow(base, ir.Number(power)) if power.denominator == 1 and power > 0:
-            return _find_positive(base) if power % 2 else _find_band(base)
+    """The interval of gaps at which a polynomial may be above 0."""
     value = Polynomial.of(expr)
     atoms = value.atoms
     halves = value.split_linear(atoms[0]) if len(atoms) == 1 else None
@@ -220,9 +213,9 @@ def _find_positive(expr: ir.Expr) -> Band:
         case ir.Scalar():
             return Band(float(end), inf) if slope > 0 else Band(-inf, float(end))
         case ir.Call("abs", (inside,)) if slope < 0:
-            return _find_positive(ir.Add((ir.Number(end), inside))).intersect(
-                _find_positive(ir.Add((ir.Number(end), ir.Mul((ir.MINUS_ONE, inside)))))
-            )
+            down = ir.Mul((ir.MINUS_ONE, inside))
+            sides = (_find_positive(ir.Add((ir.Number(end), side))) for side in (inside, down))
+            return reduce(Band.intersect, sides)
     return ALL
 
 
