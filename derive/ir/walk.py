@@ -163,15 +163,21 @@ def exchange_tensors(
 ) -> tuple[ir.Equation, ...]:
     """The equations with tensors replaced on both sides."""
 
-    def retarget(access: ir.Access) -> ir.Access:
-        return ir.Access(new.get(access.tensor, access.tensor), access.places)
+    def retarget(here: ir.Access) -> ir.Access:
+        return ir.Access(new.get(here.tensor, here.tensor), here.places)
 
-    def act(expr: ir.Expr) -> ir.Expr:
-        return retarget(expr) if isinstance(expr, ir.Access) else expr
+    return tuple(ir.Equation(retarget(e.target), exchange_reads(e.value, new)) for e in equations)
 
-    return tuple(
-        ir.Equation(retarget(e.target), rewrite_bottom_up(e.value, act)) for e in equations
-    )
+
+def exchange_reads(expr: ir.Expr, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
+    """The expression with tensors replaced."""
+
+    def act(here: ir.Expr) -> ir.Expr:
+        if isinstance(here, ir.Access) and here.tensor in new:
+            return ir.Access(new[here.tensor], here.places)
+        return here
+
+    return rewrite_bottom_up(expr, act)
 
 
 def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:

@@ -5,7 +5,7 @@ gradient of the other branch can be nan.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain, product
@@ -17,6 +17,7 @@ from derive.ir import functions, polynomial
 from derive.ir import nodes as ir
 from derive.ir.recurrences import find_groups
 from derive.ir.walk import (
+    exchange_reads,
     find_accesses,
     find_free,
     map_children,
@@ -36,73 +37,108 @@ _GUARDS = {ir.ONE, *HARMLESS.values()}
 TRUTHS = (ir.Compare, ir.And, ir.Or, ir.Not)
 
 
-def protect(
-    expr: ir.Expr,
-    condition: ir.Expr,
-    *,
-    whole: bool = False,
-    zeros: bool = False,
-    needed: Collection[ir.Expr] = (),
-) -> ir.Expr:
-    """The expression without an infinity or nan where the condition is false.
+@dataclass(frozen=True, slots=True)
+class Protector:
+    """How values become harmless where they are not used.
 
-    The arguments of partial functions become 1 there, or another number at which they are finite.
-    So does the expression itself with `whole`, as a divisor. A part that may still be infinite, or
-    nan as an empty row is, becomes 1 wherever a gradient is multiplied by it. `zeros`: an empty row
-    is 0. Values in `needed` are computed unguarded in any case, and stay.
+    `zeros`: an empty row is 0. Values with keys in `needed` are computed unguarded in any case, and
+    stay.
     """
-    asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
-    if condition is ir.TRUE or (safety.is_finite(asked, zeros=zeros) and not _may_overflow(expr)):
-        return expr
-    condition = find_need(condition, expr)
-    if condition is ir.TRUE or is_guarded(expr, condition) or not _depends_on(asked, condition):
-        return expr
-    if isinstance(expr, (ir.Call, ir.Pow)) and to_key(asked)[0] in needed:
-        return expr
-    if isinstance(expr, TRUTHS):
-        return expr  # truth values have no gradient; guards are found by them
 
-    inner = _drop_bound(condition, expr)
-    inside = map_children(expr, lambda child: protect(child, inner, zeros=zeros, needed=needed))
+    zeros: bool = False
+    needed: Collection[ir.Expr] = ()
 
-    def guard(part: ir.Expr, where: ir.Expr) -> ir.Expr:
-        return guard_unless_finite(part, find_need(where, part), zeros=zeros, needed=needed)
+    def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
+        """The expression without an infinity or nan where the condition is false.
 
-    match inside:
-        case ir.Pow(base, exponent) if not is_natural(exponent):
-            exponent = guard(exponent, condition)
-            if not _is_positive_there(base, condition):
-                base = _guard(base, condition)
-            inside = ir.Pow(base, exponent)
-        case ir.Call(function, (argument,)) if function in HARMLESS and not is_harmless(
-            inside, condition, zeros=zeros, needed=needed
-        ):
-            harmless = HARMLESS[function]
-            if harmless is not ir.ONE or not _is_positive_there(argument, condition):
-                argument = _guard(argument, condition, harmless)
-            inside = ir.Call(function, (argument,))
-        case ir.Mul(factors) if sum(map(is_variable, factors)) < 2:
-            pass
-        case ir.Mul() | ir.Pow() | ir.Call():
-            inside = map_children(inside, lambda child: guard(child, condition))
-        case ir.Reduce("sample_var") if inner is not ir.TRUE:  # 0 / 0 for a row of one entry
-            inside = replace(inside, body=_guard(inside.body, inner))
-        case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
-            return expr  # a guard would change the matrix, and a matrix of ones has no inverse
-        case ir.Reduce(kind) | ir.Along(kind) if not functions.ROWS[kind].is_linear:
-            inside = replace(inside, body=guard(inside.body, inner))
-    is_divisor = whole and not _is_positive_there(inside, condition)
-    return _guard(inside, condition) if is_divisor else inside
+        The arguments of partial functions become 1 there, or another number at which they are
+        finite. So does the expression itself with `whole`, as a divisor. A part that may still be
+        infinite, or nan as an empty row is, becomes 1 wherever a gradient is multiplied by it.
+        """
+        asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
+        if condition is ir.TRUE or (self._is_finite(asked) and not _may_overflow(expr)):
+            return expr
+        condition = find_need(condition, expr)
+        if condition is ir.TRUE or is_guarded(expr, condition) or not _depends_on(asked, condition):
+            return expr
+        if self._is_needed(expr, asked) or isinstance(expr, TRUTHS):
+            return expr  # truth values have no gradient; guards are found by them
 
+        inner = _drop_bound(condition, expr)
+        inside = map_children(expr, lambda child: self.protect(child, inner))
+        match inside:
+            case ir.Pow(base, exponent) if not is_natural(exponent):
+                exponent = self.guard_needed(exponent, condition)
+                if not self._is_positive_there(base, condition):
+                    base = _guard(base, condition)
+                inside = ir.Pow(base, exponent)
+            case ir.Call(function, (argument,)) if function in HARMLESS and not self.is_harmless(
+                inside, condition
+            ):
+                harmless = HARMLESS[function]
+                if harmless is not ir.ONE or not self._is_positive_there(argument, condition):
+                    argument = _guard(argument, condition, harmless)
+                inside = ir.Call(function, (argument,))
+            case ir.Mul(factors) if sum(map(is_variable, factors)) < 2:
+                pass
+            case ir.Mul() | ir.Pow() | ir.Call():
+                inside = map_children(inside, lambda child: self.guard_needed(child, condition))
+            case ir.Reduce("sample_var") if inner is not ir.TRUE:  # 0 / 0 for a row of one entry
+                inside = replace(inside, body=_guard(inside.body, inner))
+            case ir.Reduce(kind) | ir.Along(kind) if functions.ROWS[kind].is_matrix:
+                return expr  # a guard would change the matrix, and a matrix of ones has no inverse
+            case ir.Reduce(kind) | ir.Along(kind) if not functions.ROWS[kind].is_linear:
+                inside = replace(inside, body=self.guard_needed(inside.body, inner))
+        is_divisor = whole and not self._is_positive_there(inside, condition)
+        return _guard(inside, condition) if is_divisor else inside
 
-def guard_unless_finite(
-    expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
-) -> ir.Expr:
-    """A protected expression, or 1 where the condition is false and it may be infinite."""
-    if condition is ir.TRUE or not _depends_on(expr, condition):
-        return expr
-    is_kept = is_harmless(expr, condition, zeros=zeros, needed=needed)
-    return expr if is_kept else _guard(expr, condition)
+    def guard_needed(self, expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
+        """A protected expression, or 1 where it is not needed and may be infinite."""
+        return self.guard_unless_finite(expr, find_need(condition, expr))
+
+    def guard_unless_finite(self, expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
+        """A protected expression, or 1 where the condition is false and it may be infinite."""
+        if condition is ir.TRUE or not _depends_on(expr, condition):
+            return expr
+        return expr if self.is_harmless(expr, condition) else _guard(expr, condition)
+
+    def is_harmless(self, expr: ir.Expr, condition: ir.Expr) -> bool:
+        """Whether a protected expression is finite where the condition is false."""
+        return self._is_finite(self._simplify_outside(expr, condition))
+
+    def _is_finite(self, expr: ir.Expr) -> bool:
+        return safety.is_finite(expr, zeros=self.zeros)
+
+    def _is_needed(self, expr: ir.Expr, asked: ir.Expr) -> bool:
+        """Whether a function or a power is computed unguarded in any case."""
+        is_read = isinstance(expr, (ir.Call, ir.Pow)) and bool(self.needed)
+        return is_read and to_key(asked)[0] in self.needed
+
+    def _simplify_outside(
+        self, expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True
+    ) -> ir.Expr:
+        """A protected expression simplified under the assumption that the condition is false.
+
+        `is_finite`: parts that are computed in any case are finite numbers there.
+        """
+        if condition is ir.TRUE:
+            return expr
+        condition, is_unknown = find_need(condition, expr), is_finite and is_variable(expr)
+        if condition is ir.TRUE:
+            return _make_unknown(expr) if is_unknown else expr
+        if isinstance(expr, ir.Where) and is_guarded(expr, condition):
+            return ir.ONE
+        if is_unknown and (not _depends_on(expr, condition) or self._is_needed(expr, expr)):
+            return _make_unknown(expr)
+        if isinstance(expr, ir.Access):
+            return expr
+        ask = partial(self._simplify_outside, condition=condition, is_finite=is_finite)
+        return map_children(expr, ask)
+
+    def _is_positive_there(self, expr: ir.Expr, condition: ir.Expr) -> bool:
+        """Whether a protected expression is a positive number where the condition is false."""
+        opened = self._simplify_outside(expr, condition, is_finite=False)
+        return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
 def _drop_bound(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
@@ -111,37 +147,6 @@ def _drop_bound(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
         return condition
     parts = ir.split_and(condition)
     return ir.all_of(*(p for p in parts if not {*expr.indices} & {*find_free(p)}))
-
-
-def is_harmless(
-    expr: ir.Expr, condition: ir.Expr, *, zeros: bool = False, needed: Collection[ir.Expr] = ()
-) -> bool:
-    """Whether a protected expression is finite where the condition is false."""
-    return safety.is_finite(_simplify_outside(expr, condition, needed=needed), zeros=zeros)
-
-
-def _simplify_outside(
-    expr: ir.Expr, condition: ir.Expr, *, is_finite: bool = True, needed: Collection[ir.Expr] = ()
-) -> ir.Expr:
-    """A protected expression simplified under the assumption that the condition is false.
-
-    `is_finite`: parts that are computed in any case are finite numbers there.
-    """
-    if condition is ir.TRUE:
-        return expr
-    condition = find_need(condition, expr)
-    if condition is ir.TRUE:
-        return _make_unknown(expr) if is_finite and is_variable(expr) else expr
-    if isinstance(expr, ir.Where) and is_guarded(expr, condition):
-        return ir.ONE
-    if is_finite and is_variable(expr):
-        is_read = isinstance(expr, (ir.Call, ir.Pow)) and bool(needed)
-        if not _depends_on(expr, condition) or (is_read and to_key(expr)[0] in needed):
-            return _make_unknown(expr)
-    if isinstance(expr, ir.Access):
-        return expr
-    ask = partial(_simplify_outside, condition=condition, is_finite=is_finite, needed=needed)
-    return map_children(expr, ask)
 
 
 def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
@@ -166,12 +171,6 @@ def _make_unknown(expr: ir.Expr) -> ir.Expr:
     lower = ir.ZERO if sign is facts.Sign.NEVER_NEGATIVE else None
     number = ir.Access(ir.Tensor("#", (), lower=lower), ())
     return ir.ONE if sign is facts.Sign.POSITIVE else number
-
-
-def _is_positive_there(expr: ir.Expr, condition: ir.Expr) -> bool:
-    """Whether a protected expression is a positive number where the condition is false."""
-    opened = _simplify_outside(expr, condition, is_finite=False)
-    return not is_variable(opened) and not find_free(opened) and facts.is_positive(opened)
 
 
 def find_needed(
@@ -282,7 +281,8 @@ Read: TypeAlias = tuple[ir.Access, safety.Guards]
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
     nonfinite, conditions = find_nonfinite(system), find_conditions(system)
-    needed, zeros = find_needed(system, conditions), system.empty_row == "zeros"
+    zeros = system.empty_row == "zeros"
+    protector, plain = Protector(zeros, find_needed(system, conditions)), Protector(zeros)
     valued = _find_valued(system)
     equations = []
     for equation in system.equations:
@@ -290,8 +290,8 @@ def carry_guards(system: ir.System) -> ir.System:
         if tensor.name not in system.finite and tensor in valued:
             value = mark_tensors(value, nonfinite)
             is_defined = safety.is_finite_where_defined(value)
-            value = protect(value, conditions[tensor], zeros=zeros, needed=needed)
-            is_harmful = not is_defined or not is_harmless(value, conditions[tensor], zeros=zeros)
+            value = protector.protect(value, conditions[tensor])
+            is_harmful = not is_defined or not plain.is_harmless(value, conditions[tensor])
             value = unmark_tensors(value, nonfinite)
             if not is_harmful:
                 nonfinite.pop(tensor, None)  # finite at all needed entries
@@ -315,12 +315,12 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
 def mark_harmful(system: ir.System) -> ir.System:
     """The system with tensors marked that may be infinite or nan at unneeded entries."""
     conditions, bound = (find_conditions(system), partial(_bound_value, _find_compared(system)))
-    harmful: dict[ir.Tensor, ir.Tensor] = {}
+    harmful, protector = dict[ir.Tensor, ir.Tensor](), Protector(system.empty_row == "zeros")
     equations: list[ir.Equation] = []
     for equation in system.equations:
         value, tensor = mark_tensors(equation.value, harmful), equation.target.tensor
         known = rewrite_bottom_up(value, bound)
-        if not is_harmless(known, conditions[tensor], zeros=system.empty_row == "zeros"):
+        if not protector.is_harmless(known, conditions[tensor]):
             harmful[tensor] = replace(tensor, upper=ir.Infinity(False))
         equations.append(ir.Equation(equation.target, value))
     return replace(system, equations=tuple(equations))
@@ -467,15 +467,8 @@ def _bound_value(compared: set[ir.Expr], expr: ir.Expr) -> ir.Expr:
 
 def mark_tensors(expr: ir.Expr, marks: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
     """The expression with tensors replaced by their marked copies."""
-    if not any(access.tensor in marks for access in find_accesses(expr)):
-        return expr
-
-    def exchange(here: ir.Expr) -> ir.Expr:
-        if not isinstance(here, ir.Access):
-            return here
-        return ir.Access(marks.get(here.tensor, here.tensor), here.places)
-
-    return rewrite_bottom_up(expr, exchange)
+    is_read = any(access.tensor in marks for access in find_accesses(expr))
+    return exchange_reads(expr, marks) if is_read else expr
 
 
 def unmark_tensors(expr: ir.Expr, marks: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:

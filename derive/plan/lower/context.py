@@ -35,13 +35,12 @@ from derive.plan import ops
 from derive.plan.path import FLOPS, Order
 from derive.plan.steps import Step, free_name, name_op
 from derive.rewrite.guards import (
+    Protector,
     find_needed,
     find_nonfinite,
     find_singular,
-    guard_unless_finite,
     is_variable,
     mark_tensors,
-    protect,
 )
 from derive.rewrite.rules.products import is_bracket
 
@@ -178,21 +177,20 @@ class Context:
         return self.lower_in(expr, self, order)
 
     @cached_property
-    def needed(self) -> Set[ir.Expr]:
-        """Return the keys of the expressions that are computed unconditionally."""
-        return find_needed(self.system)
+    def protector(self) -> Protector:
+        """Return what makes values harmless that are used where a condition holds."""
+        return Protector(self.system.empty_row == "zeros", find_needed(self.system))
 
     def is_needed(self, expr: ir.Expr) -> bool:
         """Whether an expression is computed unconditionally somewhere."""
-        return to_key(expr)[0] in self.needed
+        return to_key(expr)[0] in self.protector.needed
 
     def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
         """Rewrite an expression, used where a condition holds, to be harmless elsewhere.
 
         With `whole`, an expression whose definitions are harmless already is left unchanged.
         """
-        zeros = self.system.empty_row == "zeros"
-        make = partial(protect, condition=condition, whole=whole, zeros=zeros, needed=self.needed)
+        make = partial(self.protector.protect, condition=condition, whole=whole)
         made = make(expr)
         if made is expr or not whole:
             return made
@@ -229,13 +227,12 @@ class Context:
 
         A single factor with all indices of its condition needs no guard: the mask replaces it.
         """
-        zeros = self.system.empty_row == "zeros"
         found = list(map(self.protect, factors, conditions))
         is_single = sum(map(is_variable, found)) < 2
         return [
             factor
             if is_single and {*find_free(condition)} <= {*find_free(factor)}
-            else guard_unless_finite(factor, condition, zeros=zeros, needed=self.needed)
+            else self.protector.guard_unless_finite(factor, condition)
             for factor, condition in zip(found, conditions, strict=True)
         ]
 
