@@ -44,7 +44,7 @@ def split_steps(place: Polynomial) -> tuple[Mapping[ir.Expr, Polynomial], Polyno
     """The steps of the atoms of a place, and the constant; a product of atoms is an atom."""
     found: dict[ir.Expr, Polynomial] = {}
     for monomial, number in place.terms.items():
-        own = tuple(pair for pair in monomial if _is_varying(pair[0]))
+        own = tuple(pair for pair in monomial if is_varying(pair[0]))
         step = Polynomial({tuple(pair for pair in monomial if pair not in own): number})
         is_plain = len(own) == 1 and own[0][1] == 1
         atom = own[0][0] if is_plain else Polynomial({own: Fraction(1)}).to_expr()
@@ -54,13 +54,13 @@ def split_steps(place: Polynomial) -> tuple[Mapping[ir.Expr, Polynomial], Polyno
 
 
 @lru_cache(maxsize=20000)
-def _is_varying(atom: ir.Expr) -> bool:
+def is_varying(atom: ir.Expr) -> bool:
     """Whether an atom is other than a size, a power or a quotient of sizes."""
     match atom:
         case ir.Size() | ir.Number():
             return False
         case ir.Add() | ir.Mul() | ir.Pow() | ir.Call("floordiv"):
-            return any(map(_is_varying, atom.children))
+            return any(map(is_varying, atom.children))
     return True
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from derive.analysis import affine
-from derive.analysis.affine import Relation, to_affine
 from derive.analysis.facts import (
     Facts,
     find_facts,
@@ -444,12 +443,12 @@ def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
         return is_never_negative(Polynomial.of(index.extent) - ONE)
     if find_accesses(condition):
         return False
-    relations: list[Relation] = []
+    relations: list[affine.Relation] = []
     for part in ir.split_and(condition):
         facts = find_facts(part) if isinstance(part, ir.Compare) else ()
         if not facts:
             return False
-        relations += [("least", to_affine(fact.to_expr()), True) for fact in facts]
+        relations += [("least", fact, True) for fact in facts]
     return affine.is_never_empty(index, relations)
 
 

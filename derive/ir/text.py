@@ -81,7 +81,7 @@ def _write_index_lines(system: ir.System) -> Iterator[str]:
     undeduced = find_undeduced(replace(system, declared=declared))
     for extent, group in groupby(undeduced, key=lambda index: index.extent):
         names = ", ".join(index.name for index in group)
-        yield f"index {names} < {write_extent(_order_terms(extent))}"
+        yield f"index {names} < {write_extent(order_terms(extent))}"
 
 
 def write_empty_row(system: ir.System) -> Iterator[str]:
@@ -92,20 +92,16 @@ def write_empty_row(system: ir.System) -> Iterator[str]:
         yield f"empty rows are {system.empty_row}"
 
 
-def _order_terms(extent: ir.Expr) -> ir.Expr:
-    """The extent with subtracted terms after added ones, and numbers last."""
-    if not isinstance(extent, ir.Add):
-        return extent
-    return ir.Add(
-        tuple(sorted(extent.terms, key=lambda t: (isinstance(t, ir.Number), _is_negative(t))))
-    )
+def order_terms(value: ir.Expr | Polynomial) -> ir.Expr:
+    """The sum with its terms in the usual order, i - j + N - 1: indices first, numbers last."""
+    expr = value.to_expr() if isinstance(value, Polynomial) else value
 
+    def rank(term: ir.Expr) -> tuple[bool, bool, bool]:
+        number = ir.split_product(term)[0]
+        is_negative = isinstance(number, ir.Number) and number.value < 0
+        return not find_free(term), isinstance(term, ir.Number), is_negative
 
-def _is_negative(term: ir.Expr) -> bool:
-    match term:
-        case ir.Mul((ir.Number(value), *_)) | ir.Number(value):
-            return value < 0
-    return False
+    return ir.Add(tuple(sorted(expr.terms, key=rank))) if isinstance(expr, ir.Add) else expr
 
 
 def _declaration(group: tuple[ir.Tensor, ...]) -> str:
@@ -238,7 +234,7 @@ def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tup
 
 def write_extent(*extents: ir.Expr | Polynomial) -> str:
     """The text of extents or positions as in declarations; polynomials with ordered terms."""
-    exprs = (_order_terms(e.to_expr()) if isinstance(e, Polynomial) else e for e in extents)
+    exprs = (order_terms(e) if isinstance(e, Polynomial) else e for e in extents)
     return to_compact(*exprs)
 
 

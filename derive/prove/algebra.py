@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import islice
 from math import floor, gcd, lcm
 
-from derive.analysis.affine import split_steps
+from derive.analysis.affine import is_varying
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS
@@ -530,21 +530,14 @@ def _fold_order(
     return (*drawn, *outer)
 
 
-def count(value: polynomial.Polynomial) -> nf.Poly:
-    """A polynomial over sizes as a sum of terms."""
+def to_number(value: polynomial.Polynomial) -> nf.Poly:
+    """A polynomial over sizes, indices and atoms of index expressions as a sum of terms."""
     found = []
     for monomial, times in value.terms.items():
-        factors = (nf.Factor(nf.Symbol(atom), Fraction(power)) for atom, power in monomial)
+        factors = (nf.Factor(_to_atom(atom), Fraction(power)) for atom, power in monomial)
         found.append(nf.Term(times, factors=tuple(factors)))
     return tuple(found)
 
 
-def to_number(algebra: nf.Algebra, affine: polynomial.Polynomial) -> nf.Poly:
-    """An index expression as a sum of terms."""
-    steps, constant = split_steps(affine)
-    found = list(count(constant))
-    for atom, each in steps.items():
-        for term in count(each):
-            value = nf.Value(polynomial.Polynomial.of(atom))
-            found += collect(algebra, term, (nf.Factor(value),))
-    return tuple(found)
+def _to_atom(atom: ir.Expr) -> nf.Atom:
+    return nf.Value(polynomial.Polynomial.of(atom)) if is_varying(atom) else nf.Symbol(atom)

@@ -261,9 +261,7 @@ class Definedness:
         found = self._sum_needs(_map_values(self.find_needs(expr.body, inner)), bound, cond.ALWAYS)
         matrix = self.reader.read_value(expr.body, inner)
         if expr.kind == "cholesky":  # undefined where a pivot is not above 0
-            matrix = apply(
-                self._algebra, "entry", (matrix, to_number(self._algebra, to_affine(bound[0])))
-            )
+            matrix = apply(self._algebra, "entry", (matrix, to_number(to_affine(bound[0]))))
         number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
         return self._add_need(found, number)
 

@@ -21,7 +21,6 @@ from derive.prove import conditions as cond
 from derive.prove import terms as nf
 from derive.prove.algebra import (
     apply,
-    count,
     exponential,
     fold,
     logarithm,
@@ -61,14 +60,14 @@ class Reader:
     def _read_node(self, expr: ir.Expr, env: nf.Env) -> nf.Poly:
         match expr:
             case ir.Number(value):
-                return count(Polynomial.of(value))
+                return to_number(Polynomial.of(value))
             case ir.Infinity(negative):
                 sign = Fraction(-1 if negative else 1)
                 return nf.single(nf.Infinite(), coefficient=sign)
             case ir.Size() | ir.Scalar():
                 return nf.single(nf.Symbol(expr))
             case ir.Index():
-                return to_number(self.algebra, env.get(expr, to_affine(expr)))
+                return to_number(env.get(expr, to_affine(expr)))
             case ir.Access():
                 return self._read_access(expr, env)
             case ir.Add(terms):
@@ -226,7 +225,7 @@ class Reader:
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
             affine = self.read_index(expr, env)
             if affine is not None:
-                return to_number(self.algebra, affine)
+                return to_number(affine)
         if expr.function in {"floordiv", "mod"}:
             raise nf.GivesUp("a whole quotient of values")
         if is_complex(expr) or any(map(is_complex, expr.arguments)):
@@ -383,7 +382,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     here = cond.all_of(*(cond.decide_affine("zero", gap) for gap in gaps))
     parts = [body, cond.guard(here, nf.ONE)]
     if expr.kind == "cholesky":
-        parts.append(to_number(algebra, to_affine(bound[0])))
+        parts.append(to_number(to_affine(bound[0])))
     return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), cond.ALWAYS)
 
 

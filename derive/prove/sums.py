@@ -16,7 +16,6 @@ from derive.prove import terms as nf
 from derive.prove.algebra import (
     apply,
     collect,
-    count,
     exponential,
     find_content,
     find_sign,
@@ -154,7 +153,7 @@ def _count_unused(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         return None
     found: nf.Poly = (replace(term, bound=tuple(i for i in term.bound if i not in idle)),)
     for index in idle:
-        found = multiply(algebra, found, count(Polynomial.of(index.extent)))
+        found = multiply(algebra, found, to_number(Polynomial.of(index.extent)))
     return found
 
 
@@ -363,9 +362,7 @@ def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.P
     atom: nf.Atom = factor.atom
     match atom:
         case nf.Value(affine):
-            return power(
-                algebra, to_number(algebra, substitute_indices(affine, new)), factor.exponent
-            )
+            return power(algebra, to_number(substitute_indices(affine, new)), factor.exponent)
         case nf.Base(normal):
             inner = algebra.finish(algebra.replace(normal.terms, new))
             if inner.terms and _is_like(inner.terms, normal.terms):

@@ -89,16 +89,18 @@ def _is_certain(condition: ir.Expr) -> bool:
 
 def find_segment(condition: ir.Expr) -> ir.Index | None:
     """The index that a condition equates with an integer in the index's range."""
-    match condition:
-        case ir.Compare("==", ir.Index() as index, ir.Index() as other):
-            is_alike = polynomial.is_same_extent(index.extent, other.extent)
-            return index if is_alike and index is not other else None
-        case ir.Compare("==", ir.Access() as position, ir.Index() as index):
-            pass
-        case ir.Compare("==", ir.Index() as index, ir.Access() as position):
-            pass
-        case _:
-            return None
-    below = position.tensor.below
-    is_whole = below is not None and polynomial.is_same_extent(below, index.extent)
-    return index if is_whole and index not in find_free(position) else None
+    if isinstance(condition, ir.Compare) and condition.relation == "==":
+        for index, place in (condition.children, condition.children[::-1]):
+            is_free = isinstance(index, ir.Index) and index not in find_free(place)
+            if isinstance(index, ir.Index) and is_free and is_position(place, index):
+                return index
+    return None
+
+
+def is_position(place: ir.Expr, index: ir.Index) -> bool:
+    """Whether the place is, for all sizes, one of the values of the index."""
+    if isinstance(place, ir.Index) and place.extent is index.extent:
+        return True
+    value, extent = polynomial.Polynomial.of(place), polynomial.Polynomial.of(index.extent)
+    is_inside = facts.is_never_negative(value) and facts.is_positive(extent - value)
+    return facts.is_whole(value) and is_inside

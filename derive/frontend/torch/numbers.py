@@ -142,11 +142,6 @@ def _round(value: SymbolicNumber, how: Callable[[float], int]) -> Any:
     return how(value.fix())
 
 
-def divide_sizes(over: Polynomial, under: Polynomial) -> Polynomial:
-    """Return `over // under`; the terms that are multiples of `under` are divided exactly."""
-    return affine.divide(over, under)
-
-
 def _remainder(over: Polynomial, under: Polynomial) -> Polynomial:
     if divide_wholly(over, under) is not None:
         return Polynomial({})
@@ -157,7 +152,7 @@ _WHOLE: dict[str, Callable[[Polynomial, Polynomial], Polynomial]] = {
     "add": Polynomial.__add__,
     "sub": Polynomial.__sub__,
     "mul": Polynomial.__mul__,
-    "floordiv": divide_sizes,
+    "floordiv": affine.divide,
     "mod": _remainder,
 }
 _REAL: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {

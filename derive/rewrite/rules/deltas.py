@@ -5,11 +5,9 @@ sum_j [i == j] * f_j = f_i          sum_v [v == tok[n]] * E[v,d] = E[tok[n],d]
 
 from collections.abc import Iterator
 
-from derive.analysis.facts import is_never_negative, is_whole
 from derive.analysis.safety import is_finite_where_defined
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
-from derive.ir.polynomial import Polynomial
 from derive.ir.walk import (
     find_free,
     find_indices,
@@ -18,6 +16,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
+from derive.rewrite.needs import is_position
 from derive.rewrite.rule import rule
 from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
@@ -157,15 +156,6 @@ def _is_index_tied(expr: ir.Expr) -> bool:
         isinstance(place, ir.Index) and place.extent is index.extent
         for index, place, _ in _find_deltas(expr)
     )
-
-
-def is_position(place: ir.Expr, index: ir.Index) -> bool:
-    """Whether the place is, for all sizes, one of the values of the index."""
-    if isinstance(place, ir.Index) and place.extent is index.extent:
-        return True
-    value, extent = Polynomial.of(place), Polynomial.of(index.extent)
-    last = extent - Polynomial.of(1)
-    return is_whole(value) and is_never_negative(value) and is_never_negative(last - value)
 
 
 def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:

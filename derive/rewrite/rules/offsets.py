@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
+from derive.analysis.affine import split_steps
 from derive.analysis.facts import (
     find_facts,
     find_range,
@@ -22,6 +23,7 @@ from derive.analysis.facts import (
 )
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, add_all
+from derive.ir.text import order_terms
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -34,7 +36,7 @@ from derive.ir.walk import (
 )
 from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.masks import Triangle, find_triangles
-from derive.rewrite.rules.products import is_bracket, is_negative
+from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 from derive.rewrite.rules.tables import Tables
 
@@ -55,11 +57,10 @@ def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
 def _read_offsets(value: Polynomial) -> Iterator[Offset]:
     """The offsets of a polynomial: indices whose coefficients are multiples of one of them."""
     alike: dict[Polynomial, dict[ir.Index, Fraction]] = {}
-    for index in (atom for atom in value.atoms if isinstance(atom, ir.Index)):
-        halves = value.split_linear(index)
-        if halves is not None and not any(isinstance(a, ir.Index) for a in halves[0].atoms):
-            lead = next(iter(halves[0].terms.values()))
-            alike.setdefault(halves[0] * Polynomial.of(1 / lead), {})[index] = lead
+    for index, step in split_steps(value)[0].items():
+        if isinstance(index, ir.Index):
+            lead = next(iter(step.terms.values()))
+            alike.setdefault(step * Polynomial.of(1 / lead), {})[index] = lead
     for slopes in alike.values():
         first, *others = slopes.values()
         least = min(map(abs, (first, *others))) * (1 if first > 0 else -1)
@@ -70,15 +71,6 @@ def _read_offsets(value: Polynomial) -> Iterator[Offset]:
 def to_polynomial(offset: Offset) -> Polynomial:
     """The sum of an offset's indices."""
     return add_all(Polynomial.of(index) * Polynomial.of(step) for index, step in offset)
-
-
-def order_terms(value: Polynomial) -> ir.Expr:
-    """The expression with its terms in the usual order: i - j + N - 1."""
-    plain = value.to_expr()
-    if not isinstance(plain, ir.Add):
-        return plain
-    rank = {t: (not find_free(t), isinstance(t, ir.Number), is_negative(t)) for t in plain.terms}
-    return ir.Add(tuple(sorted(plain.terms, key=lambda term: rank[term])))
 
 
 @lru_cache(maxsize=1 << 12)

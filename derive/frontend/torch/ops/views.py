@@ -7,7 +7,7 @@ from typing import Any
 from derive.analysis import affine, facts
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Call, op, write_through
-from derive.frontend.torch.numbers import divide_sizes, is_symbolic, to_expr, to_form
+from derive.frontend.torch.numbers import is_symbolic, to_expr, to_form
 from derive.frontend.torch.trace import Shadow, Trace, at, hint_of, kind_of, remap
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, divide_wholly
@@ -162,7 +162,7 @@ def _reshape(call: Call) -> Shadow:
     extents = [None if is_rest(each) else trace.extent(each) for each in asked]
     rest = _multiply([each for each in extents if each is not None])
     new = [
-        trace.extent(divide_sizes(_multiply(shadow.shape), rest)) if each is None else each
+        trace.extent(affine.divide(_multiply(shadow.shape), rest)) if each is None else each
         for each in extents
     ]
     old = list(shadow.indices)
