@@ -71,7 +71,7 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
             slack = Polynomial.of(1 - Fraction(1, parts if is_whole(value) else 1))
             if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low + slack):
                 return True
-    return any(_is_never_negative(each, facts) for each in _open_quotient(value))
+    return any(_is_never_negative(each, facts) for each in _open_quotients(value))
 
 
 @lru_cache(maxsize=20000)
@@ -83,7 +83,7 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
         return False  # the sum of the coefficients is the value at sizes 1
     cleared = clear_divisors(value)
-    if _has_no_minus(cleared) or any(map(_has_no_minus, _relax(cleared))):
+    if _has_no_minus(cleared) or any(map(_holds_for_sizes, _open_quotients(cleared))):
         return True
     for count in range(1, min(len(facts), 2) + 1):
         for chosen in combinations(facts, count):
@@ -133,23 +133,21 @@ def _is_counting(atom: ir.Expr) -> bool:
     return False
 
 
-def _relax(value: Polynomial) -> list[Polynomial]:
-    """Lower bounds of the value: its quotients `a // n`, n >= 1, replaced by a/n or (a+1-n)/n."""
+def _open_quotients(value: Polynomial) -> Iterator[Polynomial]:
+    """Polynomials that are >= 0 only where the value is, each without one quotient `a // n`.
+
+    n*r + a >= 0 is r + a // n >= 0 for an integer r; other slopes use a/n or (a + 1 - n)/n.
+    """
     for atom in value.atoms:
         match atom:
             case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
-                split = value.split_linear(atom)
-                if split is None:
-                    continue
-                times = split[0] * Polynomial.of(ir.Pow(under, ir.Number(Fraction(-1))))
-                above = Polynomial.of(over)
-                if _has_no_minus(clear_divisors(times)):
-                    above = above + ONE - Polynomial.of(under)
-                elif not _has_no_minus(clear_divisors(-times)):
-                    continue
-                smaller = split[1] + times * above
-                return [smaller, *_relax(smaller)]
-    return []
+                slope, rest = value.split_linear(atom) or (NOTHING, NOTHING)
+                times, above = Polynomial.of(under), Polynomial.of(over)
+                is_exact = is_whole(rest) and slope in (ONE, -ONE)
+                is_rising = _has_no_minus(clear_divisors(slope))
+                if slope.terms and (is_rising or _has_no_minus(clear_divisors(-slope))):
+                    above += ONE - times if is_rising is not is_exact else NOTHING
+                    yield times * rest + slope * above
 
 
 Bound: TypeAlias = Polynomial | None
@@ -168,21 +166,6 @@ def find_range(value: ir.Expr | Polynomial, facts: Facts = ()) -> Range:
     """The range of an expression over indices, sizes and integer tensors; facts over sizes."""
     value = value if isinstance(value, Polynomial) else Polynomial.of(value)
     return _find_sum_range(value, facts)
-
-
-def _open_quotient(value: Polynomial) -> Iterator[Polynomial]:
-    """Equivalents of value >= 0 without a quotient: n*rest + a >= 0 for rest + a // n >= 0."""
-    for atom in value.atoms:
-        match atom:
-            case ir.Call("floordiv", (over, under)) if is_positive(Polynomial.of(under)):
-                slope, rest = value.split_linear(atom) or (NOTHING, NOTHING)
-                if not is_whole(rest):
-                    continue
-                times, above = Polynomial.of(under), Polynomial.of(over)
-                if slope == ONE:
-                    yield times * rest + above
-                elif slope == -ONE:
-                    yield times * rest + times - ONE - above
 
 
 def find_facts(condition: ir.Expr) -> Facts:
