@@ -36,6 +36,7 @@ from derive.ir.polynomial import (
     divide_sizes,
     divide_wholly,
     find_divisors,
+    split_steps,
 )
 from derive.ir.walk import find_free
 
@@ -321,22 +322,11 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
     """The factor of `inner` in the value, by the slopes of the first varying atom."""
     for atom in filter(_is_ranged, inner.atoms):
-        own, other = _find_slope(value, atom), _find_slope(inner, atom)
+        own, other = (split_steps(each)[0].get(atom, NOTHING) for each in (value, inner))
         if other.constant:
             own, other = own * Polynomial.of(1 / other.constant), ONE
         return divide_wholly(own, other) if own.terms and other.terms else None
     return None
-
-
-def _find_slope(value: Polynomial, atom: ir.Expr) -> Polynomial:
-    """The coefficient of the first power of an atom, ignoring higher powers and nested atoms."""
-    return Polynomial(
-        {
-            tuple(power for power in monomial if power[0] is not atom): number
-            for monomial, number in value.terms.items()
-            if (atom, 1) in monomial
-        }
-    )
 
 
 def _count_terms(value: Polynomial, atom: ir.Expr) -> int:

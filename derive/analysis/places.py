@@ -19,11 +19,11 @@ from functools import lru_cache
 from itertools import islice, product
 from math import gcd
 
-from derive.analysis.affine import simplify_place, split_steps
+from derive.analysis.affine import simplify_place
 from derive.analysis.facts import Facts, find_range, is_never_negative, is_positive
 from derive.errors import Diagnostic, refuse
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, evaluate_extent, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, evaluate_extent, is_same_extent, split_steps
 from derive.ir.text import find_marks, write_extent
 from derive.ir.walk import (
     Names,

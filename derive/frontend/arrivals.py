@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.affine import simplify_place, split_steps, to_affine, to_place, unravel
+from derive.analysis.affine import simplify_place, to_affine, to_place, unravel
 from derive.analysis.extents import is_always
 from derive.analysis.places import find_reversed, split_merged
 from derive.frontend.torch.exprs import multiply, subtract
 from derive.ir import nodes as ir
-from derive.ir.polynomial import is_same_extent
+from derive.ir.polynomial import is_same_extent, split_steps
 from derive.ir.walk import (
     find_accesses,
     find_free,

@@ -135,6 +135,31 @@ class Polynomial:
         return ir.sum_of([_to_product(monomial, value) for monomial, value in ordered])
 
 
+@lru_cache(maxsize=50000)
+def split_steps(place: Polynomial) -> tuple[Mapping[ir.Expr, Polynomial], Polynomial]:
+    """The steps of the atoms of a place, and the constant; a product of atoms is an atom."""
+    found: dict[ir.Expr, Polynomial] = {}
+    for monomial, number in place.terms.items():
+        own = tuple(pair for pair in monomial if is_varying(pair[0]))
+        step = Polynomial({tuple(pair for pair in monomial if pair not in own): number})
+        is_plain = len(own) == 1 and own[0][1] == 1
+        atom = own[0][0] if is_plain else Polynomial({own: Fraction(1)}).to_expr()
+        found[atom] = found[atom] + step if atom in found else step
+    constant = found.pop(ir.ONE, NOTHING)
+    return found, constant
+
+
+@lru_cache(maxsize=20000)
+def is_varying(atom: ir.Expr) -> bool:
+    """Whether an atom is other than a size, a power or a quotient of sizes."""
+    match atom:
+        case ir.Size() | ir.Number():
+            return False
+        case ir.Add() | ir.Mul() | ir.Pow() | ir.Call("floordiv"):
+            return any(map(is_varying, atom.children))
+    return True
+
+
 def add_all(parts: Iterable[Polynomial]) -> Polynomial:
     """The sum of the polynomials."""
     return reduce(Polynomial.__add__, parts, Polynomial({}))

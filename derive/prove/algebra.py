@@ -13,10 +13,10 @@ from fractions import Fraction
 from itertools import islice
 from math import floor, gcd, lcm
 
-from derive.analysis.affine import is_varying
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS
+from derive.ir.polynomial import is_varying
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 

@@ -14,11 +14,11 @@ from functools import lru_cache
 from math import gcd, lcm
 
 from derive.analysis import facts
-from derive.analysis.affine import find_truth, is_never_empty, split_steps, to_affine
+from derive.analysis.affine import find_truth, is_never_empty, to_affine
 from derive.analysis.facts import Sign, find_range, is_never_negative, is_positive
 from derive.ir import functions
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial
+from derive.ir.polynomial import ONE, Polynomial, split_steps
 from derive.prove import terms as nf
 
 

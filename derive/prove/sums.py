@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from derive.analysis.affine import split_steps, substitute_indices, to_affine
+from derive.analysis.affine import substitute_indices, to_affine
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly
+from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly, split_steps
 from derive.ir.polynomial import ONE as UNIT
 from derive.ir.walk import walk
 from derive.prove import conditions as cond

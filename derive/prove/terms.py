@@ -24,11 +24,11 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
-from derive.analysis.affine import split_steps, to_affine
+from derive.analysis.affine import to_affine
 from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.pieces import to_text
-from derive.ir.polynomial import Polynomial
+from derive.ir.polynomial import Polynomial, split_steps
 
 Free: TypeAlias = frozenset[ir.Index]
 Indices: TypeAlias = tuple[ir.Index, ...]

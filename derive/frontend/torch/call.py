@@ -21,12 +21,12 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from derive.analysis.affine import divide, modulo, split_steps, to_affine, to_place
+from derive.analysis.affine import divide, modulo, to_affine, to_place
 from derive.analysis.facts import is_positive
 from derive.frontend.torch import exprs
 from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, Polynomial
+from derive.ir.polynomial import NOTHING, Polynomial, split_steps
 from derive.ir.walk import walk
 from derive.libraries import torch
 

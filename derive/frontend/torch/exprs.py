@@ -16,7 +16,7 @@ from derive.analysis import affine, facts
 from derive.analysis.names import is_condition
 from derive.ir import definitions
 from derive.ir import nodes as ir
-from derive.ir.polynomial import NOTHING, Monomial, Polynomial, add_all
+from derive.ir.polynomial import NOTHING, Monomial, Polynomial, add_all, split_steps
 from derive.ir.walk import is_whole, map_children, substitute, walk
 
 _DIGITS = 12  # the most digits of a decimal that a person writes
@@ -262,14 +262,14 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     if truth is not None:
         return ir.Truth(truth is holds)
     gap = other - one
-    if not affine.split_steps(gap)[0]:
+    if not split_steps(gap)[0]:
         return ir.Compare(relation, affine.simplify_place(left), affine.simplify_place(right))
     return _split_sides(relation, gap)
 
 
 def _split_sides(relation: str, gap: Polynomial) -> ir.Expr:
     """Return the relation with its terms on the sides where they are positive: t > s, i < S - 1."""
-    steps, constant = affine.split_steps(gap)
+    steps, constant = split_steps(gap)
     terms = [(Polynomial.of(a) * each, facts.is_never_negative(each)) for a, each in steps.items()]
     left = add_all(-term for term, is_right in terms if not is_right)
     right = add_all(term for term, is_right in terms if is_right)

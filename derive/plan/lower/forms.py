@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derive.analysis.affine import split_steps, to_affine
+from derive.analysis.affine import to_affine
 from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial
+from derive.ir.polynomial import ONE, Polynomial, split_steps
 from derive.ir.walk import find_accesses, find_free
 
 

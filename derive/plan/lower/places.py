@@ -22,12 +22,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from derive.analysis.affine import simplify_place, split_steps, to_affine, to_place
+from derive.analysis.affine import simplify_place, to_affine, to_place
 from derive.analysis.extents import find_guard, is_above_zero
 from derive.analysis.facts import find_facts, find_range, is_never_negative, is_positive
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, is_same_extent
+from derive.ir.polynomial import ONE, Polynomial, is_same_extent, split_steps
 from derive.ir.walk import exchange, find_accesses, find_free
 from derive.plan import ops
 from derive.plan.calls import CellArgument, TorchCall

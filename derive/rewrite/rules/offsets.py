@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
-from derive.analysis.affine import split_steps
 from derive.analysis.facts import (
     find_facts,
     find_range,
@@ -22,7 +21,7 @@ from derive.analysis.facts import (
     is_never_negative,
 )
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, add_all
+from derive.ir.polynomial import ONE, Polynomial, add_all, split_steps
 from derive.ir.text import order_terms
 from derive.ir.walk import (
     Names,
