@@ -308,11 +308,6 @@ def _find_witnesses(index: ir.Index | None, relations: Sequence[Relation]) -> It
     last = Polynomial.of(index.extent) - ONE
     found = [NOTHING, last]
     for _, subject, _ in relations:
-        slope = split_steps(subject)[0].get(index, NOTHING)
-        if slope.constant in (1, -1):
-            edge = Polynomial.of(index) - subject * slope
-            found += [edge, edge - slope]
-    for place in found:
-        inside = all(map(_is_least_zero, (place, last - place)))
-        if inside and not any(index in find_free(atom) for atom in place.atoms):
-            yield place
+        if (edge := subject.find_edge(index)) is not None:
+            found += [edge[1], edge[1] - ONE if edge[0] else edge[1] + ONE]
+    yield from (p for p in found if _is_least_zero(p) and _is_least_zero(last - p))

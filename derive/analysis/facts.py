@@ -245,14 +245,9 @@ def is_whole(value: Polynomial) -> bool:
 
 def read_bounds(condition: ir.Expr, index: ir.Index) -> tuple[tuple[bool, Polynomial], ...]:
     """The pairs (is_lower, bound) of an index that a condition is; empty for other conditions."""
-    found = []
-    for fact in find_facts(condition) if is_implied_by_facts(condition) else ():
-        slope, rest = fact.split_linear(index) or (NOTHING, NOTHING)
-        is_end = is_whole(rest) and index not in find_free(rest.to_expr())
-        if slope not in {ONE, -ONE} or not is_end:
-            return ()
-        found.append((slope == ONE, -rest if slope == ONE else rest))
-    return tuple(found)
+    facts = find_facts(condition) if is_implied_by_facts(condition) else ()
+    found = [edge for fact in facts if (edge := fact.find_edge(index)) and is_whole(edge[1])]
+    return tuple(found) if len(found) == len(facts) else ()
 
 
 def is_implied_by_facts(condition: ir.Expr) -> bool:

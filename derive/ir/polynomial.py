@@ -105,6 +105,13 @@ class Polynomial:
                 rest[monomial] = value
         return Polynomial(coefficient), Polynomial(rest)
 
+    def find_edge(self, index: ir.Index) -> tuple[bool, Polynomial] | None:
+        """The pair (it rises, the value of an index where self is 0), for a slope of 1 or -1."""
+        slope = split_steps(self)[0].get(index, NOTHING)
+        edge = Polynomial.of(index) - self * slope
+        is_edge = slope in (ONE, -ONE) and not any(index in walk(atom) for atom in edge.atoms)
+        return (slope == ONE, edge) if is_edge else None
+
     @staticmethod
     def atom(value: ir.Expr, power: int = 1) -> Polynomial:
         """The power of a value that is kept as an atom."""

@@ -261,14 +261,11 @@ def _write_subject(subject: Polynomial | nf.Read | nf.Normal) -> str:
 
 def solve(literal: nf.Literal, index: ir.Index) -> Polynomial | None:
     """The value of an index where `affine = 0` holds, if its slope is 1 or -1."""
-    subject = literal.subject
-    if literal.kind != "zero" or not literal.positive or not isinstance(subject, Polynomial):
+    is_equation = literal.kind == "zero" and literal.positive
+    if not is_equation or not isinstance(literal.subject, Polynomial):
         return None
-    slope = split_steps(subject)[0].get(index)
-    if slope is None or slope.constant not in (1, -1):
-        return None
-    place = Polynomial.of(index) - subject * slope
-    return None if index in nf.find_affine_free(place) else place
+    found = literal.subject.find_edge(index)
+    return found and found[1]
 
 
 def check_count(cubes: Cubes) -> Cubes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 from derive.analysis.affine import substitute_indices, to_affine
 from derive.analysis.facts import is_never_negative
@@ -181,32 +181,19 @@ def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Shorten the range of a summed index by a guard on this index alone."""
-    for literal in term.guards:
-        index = _find_bounded(literal, term.bound)
-        if index is None:
+    for literal, index in product(term.guards, term.bound):
+        found = cond.read_least(literal).find_edge(index) if literal.kind == "least" else None
+        if found is None or split_steps(found[1])[0]:
             continue
-        steps, constant = split_steps(cond.read_least(literal))
-        extent, rises = Polynomial.of(index.extent), steps[index] == UNIT
-        start = -constant if rises else NOTHING
-        left = extent - start if rises else constant + UNIT
+        extent, (is_lower, edge) = Polynomial.of(index.extent), found
+        start = edge if is_lower else NOTHING
+        left = extent - start if is_lower else edge + UNIT
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
         place = to_affine(fresh) + start
         return _substitute_term(algebra, term.without(index, literal), {index: place}, fresh)
     return None
-
-
-def _find_bounded(literal: nf.Literal, bound: nf.Indices) -> ir.Index | None:
-    """The summed index j of a literal `j + c >= 0` or `c - j >= 0`."""
-    subject = literal.subject
-    steps = split_steps(subject)[0] if isinstance(subject, Polynomial) else {}
-    if literal.kind != "least" or len(steps) != 1:
-        return None
-    ((atom, slope),) = steps.items()
-    if not isinstance(atom, ir.Index) or atom not in bound or slope.constant not in (1, -1):
-        return None
-    return atom
 
 
 def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
