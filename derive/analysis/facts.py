@@ -295,9 +295,9 @@ def _find_remainder(
         if slope is None or not is_never_negative(outer - ONE):
             continue
         rest = value - slope * (inner - divisor * Polynomial.atom(quotient))
-        if _count_terms(rest, quotient) < _count_terms(value, quotient) and not any(
-            part in rest.atoms for part in inner.atoms if _is_ranged(part)
-        ):
+        before, after = (split_steps(e)[0].get(quotient, NOTHING).terms for e in (value, rest))
+        left = {*filter(_is_ranged, inner.atoms)} & {*rest.atoms}
+        if len(after) < len(before) and not left:
             return slope, ir.Call("mod", (inner.to_expr(), divisor.to_expr())), rest
     return None
 
@@ -322,10 +322,6 @@ def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
             own, other = own * Polynomial.of(1 / other.constant), ONE
         return divide_wholly(own, other) if own.terms and other.terms else None
     return None
-
-
-def _count_terms(value: Polynomial, atom: ir.Expr) -> int:
-    return sum(any(part is atom for part, _ in monomial) for monomial in value.terms)
 
 
 @lru_cache(maxsize=20000)

@@ -265,20 +265,18 @@ def _is_fixed(part: ir.Equation) -> bool:
 Leaf = tuple[dict[int, Run], "ir.Expr"]
 
 
+@dataclass
 class _Joiner:
     """The merging of the equations that fill one tensor into one equation."""
 
-    def __init__(
-        self,
-        tensor: ir.Tensor,
-        names: Names,
-        indices: dict[tuple[str, ir.Expr], ir.Index],
-        defined: set[ir.Tensor],
-    ) -> None:
-        self.tensor = tensor
-        self.alike = {each for each in defined if each.shape == tensor.shape}
-        self.names = names
-        self.indices = indices  # shared between tensors, which may be defined by one another
+    tensor: ir.Tensor
+    names: Names
+    indices: dict[tuple[str, ir.Expr], ir.Index]  # of all tensors, which may read one another
+    defined: set[ir.Tensor]
+
+    def __post_init__(self) -> None:
+        """Start without an equation."""
+        self.alike = {each for each in self.defined if each.shape == self.tensor.shape}
         self.made: list[ir.Equation] = []  # equations of parts that cannot be inlined
         self.axes: list[ir.Expr] = []  # the places of the joined left side
         self.facts: Facts = ()

@@ -98,10 +98,9 @@ def lower_system(
         if is_changed:
             steps = eliminate_common(drop_unused(steps, results), set(sources), context.names)
             steps = join_systems(steps, context.names)
-    steps, has_factors = use_factors(steps)
-    if has_factors:
+    if (factored := use_factors(steps)) != steps:
         context.notes[FINITE] = None
-        steps = eliminate_common(steps, set(sources), context.names)
+        steps = eliminate_common(factored, set(sources), context.names)
     steps = use_norms(steps)
     steps, results = keep_in_place(steps, results, Storage(sizes))
     steps = match_kinds(split_long(steps, context.names), prepared)

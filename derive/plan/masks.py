@@ -38,7 +38,6 @@ class Known:
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     dependent: set[str] = field(default_factory=set)  # steps that depend on data
     infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with infinite bounds
-    is_changed: bool = False
 
     def find_reads(self, op: ops.Op) -> Reads:
         """The indices at which an operation reads each argument, without summed ones."""
@@ -110,13 +109,13 @@ class Known:
             self.infinite[tensor] = replace(tensor, upper=ir.Infinity(False))
 
 
-def use_factors(steps: Sequence[Step]) -> tuple[tuple[Step, ...], bool]:
-    """(the steps with data-dependent masks as factors or summands, whether there were any)."""
+def use_factors(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with data-dependent masks as factors or summands."""
     known, done = Known(), list[Step]()
     for step in steps:
         done.append(Step(step.name, _use_factor(step.op, known)))
         known.note_step(step)
-    return tuple(done), known.is_changed
+    return tuple(done)
 
 
 def _use_factor(op: ops.Op, known: Known) -> ops.Op:
@@ -125,10 +124,8 @@ def _use_factor(op: ops.Op, known: Known) -> ops.Op:
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             assert isinstance(here, ops.Fill)
             if known.is_arithmetic(arg, mask):
-                known.is_changed = True
                 return ops.Apply("*", (here.arg, _to_factor(mask, where)), op.axes)
             if isinstance(arg, ops.Along) and known.find_mask(arg) is mask and not where:
-                known.is_changed = True
                 row, axes = ops.Cast(_find_rows(mask, arg.index)), op.axes
                 made = _keep_empty(here.arg, mask)
                 return ops.Apply("*", (made, ops.arrange(row, axes)), axes)
