@@ -32,6 +32,7 @@ from derive.ir.polynomial import (
     divide_sizes,
     divide_wholly,
     find_divisors,
+    is_varying,
     split_steps,
 )
 from derive.ir.walk import find_free, map_children, substitute
@@ -68,7 +69,10 @@ def to_affine(expr: ir.Expr) -> Polynomial:
         case ir.Add(terms):
             return add_all(map(to_affine, terms))
         case ir.Mul(factors):
-            return reduce(Polynomial.__mul__, map(to_affine, factors), ONE)
+            parts = [*map(to_affine, factors)]
+            if all(p.terms for p in parts) and sum(bool(split_steps(p)[0]) for p in parts) > 1:
+                return Polynomial.atom(ir.Mul(tuple(sorted(map(to_place, parts), key=atom_key))))
+            return reduce(Polynomial.__mul__, parts, ONE)
         case ir.Call("floordiv", (over, under)):
             above, divisor = to_affine(over), to_affine(under)
             if not split_steps(divisor)[0]:
@@ -86,7 +90,8 @@ def to_affine(expr: ir.Expr) -> Polynomial:
             if _is_least_zero(inside - low) and _is_least_zero(high - inside):
                 return inside
             return Polynomial.atom(ir.Call("clip", tuple(map(to_place, (inside, low, high)))))
-    return Polynomial.of(map_children(expr, simplify_place))
+    made = map_children(expr, simplify_place)
+    return Polynomial.atom(made) if is_varying(made) else Polynomial.of(made)
 
 
 def simplify_place(expr: ir.Expr) -> ir.Expr:
@@ -140,7 +145,7 @@ def divide(
     for divisor_part in dict.fromkeys((*find_divisors(divisor), *own)):
         wide = NOTHING
         for atom, each in steps.items():
-            wide += (divide_wholly(each, divisor_part) or NOTHING) * Polynomial.of(atom)
+            wide += (divide_wholly(each, divisor_part) or NOTHING) * Polynomial.atom(atom)
         wide += divide_sizes(constant, divisor_part)[0]
         left_divisor = divide_wholly(divisor, divisor_part)
         rest = over - wide * divisor_part
@@ -154,8 +159,8 @@ def divide(
 def _split_multiples(over: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
     """The pair (q, r) with over = q * divisor + r."""
     steps, constant = split_steps(over)
-    parts = ((ir.ONE, constant), *steps.items())
-    quotient = add_all(divide_sizes(e, divisor)[0] * Polynomial.of(atom) for atom, e in parts)
+    whole = (divide_sizes(e, divisor)[0] * Polynomial.atom(atom) for atom, e in steps.items())
+    quotient = add_all((divide_sizes(constant, divisor)[0], *whole))
     return quotient, over - quotient * divisor
 
 
@@ -182,7 +187,7 @@ def _find_splits(over: Polynomial, divisor: Polynomial) -> list[tuple[Polynomial
         nearest, rest = splits[0]
         for atom, each in split_steps(rest)[0].items():
             if each.constant is not None and 2 * each.constant > number:
-                nearest = nearest + Polynomial.of(atom)
+                nearest = nearest + Polynomial.atom(atom)
         splits.append((nearest, over - nearest * divisor))
     splits.append((NOTHING, over))
     return splits
@@ -278,7 +283,7 @@ def substitute_indices(place: Polynomial, new: Mapping[ir.Index, Polynomial]) ->
     steps, constant = split_steps(place)
     for atom, step in steps.items():
         inside: dict[ir.Expr, ir.Expr] = {i: to_place(new[i]) for i in find_free(atom) if i in new}
-        value = Polynomial.of(atom)
+        value = Polynomial.atom(atom)
         if inside:
             value = new[atom] if isinstance(atom, ir.Index) else to_affine(substitute(atom, inside))
         constant += value * step

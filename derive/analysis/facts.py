@@ -403,6 +403,8 @@ def _find_atom_range(atom: ir.Expr) -> Range:
                 return Range(*(_divide_bound(end, divisor, known) for end in above))
             starts = above.low is not None and is_never_negative(above.low)
             return Range(NOTHING, above.high) if starts else Range(None, None)
+        case ir.Mul():
+            return find_range(atom)
         case ir.Call("mod", (_, under)):
             if not is_never_negative(Polynomial.of(under) - ONE):
                 return Range(None, None)

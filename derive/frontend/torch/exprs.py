@@ -270,7 +270,9 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 def _split_sides(relation: str, gap: Polynomial) -> ir.Expr:
     """Return the relation with its terms on the sides where they are positive: t > s, i < S - 1."""
     steps, constant = split_steps(gap)
-    terms = [(Polynomial.of(a) * each, facts.is_never_negative(each)) for a, each in steps.items()]
+    terms = [
+        (Polynomial.atom(a) * each, facts.is_never_negative(each)) for a, each in steps.items()
+    ]
     left = add_all(-term for term, is_right in terms if not is_right)
     right = add_all(term for term, is_right in terms if is_right)
     if not left.terms:
