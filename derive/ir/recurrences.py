@@ -9,7 +9,7 @@ one value of the index, ascending or descending, and evaluates all equations in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import mul
@@ -216,14 +216,17 @@ def find_weights(recurrence: Recurrence) -> list[int] | None:
 
 
 def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
-    """The system with nested loops skewed into one loop over the wavefronts, the diagonals.
+    """The system with nested or downward loops skewed into one upward loop over the wavefronts.
 
     D[i,j] = min(D[i - 1,j], D[i,j - 1])    becomes    D_wave[s,i] = where(0 <= s - i < J,
                                                            min(D_wave[s - 1,i - 1], ..), 0)
                                                        D[i,j] = D_wave[i + j,i]
+    V[t] = V[t + 1] + x[t]                  becomes    V_back[t] = V_back[t - 1] + x[T - 1 - t]
+                                                       V[t] = V_back[T - 1 - t]
     """
     loops, names, targets = recurrence.loops, Names.of(system), recurrence.targets
-    lags, weights = _find_lags(recurrence), find_weights(recurrence)
+    inner, is_single = loops[-1], recurrence.inner is None
+    weights = find_weights(recurrence)
     if weights is None:
         return system
     turn, length = Polynomial.of(0), Polynomial.of(1)
@@ -232,8 +235,9 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
         here = Polynomial.of(loop.index)
         turn += Polynomial.of(weight) * (last - here if loop.is_downward else here)
         length += Polynomial.of(weight) * last
-    wave = names.take_index(ir.Index(loops[0].index.name, length.to_expr()))
-    inner = loops[-1]
+    wave = inner.index
+    if not is_single:
+        wave = names.take_index(ir.Index(loops[0].index.name, length.to_expr()))
     sign = Polynomial.of(-1 if inner.is_downward else 1)
     place = sign * (Polynomial.of(wave) - turn) + Polynomial.of(inner.index)
     new: dict[ir.Expr, ir.Expr] = {inner.index: place.to_expr()}
@@ -241,81 +245,75 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
         ir.Compare(">=", new[inner.index], ir.ZERO),
         ir.Compare("<", new[inner.index], inner.index.extent),
     )
-    own = {tensor: names.take(f"{tensor.name}_wave") for tensor in targets}
+    lags = {substitute(access, new): lag for access, lag in _find_lags(recurrence).items()}
+    own = {t: names.take(f"{t.name}_{'back' if is_single else 'wave'}") for t in targets}
 
     def skew(access: ir.Access, at: ir.Expr) -> ir.Access:
         """The access of the same element in the tensor of wavefronts."""
         tensor, axis = access.tensor, inner.find_axis(access.tensor)
-        shape, others = (
-            (*each[:axis], *each[axis + 1 :]) for each in (tensor.shape, access.places)
+        shape, places = (
+            [*each[:axis], *each[axis + 1 :]] for each in (tensor.shape, access.places)
         )
-        made = ir.Tensor(own[tensor], (wave.extent, *shape), tensor.kind, tensor.below)
-        return ir.Access(made, (at, *others))
+        shape.insert(axis if is_single else 0, wave.extent)
+        places.insert(axis if is_single else 0, at)
+        return ir.Access(replace(tensor, name=own[tensor], shape=tuple(shape)), tuple(places))
 
     def act(expr: ir.Expr) -> ir.Expr:
-        if not isinstance(expr, ir.Access) or expr not in lags:
-            return expr
-        lag = sum(map(mul, weights, (each or 0 for each in lags[expr])))
-        return skew(expr, (Polynomial.of(wave) - Polynomial.of(lag)).to_expr())
+        """The read of the tensor of wavefronts; for one loop, places are simplified."""
+        if isinstance(expr, ir.Access) and expr in lags:
+            lag = sum(map(mul, weights, (each or 0 for each in lags[expr])))
+            return skew(expr, (Polynomial.of(wave) - Polynomial.of(lag)).to_expr())
+        return _simplify_places(expr) if is_single else expr
 
     made: list[ir.Equation] = []
     for e in recurrence.equations:
-        value = substitute(rewrite_bottom_up(e.value, act), new)
-        made.append(ir.Equation(skew(e.target, wave), ir.Where(inside, value, ir.ZERO)))
+        value = rewrite_bottom_up(substitute(e.value, new), act)
+        value = value if is_single else ir.Where(inside, value, ir.ZERO)
+        made.append(ir.Equation(skew(e.target, wave), value))
     made += [ir.Equation(t, skew(t, turn.to_expr())) for t in targets.values()]
-    return exchange_equations(system, recurrence, made)
+
+    def read_fixed(access: ir.Access) -> ir.Access:
+        """V[0] is V_back[T - 1]."""
+        at: dict[ir.Expr, ir.Expr] = {
+            loop.index: access.places[loop.find_axis(access.tensor)] for loop in loops
+        }
+        return skew(access, Polynomial.of(substitute(turn.to_expr(), at)).to_expr())
+
+    return exchange_equations(replace_fixed(system, recurrence, read_fixed), recurrence, made)
 
 
-def reverse_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
-    """The system with a downward loop replaced by an upward one over reversed tensors."""
-    index, names = recurrence.index, Names.of(system)
-    own = {
-        t: ir.Tensor(names.take(f"{t.name}_back"), t.shape, t.kind, t.below)
-        for t in recurrence.targets
-    }
-    last = Polynomial.of(index.extent) - Polynomial.of(1)
-    back: dict[ir.Expr, ir.Expr] = {index: (last - Polynomial.of(index)).to_expr()}
+def _simplify_places(expr: ir.Expr) -> ir.Expr:
+    """A read or a comparison with its polynomial places in normal form."""
 
-    def reverse_read(expr: ir.Expr) -> ir.Expr:
-        """The read of a reversed tensor; polynomial places and conditions in normal form."""
-        parts = (*walk(expr.left), *walk(expr.right)) if isinstance(expr, ir.Compare) else ()
-        if isinstance(expr, ir.Compare) and all(isinstance(part, COUNTED) for part in parts):
-            gap = Polynomial.of(expr.left) - Polynomial.of(expr.right)
-            return ir.Compare(expr.relation, gap.to_expr(), ir.ZERO)
-        if not isinstance(expr, ir.Access):
+    def is_counted(place: ir.Expr) -> bool:
+        return all(isinstance(part, COUNTED) for part in walk(place))
+
+    match expr:
+        case ir.Compare(relation, left, right) if is_counted(left) and is_counted(right):
+            gap = Polynomial.of(left) - Polynomial.of(right)
+            return ir.Compare(relation, gap.to_expr(), ir.ZERO)
+        case ir.Access(tensor, places):
+            found = (Polynomial.of(p).to_expr() if is_counted(p) else p for p in places)
+            return ir.Access(tensor, tuple(found))
+    return expr
+
+
+def replace_fixed(
+    system: ir.System, recurrence: Recurrence, read: Callable[[ir.Access], ir.Access]
+) -> ir.System:
+    """The system with other equations' reads at fixed positions of all loops replaced."""
+
+    def act(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor not in recurrence.targets:
             return expr
-        axis = recurrence.find_axis(expr.tensor) if expr.tensor in own else None
-        found = list(expr.places)
-        for k, place in enumerate(expr.places):
-            if k == axis:
-                found[k] = (last - Polynomial.of(place)).to_expr()
-            elif all(isinstance(part, COUNTED) for part in walk(place)):
-                found[k] = Polynomial.of(place).to_expr()
-        return ir.Access(own.get(expr.tensor, expr.tensor), tuple(found))
+        own = (expr.places[loop.find_axis(expr.tensor)] for loop in recurrence.loops)
+        return expr if any(map(find_free, own)) else read(expr)
 
-    upward: list[ir.Equation] = []
-    flipped: list[ir.Equation] = []
-    for equation in recurrence.equations:
-        target = ir.Access(own[equation.target.tensor], equation.target.places)
-        value = rewrite_bottom_up(substitute(equation.value, back), reverse_read)
-        upward.append(ir.Equation(target, value))
-        flipped.append(ir.Equation(equation.target, substitute(target, back)))
-
-    def reverse_fixed(expr: ir.Expr) -> ir.Expr:
-        """The read of a fixed place in the reversed tensor: V[0] is V_back[T - 1]."""
-        if not isinstance(expr, ir.Access) or expr.tensor not in own:
-            return expr
-        place = expr.places[recurrence.find_axis(expr.tensor)]
-        return expr if find_free(place) else reverse_read(expr)
-
-    rest = [
-        e
-        if e in recurrence.equations
-        else ir.Equation(e.target, rewrite_bottom_up(e.value, reverse_fixed))
+    equations = (
+        e if e in recurrence.equations else ir.Equation(e.target, rewrite_bottom_up(e.value, act))
         for e in system.equations
-    ]
-    system = replace(system, equations=tuple(rest))
-    return exchange_equations(system, recurrence, [*upward, *flipped])
+    )
+    return replace(system, equations=tuple(equations))
 
 
 def exchange_equations(

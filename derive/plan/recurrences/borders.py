@@ -8,18 +8,17 @@ A small table shows which branch of a choice is taken at each position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
 from derive.analysis.extents import is_always
-from derive.analysis.names import is_condition
+from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
-from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import evaluate_extent
 from derive.ir.recurrences import Recurrence
-from derive.ir.walk import find_accesses, find_size_names, substitute, walk
+from derive.ir.walk import find_accesses, find_size_names, rewrite_top_down, substitute, walk
 
 Depths = tuple[int, int]  # the distance before the first position of each index; 0 inside
 
@@ -81,56 +80,11 @@ def has_infinity(expr: ir.Expr) -> bool:
     return any(isinstance(part, ir.Infinity) for part in walk(expr))
 
 
-def push_guard(expr: ir.Expr, reads: Callable[[ir.Expr], bool]) -> ir.Expr:
-    """A choice between a number and a sum or product, moved to the one read inside."""
-    if isinstance(expr, ir.Mul):
-        guards = [factor for factor in expr.factors if is_condition(factor)]
-        rest = [factor for factor in expr.factors if factor not in guards]
-        if guards and any(map(reads, rest)) and not any(map(find_accesses, guards)):
-            return push_guard(ir.Where(ir.all_of(*guards), ir.product_of(rest), ir.ZERO), reads)
-        return expr
-    if not isinstance(expr, ir.Where) or find_accesses(expr.condition):
-        return expr
-    condition, then, other = expr.condition, expr.then, expr.other
-    if reads(other) and not reads(then):
-        condition, then, other = ir.negate(condition), other, then
-    if not reads(then) or not isinstance(other, (ir.Number, ir.Infinity)):
-        return expr
-    parts: tuple[ir.Expr, ...] = ()
-    if isinstance(then, ir.Add):
-        parts = then.terms
-    elif isinstance(then, ir.Mul) and other is ir.ZERO:
-        parts = then.factors
-    own = [part for part in parts if reads(part)]
-    if len(own) != 1:
-        return expr
-    rest = [part for part in parts if part is not own[0]]
-    inner = push_guard(ir.Where(condition, own[0], other), reads)
-    guarded = (ir.Where(condition, part, ir.ZERO) if find_accesses(part) else part for part in rest)
-    if isinstance(then, ir.Add):  # where the read is replaced, all other terms are 0
-        guarded = (ir.Where(condition, part, ir.ZERO) for part in rest)
-    whole = (inner, *guarded)
-    return ir.Add(whole) if isinstance(then, ir.Add) else ir.Mul(whole)
-
-
-SMOOTH = (ir.Access, ir.Add, ir.Mul, ir.Where)
-CONDITIONS = (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
-
-
 def is_harmless(expr: ir.Expr) -> bool:
     """Whether a value has no infinite part and no function that is undefined somewhere."""
-    for part in walk(expr):
-        match part:
-            case _ if not find_accesses(part):  # only scalars and positions
-                known = not has_infinity(part)
-            case ir.Pow(_, ir.Number(value)):
-                known = value > 0 and value.denominator == 1
-            case ir.Call(function):
-                known = function != "log" and not FUNCTIONS[function].domain
-            case ir.Reduce(kind, _, ir.Truth(True)):
-                known = kind in {"sum", "logsumexp", "max", "min"}
-            case _:
-                known = isinstance(part, (*SMOOTH, *CONDITIONS))
-        if not known:
-            return False
-    return True
+
+    def skip_number(part: ir.Expr) -> ir.Expr:
+        is_number = isinstance(part, (ir.Call, ir.Pow)) and not find_accesses(part)
+        return ir.ONE if is_number and not has_infinity(part) else part
+
+    return is_finite(rewrite_top_down(expr, skip_number))

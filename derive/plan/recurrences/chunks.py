@@ -23,15 +23,7 @@ from typing import TypeGuard
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial
 from derive.ir.recurrences import Recurrence, find_groups, find_recurrences
-from derive.ir.walk import (
-    Names,
-    find_accesses,
-    find_free,
-    is_reading,
-    rewrite_bottom_up,
-    substitute,
-    walk,
-)
+from derive.ir.walk import Names, find_accesses, find_free, rewrite_bottom_up, substitute, walk
 from derive.plan.cost import Storage
 from derive.plan.machine import EXPONENTIALS, RECURRED
 from derive.plan.recurrences.loops import find_indices_of
@@ -41,7 +33,7 @@ from derive.plan.recurrences.turns import (
     find_interval,
     find_slope,
     multiply,
-    strip_starts,
+    read_linear,
 )
 
 LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less memory than S
@@ -60,9 +52,7 @@ def close_running(system: ir.System) -> ir.System:
         equation, *more = recurrence.equations
         if recurrence.inner is not None or more:
             continue
-        (value,), starts = strip_starts(recurrence) or ([equation.value], {})
-        start = starts.get((equation.target.tensor, 1))
-        whole = _find_prefix(replace(equation, value=value), recurrence, start, names)
+        whole = _find_prefix(recurrence, names)
         if whole is not None:
             new = ir.Equation(equation.target, whole)
             made = tuple(new if e is equation else e for e in system.equations)
@@ -70,13 +60,11 @@ def close_running(system: ir.System) -> ir.System:
     return system
 
 
-def _find_prefix(
-    equation: ir.Equation, recurrence: Recurrence, start: ir.Expr | None, names: Names
-) -> ir.Expr | None:
-    """The prefix reduction that equals a recurrence, if any; `start` is its initial value."""
-    t, value = recurrence.index, equation.value
-    stripped = replace(recurrence, equations=(equation,))
-    slope, rest = find_slope(value, stripped) or (None, value)
+def _find_prefix(recurrence: Recurrence, names: Names) -> ir.Expr | None:
+    """The prefix reduction that equals a recurrence, if any."""
+    t, (target,) = recurrence.index, recurrence.targets.values()
+    value, linear, start = read_linear(recurrence)
+    slope, rest = linear or (None, value)
     kind: str
     match slope:
         case ir.Where(condition, ir.Number() as then, ir.Number() as other) if start is None:
@@ -93,7 +81,7 @@ def _find_prefix(
         case ir.Call("log", (ir.Add((ir.Call("exp", (one,)), ir.Call("exp", (two,)))),)):
             kind, parts = "logsumexp", (one, two)
         case _ if slope is ir.ONE:
-            total, places = ir.Along("cumsum", t, ir.TRUE, rest), {*find_free(equation.target)}
+            total, places = ir.Along("cumsum", t, ir.TRUE, rest), {*find_free(target)}
             if start is ir.ZERO:
                 return total
             is_made = any(places <= {*find_free(access)} for access in find_accesses(rest))
@@ -102,10 +90,10 @@ def _find_prefix(
             kind, parts = "prod", (slope,)
         case _:
             return None
-    others = [part for part in parts if find_slope(part, stripped) != (ir.ONE, ir.ZERO)]
+    others = [part for part in parts if find_slope(part, recurrence) != (ir.ONE, ir.ZERO)]
     if kind != "prod" and len(others) != len(parts) - 1:
         return None
-    if any(is_reading(part, equation.target.tensor) for part in others):
+    if any(map(recurrence.reads, others)):
         return None
     body = others[0] if len(others) == 1 else ir.Call(kind, tuple(others))
     if start is None or t not in find_free(body):
@@ -163,18 +151,14 @@ class _Chunker:
 
     def chunk_sums(self) -> None:
         """Replace the sums over S by sums in chunks, and drop S."""
-        system, tensor = self.made.system, self.target.tensor
-        values, starts = strip_starts(self.recurrence) or ([], {})
-        if (tensor, 1) not in starts:
+        system = self.made.system
+        _, parts, begin = read_linear(self.recurrence)
+        if parts is None or begin is None:
             return
-        self.begin = starts[tensor, 1]
+        self.begin = begin
         sums = self.find_sums(system)
-        if not sums:
-            return
-        stripped = replace(self.recurrence.equations[0], value=values[0])
-        parts = find_slope(stripped.value, replace(self.recurrence, equations=(stripped,)))
-        length = None if parts is None else self.find_length(*parts)
-        if parts is None or length is None:
+        length = self.find_length(*parts)
+        if not sums or length is None:
             return
         slope, added = parts
         t = self.index

@@ -14,7 +14,7 @@ torch's GRU, n = tanh(V x + a + r*(U h_ + b)).
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, permutations, product
+from itertools import chain, pairwise, permutations, product
 
 from derive.ir import nodes as ir
 from derive.ir.definitions import PLAIN, multiply, read_definition
@@ -132,10 +132,11 @@ def find_gated(
     whole = {tensor: rewrite_bottom_up(by_tensor[tensor], inline) for tensor in states}
     for kind in _KINDS:
         for order in permutations(states) if len(states) == len(kind.states) else ():
-            if order[0] is read[0]:
-                named = dict(zip(kind.states, order, strict=True))
-                found = _Match(recurrence, kind, named, by_tensor, whole).find_gated()
-                if found is not None:
+            named = dict(zip(kind.states, order, strict=True))
+            features = find_free(targets[order[0]]) if order[0] is read[0] else ()
+            for feature in (i for i in features if i is not recurrence.index):
+                match = _Match(recurrence, kind, named, feature, by_tensor, whole)
+                if (found := match.find_gated()) is not None:
                     return found
     return None
 
@@ -147,6 +148,7 @@ class _Match:
     recurrence: Recurrence
     kind: Kind
     states: Mapping[str, ir.Tensor]
+    feature: ir.Index
     by_tensor: Mapping[ir.Tensor, ir.Expr]  # the right side of each equation
     values: Mapping[ir.Tensor, ir.Expr]  # the states' right sides with other equations inlined
     columns: dict[str, ir.Index] = field(default_factory=dict)  # the summed index for x and for h
@@ -155,11 +157,7 @@ class _Match:
     def find_gated(self) -> Gated | None:
         """The recurrence as one of this kind; None where it does not fit."""
         self.target = self.recurrence.targets[self.states["h"]]
-        feature = self.find_feature()
-        if feature is None:
-            return None
-        self.feature = feature
-        self.others = [place for place in self.target.places if place is not feature]
+        self.others = [place for place in self.target.places if place is not self.feature]
         insides: dict[str, ir.Expr] = {}
         for name, text in self.kind.states.items():
             found = self.find_insides(name, text)
@@ -167,20 +165,6 @@ class _Match:
                 return None
             insides |= found
         return self.make_gated(insides)
-
-    def find_feature(self) -> ir.Index | None:
-        """The feature index of the result: h_ is summed over its axis."""
-        tensor, places = self.target.tensor, self.target.places
-        found = {
-            number
-            for value in self.values.values()
-            for access in find_accesses(value)
-            if access.tensor is tensor and self.recurrence.find_lag(access) == 1
-            for number, place in enumerate(access.places)
-            if isinstance(place, ir.Index) and place is not places[number]
-        }
-        here = places[found.pop()] if len(found) == 1 else None
-        return here if isinstance(here, ir.Index) else None
 
     def find_insides(self, state: str, text: str) -> dict[str, ir.Expr] | None:
         """The argument of each gate of a state, if the state fits its definition."""
@@ -219,23 +203,20 @@ class _Match:
         """Pairs of an expression that a gate may be, and the gate's argument then."""
         for call, named in calls.items():
             if call.function == self.kind.gates[gate]:
-                (inside,) = call.arguments
-                yield named, inside
-                less = multiply(ir.MINUS_ONE, named)
-                if call.function == "sigmoid":  # 1 - sigmoid(x) = sigmoid(-x)
-                    yield ir.Add((ir.ONE, less)), multiply(ir.MINUS_ONE, inside)
-                else:  # tanh(-x) = -tanh(x)
-                    yield less, multiply(ir.MINUS_ONE, inside)
+                yield named, call.arguments[0]
+                less = multiply(ir.MINUS_ONE, named)  # tanh(-x) = -tanh(x)
+                if call.function == "sigmoid":  # sigmoid(-x) = 1 - sigmoid(x)
+                    less = ir.Add((ir.ONE, less))
+                yield less, multiply(ir.MINUS_ONE, call.arguments[0])
 
     def make_gated(self, insides: dict[str, ir.Expr]) -> Gated | None:
         """The recurrence with the weights of each gate, from the gates' arguments."""
         reset, scaled = self.kind.reset
         sums: dict[tuple[str, str], list[ir.Expr]] = {}
         for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):
-            terms = _expand(insides[gate]) if gate in insides else None
-            if terms is None:
+            if gate not in insides:
                 return None
-            for bound, factors in terms:
+            for bound, factors in _expand(insides[gate]):
                 calls = [f for f in factors if isinstance(f, ir.Call) and self.recurrence.reads(f)]
                 rest = [f for f in factors if f not in calls]
                 if calls:
@@ -272,7 +253,7 @@ class _Match:
             f for f in factors if self.recurrence.reads(f) or {*self.others} & {*find_free(f)}
         ]
         weight = multiply(*(f for f in factors if f not in moving))
-        if not moving:
+        if not moving and len({*bound}) == len(bound):
             return "", ir.sum_over(bound, weight)
         if len(bound) != 1 or any(self.feature in find_free(f) for f in moving):
             return None
@@ -299,25 +280,14 @@ class _Match:
         return here == [index if place is self.feature else place for place in target.places]
 
 
-def _expand(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]] | None:
-    """The terms, each as bound indices and factors; None where index names would clash."""
+def _expand(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]]:
+    """The terms, each as bound indices and factors; a name may be bound twice."""
     match expr:
         case ir.Add(terms):
-            each = [_expand(term) for term in terms]
-            known = [found for found in each if found is not None]
-            return [term for found in known for term in found] if len(known) == len(each) else None
+            return [found for term in terms for found in _expand(term)]
         case ir.Mul(factors):
-            whole: list[tuple[tuple[ir.Index, ...], list[ir.Expr]]] = [((), [])]
-            for factor in factors:
-                found = _expand(factor)
-                pairs = [(one, other) for one in whole for other in found or ()]
-                if found is None or any({*a} & {*b} for (a, _), (b, _) in pairs):
-                    return None
-                whole = [((*a, *b), [*f, *g]) for (a, f), (b, g) in pairs]
-            return whole
+            rows = (zip(*row, strict=True) for row in product(*map(_expand, factors)))
+            return [(tuple(chain(*bound)), [*chain(*parts)]) for bound, parts in rows]
         case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
-            found = _expand(body)
-            if found is None or any({*bound} & {*inner} for inner, _ in found):
-                return None
-            return [((*bound, *inner), factors) for inner, factors in found]
+            return [((*bound, *inner), factors) for inner, factors in _expand(body)]
     return [((), [expr])]

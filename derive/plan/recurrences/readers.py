@@ -14,7 +14,7 @@ from math import prod
 from derive.ir import nodes as ir
 from derive.ir.functions import kind_of
 from derive.ir.polynomial import Polynomial, evaluate_extent, is_same_extent
-from derive.ir.recurrences import Recurrence, order_blocks
+from derive.ir.recurrences import Recurrence, find_reach, order_blocks
 from derive.ir.walk import (
     Names,
     find_accesses,
@@ -25,7 +25,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.machine import CACHED, CHUNKED, EXPONENTIALS, LAUNCH, MEMORY, RECURRED, WIDTH
-from derive.plan.recurrences.turns import find_slope, strip_starts
+from derive.plan.recurrences.turns import read_linear
 
 CALLS = 12  # launches of one turn, with its gradients
 PASSES = 3  # reads and writes of a state in one turn
@@ -38,10 +38,7 @@ def time_turn(states: int) -> float:
 
 def is_linear(recurrence: Recurrence) -> bool:
     """Whether the recurrence is one equation that is linear in its previous value."""
-    first, *more = recurrence.equations
-    (value, *_), _ = strip_starts(recurrence) or ([first.value], {})
-    own = replace(recurrence, equations=(replace(first, value=value), *more))
-    return not more and find_slope(value, own) is not None
+    return len(recurrence.equations) == 1 and read_linear(recurrence)[1] is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +110,13 @@ class _Folder:
         inside = {*self.recurrence.equations, *self.sums}
         if any(self._is_kept(each) for each in equations if each not in inside):
             return False
-        later = self._find_later(equations)
-        if any(a.tensor in later for each in self.sums for a in find_accesses(each.value)):
-            return False
-        self.system = replace(self.system, equations=tuple(equations))
+        system = replace(self.system, equations=tuple(equations))
+        reach, made = find_reach(system), {each.target.tensor for each in self.sums}
+        for access in (a for each in self.sums for a in find_accesses(each.value)):
+            reached = {access.tensor, *reach.get(access.tensor, ())}
+            if access.tensor not in self.own and reached & (made | self.own):
+                return False  # the loop would read what depends on it
+        self.system = system
         whole = (*self.recurrence.equations, *self.sums)
         self.recurrence = replace(self.recurrence, equations=whole)
         return True
@@ -181,17 +181,6 @@ class _Folder:
         """Whether an equation reads a summed state other than by its last value."""
         reads = (a for a in find_accesses(equation.value) if a.tensor in self.read)
         return any(not is_last(a, self.recurrence.find_axis(a.tensor)) for a in reads)
-
-    def _find_later(self, equations: Sequence[ir.Equation]) -> set[ir.Tensor]:
-        """The tensors outside of the loop that depend on it."""
-        later = {each.target.tensor for each in self.sums} | self.own
-        size = 0
-        while size != len(later):
-            size = len(later)
-            for each in equations:
-                if any(a.tensor in later for a in find_accesses(each.value)):
-                    later.add(each.target.tensor)
-        return later - self.own
 
 
 def is_last(access: ir.Access, axis: int) -> bool:

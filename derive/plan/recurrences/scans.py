@@ -18,6 +18,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import product
 from types import MappingProxyType
+from typing import TypeGuard
 
 from derive.analysis.facts import is_never_negative, is_whole
 from derive.analysis.names import is_condition
@@ -31,6 +32,7 @@ from derive.ir.walk import (
     Names,
     find_accesses,
     find_free,
+    find_size_names,
     map_children,
     rename_apart,
     rewrite_bottom_up,
@@ -39,15 +41,15 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.plan import RECUR_CHUNK, Plan
-from derive.plan.recurrences.borders import push_guard
 from derive.plan.recurrences.gates import Gated, find_gated
 from derive.plan.recurrences.loops import Linear, Loop, View, find_indices_of
 from derive.plan.recurrences.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.recurrences.turns import (
     find_conditions,
     find_interval,
-    find_slope,
     fold_choices,
+    push_guard,
+    read_linear,
     strip_starts,
 )
 from derive.plan.steps import Carried, Scan, Step
@@ -170,17 +172,16 @@ class _LoopExtractor:
             for lag in (recurrence.find_lag(access),)
             if lag
         }
-        values = None
-        if (stripped := strip_starts(recurrence)) is not None:
-            values, starts = stripped
-            self._add_starts(starts)
         last = find_last(self.system, recurrence)
         is_whole = len(own) == 1 and not (last and self.turns and self.turns.pays(recurrence))
-        if is_whole and (linear := self._find_linear(values)) is not None:
+        if is_whole and (linear := self._find_linear()) is not None:
             loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
+        values, starts = strip_starts(recurrence) or (None, {})
+        if values is not None:
+            self._add_starts(starts)
         if values is not None and self.turns and self.turns.cells:
-            gated = find_gated(recurrence, values, self._find_read_outside())
+            gated = find_gated(recurrence, values, {t for t in own if last.get(t, True)})
             if gated is not None:
                 return self._use_gated(gated)
         values = values or self._choose_peeling()
@@ -226,71 +227,54 @@ class _LoopExtractor:
                 first = next(e for e in self.outside if e.target.tensor is begun[-1])
                 self.starts[tensor] = first
 
-    def _find_read_outside(self) -> set[ir.Tensor]:
-        """The results, and the tensors that equations outside of the recurrence read."""
-        others = [e for e in self.system.equations if e.target.tensor not in self.own]
-        read = {access.tensor for each in others for access in find_accesses(each.value)}
-        return {*self.system.results, *read}
-
     def _use_gated(self, gated: Gated) -> list[ir.Equation]:
         """Replace the loop by a call of torch; return the equations of the call's arguments."""
         begun = [self.loop.first.pop(tensor)[-1] for tensor in gated.states]
         given = [e.target for tensor in begun for e in self.outside if e.target.tensor is tensor]
         tensor = gated.target.tensor
         for part in gated.needed:
-            target = part.value
-            if not isinstance(target, ir.Access) or not _is_plain(target, part.axes):
-                target = ir.name_axes(self.names.take(f"{tensor.name}_{part.name}"), part.axes)
-                self.outside.append(ir.Equation(target, part.value))
-            given.append(target)
+            made = ir.name_axes(self.names.take(f"{tensor.name}_{part.name}"), part.axes)
+            given.append(self._name_part(part.value, made))
         self.loop.whole = replace(gated, parts=tuple(given))
         self.loop.made, self.loop.first = {tensor: tensor}, {}
         return self.outside
 
-    def _find_linear(self, values: list[ir.Expr] | None) -> Linear | None:
+    def _name_part(self, expr: ir.Expr, target: ir.Access) -> ir.Access:
+        """The expression, if it is a plain read over the target's indices, else the target."""
+        if _is_plain(expr, target.places):
+            return expr
+        self.outside.append(ir.Equation(target, expr))
+        return target
+
+    def _find_linear(self) -> Linear | None:
         """The recurrence as a linear one, with decay and summand as tensors before the loop.
 
         Without an initial value, the guard of the read makes the decay 0 in the first turn.
         """
-        (equation,) = self.recurrence.equations
-        target, name = equation.target, equation.target.tensor.name
-        parts = find_slope(values[0] if values else equation.value, self.recurrence)
+        (target,), index = self.own.values(), self.recurrence.index
+        name = target.tensor.name
+        _, parts, start = read_linear(self.recurrence)
         if target.tensor.kind == "int" or parts is None or self.lags != {(target.tensor, 1)}:
             return None
-        others = self._drop_turn(target)
-        if not values:
-            self._add_start(target.tensor, ir.ZERO, f"{name}_first")
-        begin = self.loop.first.pop(target.tensor)[-1]
-        first = next(e for e in self.outside if e.target.tensor is begin)
-        if _is_plain(first.value, others):
-            self.outside.remove(first)
-        made: list[ir.Expr] = [first.value if _is_plain(first.value, others) else first.target]
+        begin = self._drop_axis(target.tensor, self.names.take(f"{name}_first"))
+        first = self._name_part(start or ir.ZERO, ir.Access(begin, self._drop_turn(target)))
+        made: list[ir.Access] = []
         for word, part in zip(("decay", "in"), parts, strict=True):
-            index = self.recurrence.index
             here = {*find_free(part), index}
-            axes = tuple(i for i in target.places if i in here)
+            axes = tuple(i for i in find_indices_of(target) if i in here)
             if word == "decay" and index not in find_free(part):  # a constant decay
                 one = ir.Index(self.names.take(f"{index.name}_once"), ir.ONE)
                 axes = tuple(one if i is index else i for i in axes)
-            shape = tuple(i.extent for i in axes if isinstance(i, ir.Index))
-            if _is_plain(part, axes):
-                made.append(part)
-            else:
-                tensor = ir.Tensor(self.names.take(f"{name}_{word}"), shape, kind_of(part))
-                self.outside.append(ir.Equation(ir.Access(tensor, axes), part))
-                made.append(self.outside[-1].target)
-        start, decay, added = (part for part in made if isinstance(part, ir.Access))
+            whole = ir.name_axes(self.names.take(f"{name}_{word}"), axes, kind_of(part))
+            made.append(self._name_part(part, whole))
         low, high = find_interval(parts[0], self.system)
-        chunk = self.chunks.get(self.recurrence.index.name, "")
-        sizes = {
-            part.name for part in walk(self.recurrence.index.extent) if isinstance(part, ir.Size)
-        }
-        if not self.keywords or sizes & {*self.lengths}:
-            chunk = str(RECUR_CHUNK)
-        elif not chunk:  # recurrences over one index share the keyword argument
-            chunk = self.names.take(f"{self.recurrence.index.name}_chunk")
-            self.chunks[self.recurrence.index.name] = chunk
-        return Linear(target, decay, added, start, chunk, low >= -1 and high <= 1)
+        chunk = str(RECUR_CHUNK)
+        if self.keywords and {*find_size_names(index.extent)}.isdisjoint(self.lengths):
+            # recurrences over one index share the keyword argument
+            wanted = self.chunks.get(index.name) or self.names.take(f"{index.name}_chunk")
+            chunk = self.chunks[index.name] = wanted
+        decay, added = made
+        return Linear(target, decay, added, first, chunk, low >= -1 and high <= 1)
 
     def _drop_axis(self, tensor: ir.Tensor, name: str) -> ir.Tensor:
         """The tensor under a new name, without the axis of the loop."""
@@ -485,7 +469,7 @@ class _LoopExtractor:
         return self._slice(ir.Access(made, axes))
 
 
-def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> bool:
+def _is_plain(expr: ir.Expr, axes: Sequence[ir.Expr]) -> TypeGuard[ir.Access]:
     """Whether an expression is a read of a real tensor over exactly these indices."""
     if not isinstance(expr, ir.Access) or expr.tensor.kind != "real":
         return False

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from math import exp, inf
 
 from derive.analysis.extents import is_always
+from derive.analysis.names import is_condition
 from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import FUNCTIONS
 from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (
+    find_accesses,
     find_free,
     is_reading,
     rewrite_bottom_up,
@@ -23,6 +24,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.lower.condition import fold_conditions
+from derive.rewrite.rules.products import is_bracket
 
 
 def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:
@@ -63,6 +65,18 @@ def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr]
     return None
 
 
+def read_linear(
+    recurrence: Recurrence,
+) -> tuple[ir.Expr, tuple[ir.Expr, ir.Expr] | None, ir.Expr | None]:
+    """(the value without the initial value, its slope and rest, the initial value) of an equation.
+
+    None for a slope and rest if it is not linear, and for an initial value that it lacks.
+    """
+    (equation,) = recurrence.equations
+    (value,), starts = strip_starts(recurrence) or ([equation.value], {})
+    return value, find_slope(value, recurrence), starts.get((equation.target.tensor, 1))
+
+
 def multiply(*factors: ir.Expr) -> ir.Expr:
     """The product of the factors, simplified for factors 1 and 0."""
     left = [each for each in factors if each is not ir.ONE]
@@ -80,14 +94,16 @@ def strip_starts(
     index, starts = recurrence.index, dict[tuple[ir.Tensor, int], ir.Expr]()
     targets = recurrence.targets
 
-    def normalize_guard(expr: ir.Expr) -> ir.Expr:
-        """Rewrite a guarded expression to where(t - 1 < 0, start, h[t - 1]) around its read."""
-        guarded = _split_guard(expr, index) if recurrence.reads(expr) else None
-        begun = _move_start(*guarded, recurrence) if guarded is not None else None
-        return expr if begun is None else begun
-
     def strip_start(expr: ir.Expr) -> ir.Expr:
         match expr:
+            case ir.Where(condition, ir.Access(tensor, places) as read, start) if (
+                tensor in targets
+                and recurrence.find_lag(read) == 1
+                and not recurrence.reads(start)
+                and excludes_first(condition, index)
+            ):
+                before = ir.Compare("<", places[recurrence.find_axis(tensor)], ir.ZERO)
+                return strip_start(ir.Where(before, start, read))
             case ir.Where(
                 ir.Compare("<", place, bound), start, ir.Access(tensor, places) as read
             ) if bound is ir.ZERO and tensor in targets:
@@ -110,7 +126,10 @@ def strip_starts(
                 return read
         return expr
 
-    values = [rewrite_top_down(e.value, normalize_guard) for e in recurrence.equations]
+    values = [
+        rewrite_top_down(e.value, partial(push_guard, reads=recurrence.reads, first=index))
+        for e in recurrence.equations
+    ]
     values = [rewrite_top_down(value, strip_start) for value in values]
     lags = {(a.tensor, recurrence.find_lag(a) or 0) for a in recurrence.find_reads(*values)}
     if any(lag and (tensor, lag) not in starts for tensor, lag in lags):
@@ -119,51 +138,50 @@ def strip_starts(
     return (values, starts) if is_free else None
 
 
-def _split_guard(expr: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr] | None:
-    """(the value at all positions but the first, the value at the first) of a guarded expression.
+def push_guard(
+    expr: ir.Expr, reads: Callable[[ir.Expr], bool], first: ir.Index | None = None
+) -> ir.Expr:
+    """A choice between a value and a number, moved to the reads of a recurrence inside.
 
-    None for other expressions.
+    With an index, only conditions that exclude its first position are moved.
     """
+
+    def applies(condition: ir.Expr) -> bool:
+        return excludes_first(condition, first) if first else not find_accesses(condition)
+
+    def push(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
+        own = [part for part in then.children if reads(part)]
+        is_one = isinstance(other, (ir.Number, ir.Infinity)) and len(own) == 1
+
+        def guard(part: ir.Expr) -> ir.Expr:
+            is_kept = is_safe(part) if first else not find_accesses(part)
+            if part in own:
+                return push(condition, part, other)
+            is_factor = is_kept and isinstance(then, ir.Mul)
+            return part if is_factor else ir.Where(condition, part, ir.ZERO)
+
+        match then:
+            case ir.Add(terms) if is_one or (first and other is ir.ZERO):
+                return ir.Add(tuple(map(guard, terms)))
+            case ir.Mul(factors) if is_one and other is ir.ZERO:
+                return ir.Mul(tuple(map(guard, factors)))
+            case ir.Reduce("sum", bound, within, body) if first and other is ir.ZERO:
+                if not reads(within):
+                    return ir.Reduce("sum", bound, within, push(condition, body, other))
+        return ir.Where(condition, then, other)
+
     match expr:
-        case ir.Where(condition, then, other) if index in find_free(condition):
-            if excludes_first(condition, index):
-                return then, other
-            return (other, then) if excludes_first(ir.negate(condition), index) else None
         case ir.Mul(factors):
-            for factor in factors:
-                guarded = _split_guard(factor, index)
-                if guarded == (ir.ONE, ir.ZERO):
-                    return multiply(*(f for f in factors if f is not factor)), ir.ZERO
-    return None
-
-
-def _move_start(expr: ir.Expr, start: ir.Expr, recurrence: Recurrence) -> ir.Expr | None:
-    """The expression with an initial value that makes it equal `start` at the first position.
-
-    [t >= 1] * a[t] * h[t - 1]  becomes  a[t] * where(t - 1 < 0, 0, h[t - 1])
-    """
-    move = partial(_move_start, start=start, recurrence=recurrence)
-    if isinstance(expr, ir.Access):
-        is_before = expr.tensor in recurrence.targets and recurrence.find_lag(expr) == 1
-        if not is_before or recurrence.reads(start):
-            return None
-        place = expr.places[recurrence.find_axis(expr.tensor)]
-        return ir.Where(ir.Compare("<", place, ir.ZERO), start, expr)
-    if start is not ir.ZERO:
-        return None
-    match expr:
-        case ir.Add(terms):
-            begun = [term for term in map(move, terms) if term is not None]
-            return ir.sum_of(begun) if len(begun) == len(terms) else None
-        case ir.Mul(factors):
-            own = [factor for factor in factors if recurrence.reads(factor)]
-            rest = [factor for factor in factors if factor not in own]
-            inner = move(own[0]) if len(own) == 1 and all(map(is_safe, rest)) else None
-            return None if inner is None else multiply(*rest, inner)
-        case ir.Reduce("sum", _, condition, body) if not recurrence.reads(condition):
-            inner = move(body)
-            return None if inner is None else replace(expr, body=inner)
-    return None
+            conditions = {f: f.condition if first and is_bracket(f) else f for f in factors}
+            guards = {f: c for f, c in conditions.items() if is_condition(c) and applies(c)}
+            rest = [factor for factor in factors if factor not in guards]
+            if guards and any(map(reads, rest)):
+                return push(ir.all_of(*guards.values()), ir.product_of(rest), ir.ZERO)
+        case ir.Where(condition, then, other):
+            for sides in ((condition, then, other), (ir.negate(condition), other, then)):
+                if reads(sides[1]) and not reads(sides[2]) and applies(sides[0]):
+                    return push(*sides)
+    return expr
 
 
 def excludes_first(condition: ir.Expr, index: ir.Index) -> bool:

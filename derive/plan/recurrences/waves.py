@@ -29,7 +29,7 @@ from derive.ir.recurrences import (
     exchange_equations,
     find_recurrences,
     find_weights,
-    reverse_recurrence,
+    replace_fixed,
     skew_recurrence,
 )
 from derive.ir.walk import (
@@ -42,7 +42,8 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.plan.recurrences.borders import Depths, Grid, has_infinity, is_harmless, push_guard
+from derive.plan.recurrences.borders import Depths, Grid, has_infinity, is_harmless
+from derive.plan.recurrences.turns import push_guard
 
 
 def turn_upward(system: ir.System) -> ir.System:
@@ -53,7 +54,7 @@ def turn_upward(system: ir.System) -> ir.System:
     """
     for recurrence in find_recurrences(system):
         if recurrence.inner is None:
-            system = reverse_recurrence(system, recurrence) if recurrence.is_downward else system
+            system = skew_recurrence(system, recurrence) if recurrence.is_downward else system
             continue
         table = _Table(system, recurrence) if len(recurrence.loops) == 2 else None
         made = table.to_waves() if table is not None else None
@@ -230,7 +231,8 @@ class _Table:
         results = [
             ir.Equation(target, self._read_place(target)) for target in self.targets.values()
         ]
-        system = self._declare_tables(self._rename_fixed())
+        system = replace_fixed(self.system, self.recurrence, self._read_place)
+        system = self._declare_tables(system)
         new = [*self.before, *equations, *wide_equations, *self.views, *results]
         return exchange_equations(system, self.recurrence, new)
 
@@ -261,23 +263,6 @@ class _Table:
             if depth:
                 own = self.names.take(f"{tensor.name}_next")
                 self.next[tensor] = replace(made, name=own, shape=(self.wave.extent, *shape))
-
-    def _rename_fixed(self) -> ir.System:
-        """The system with reads at fixed positions of an index replaced by reads of the table."""
-
-        def rename(expr: ir.Expr) -> ir.Expr:
-            if not isinstance(expr, ir.Access) or expr.tensor not in self.targets:
-                return expr
-            own = (expr.places[loop.find_axis(expr.tensor)] for loop in self.loops)
-            return expr if all(map(find_free, own)) else self._read_place(expr)
-
-        equations = (
-            e
-            if e in self.recurrence.equations
-            else ir.Equation(e.target, rewrite_bottom_up(e.value, rename))
-            for e in self.system.equations
-        )
-        return replace(self.system, equations=tuple(equations))
 
     def _choose(
         self, target: ir.Access, inside: ir.Expr, value: ir.Expr, border: ir.Expr
