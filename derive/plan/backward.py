@@ -365,42 +365,38 @@ CALLED = 2.5  # time of the backward of a call of torch over its forward: 2 to 2
 
 def time_gradients(op: ops.Op, memory: Storage) -> float:
     """The time of autograd's backward of one operation."""
-
-    def make_contiguous(axes: tuple[ir.Index, ...], name: str = "gradient") -> ops.Op:
-        return ops.Source(name, axes)  # a contiguous tensor
+    axes, args, gradient = find_true_axes(op), op.args, ops.Source("gradient", op.axes)
 
     def time_products(axes: tuple[ir.Index, ...], times: float = 1) -> float:
-        """The time of elementwise products."""
-        pair = (make_contiguous(axes), make_contiguous(axes, "other"))
+        """The time of elementwise products of contiguous tensors."""
+        pair = (ops.Source("gradient", axes), ops.Source("other", axes))
         return times * time_op(ops.Apply("*", pair, axes), memory)
 
-    axes, args, seconds = find_true_axes(op), op.args, 0.0
     active = [arg for arg in args if has_gradient(arg)]
     match op:
         case ops.Einsum((one, other)):
-            for arg, beside in ((one, other), (other, one)):
-                if has_gradient(arg):
-                    product = ops.Einsum((make_contiguous(op.axes), beside), arg.axes)
-                    seconds += time_op(product, memory)
+            products = (
+                ops.Einsum((gradient, beside), arg.axes)
+                for arg, beside in ((one, other), (other, one))
+                if has_gradient(arg)
+            )
+            return sum(time_op(product, memory) for product in products)
         case ops.Apply(function):
-            each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2)
-            for arg in active:
-                seconds += time_products(axes, each) if each else 0
-                over = tuple(i for i in axes if i not in find_true_axes(arg))
-                if over:
-                    summed = ops.Reduction("sum", make_contiguous(axes), over)
-                    seconds += time_op(summed, memory)
+            whole = ops.Source("gradient", axes)
+            gaps = [tuple(i for i in axes if i not in find_true_axes(arg)) for arg in active]
+            sums = (ops.Reduction("sum", whole, over) for over in gaps if over)
+            each = {"+": 0, "-": 0, "*": 1, "neg": 1}.get(function, 2) * len(active)
+            return time_products(axes, each) + sum(time_op(part, memory) for part in sums)
         case ops.Reduction(kind, arg):
-            seconds += time_products(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
+            return time_products(find_true_axes(arg), 0.5 if kind in {"sum", "mean"} else 2)
         case ops.Along():
-            seconds += time_products(axes, 2)
-        case ops.Cell() | ops.Recur():
-            seconds += CALLED * time_op(op, memory)
-            if isinstance(op, ops.Cell) and op.scratch:  # torch decomposes it and saves its steps
-                inner = find_inner(op.whole, op.args)
-                seconds += sum(time_gradients(each, memory) for each in inner)
+            return time_products(axes, 2)
+        case ops.Cell() | ops.Recur():  # torch decomposes a call with scratch and saves its steps
+            inner = find_inner(op.whole, args) if isinstance(op, ops.Cell) and op.scratch else ()
+            within = sum(time_gradients(each, memory) for each in inner)
+            return CALLED * time_op(op, memory) + within
         case ops.Fill() | ops.Choose():
-            seconds += time_products(axes, len(active))
+            return time_products(axes, len(active))
         case ops.Select(arg) | ops.Slice(arg) | ops.Take(arg) | ops.Expand(arg):
-            seconds += time_products(find_true_axes(arg), 0.5)
-    return seconds
+            return time_products(find_true_axes(arg), 0.5)
+    return 0.0

@@ -6,6 +6,7 @@ the operands of a product.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from derive.ir import nodes as ir
@@ -131,11 +132,11 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
     out: list[Step] = []
     meant: dict[str, ops.Source] = {}
     for step in steps:
-        whole = step.op
-        for part in list(ops.walk_ops(whole)):
-            if isinstance(part, ops.Source) and part.name in meant:
-                same = meant[part.name]
-                whole = ops.exchange(whole, {part: ops.Source(same.name, part.axes, part.kind)})
+        parts = [part for part in ops.walk_ops(step.op) if isinstance(part, ops.Source)]
+        new: dict[ops.Op, ops.Op] = {
+            part: replace(part, name=meant[part.name].name) for part in parts if part.name in meant
+        }
+        whole = ops.exchange(step.op, new)
         if isinstance(whole, ops.Source) and step.name not in kept:
             meant[step.name] = whole
         else:

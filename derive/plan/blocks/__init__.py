@@ -126,16 +126,24 @@ def _find_tiled(
 
     Under a budget, also with as many steps in the loop as possible.
     """
-    region = open_region(plan)
     lengths = (False,) if most is None else (False, True)
-    for index, longest in product(find_indices(plan), lengths):
+    for made, _ in _list_loops(plan, (is_summed,), lengths, targets[0]):
+        outer = [tile.target for tile in plan.tiles]
+        is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
+        more = (SHIFTED,) if is_shifting and most is None else ()
+        yield from (_retarget(made, *outer, target) for target in (*more, *targets))
+
+
+def _list_loops(
+    plan: Plan, kinds: Sequence[bool], lengths: Sequence[bool], target: int
+) -> Iterator[tuple[Plan, bool]]:
+    """Yield the plan tiled along each possible index, and whether with the longest loop."""
+    region = open_region(plan)
+    for index, is_summed, longest in product(find_indices(plan), kinds, lengths):
         body = find_body(region, index, is_summed=is_summed, longest=longest)
-        made = None if body is None else make_tiled(plan, body, targets[0])
+        made = None if body is None else make_tiled(plan, body, target)
         if made is not None:
-            outer = [tile.target for tile in plan.tiles]
-            is_shifting = any(t.is_shifting(op) for t in made.tiles for _, op in t.sliced)
-            more = (SHIFTED,) if is_shifting and most is None else ()
-            yield from (_retarget(made, *outer, target) for target in (*more, *targets))
+            yield made, longest
 
 
 def _retarget(plan: Plan, *targets: int) -> Plan:
@@ -148,20 +156,10 @@ def _retarget(plan: Plan, *targets: int) -> Plan:
 
 def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
     """Yield the plan with nested loops for each pair of indices, in the largest blocks that fit."""
-    region = open_region(plan)
-    for index, longest in product(find_indices(plan), (False, True)):
-        body = find_body(region, index, is_summed=False, longest=longest)
-        around = None if body is None else make_tiled(plan, body, OUTER[0])
-        if around is None:
-            continue
+    for around, longest in _list_loops(plan, (False,), (False, True), OUTER[0]):
         lengths = _find_lengths(around)
-        around = _retarget(around, lengths[0])
-        for other, is_summed in product(find_indices(around), KINDS):
-            region_in = open_region(around)
-            inside = find_body(region_in, other, is_summed=is_summed, longest=longest)
-            made = None if inside is None else make_tiled(around, inside, LEAN[0])
-            if made is not None:
-                yield from _fit_nested(made, lengths, most)
+        for made, _ in _list_loops(_retarget(around, lengths[0]), KINDS, (longest,), LEAN[0]):
+            yield from _fit_nested(made, lengths, most)
 
 
 def _find_lengths(plan: Plan) -> list[int]:
