@@ -235,16 +235,13 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
         here = Polynomial.of(loop.index)
         turn += Polynomial.of(weight) * (last - here if loop.is_downward else here)
         length += Polynomial.of(weight) * last
-    wave = inner.index
-    if not is_single:
-        wave = names.take_index(ir.Index(loops[0].index.name, length.to_expr()))
+    front = ir.Index(loops[0].index.name, length.to_expr())
+    wave = inner.index if is_single else names.take_index(front)
     sign = Polynomial.of(-1 if inner.is_downward else 1)
-    place = sign * (Polynomial.of(wave) - turn) + Polynomial.of(inner.index)
-    new: dict[ir.Expr, ir.Expr] = {inner.index: place.to_expr()}
-    inside = ir.all_of(
-        ir.Compare(">=", new[inner.index], ir.ZERO),
-        ir.Compare("<", new[inner.index], inner.index.extent),
-    )
+    here = sign * (Polynomial.of(wave) - turn) + Polynomial.of(inner.index)
+    place = here.to_expr()
+    new: dict[ir.Expr, ir.Expr] = {inner.index: place}
+    ends = ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, inner.index.extent)
     lags = {substitute(access, new): lag for access, lag in _find_lags(recurrence).items()}
     own = {t: names.take(f"{t.name}_{'back' if is_single else 'wave'}") for t in targets}
 
@@ -268,15 +265,13 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
     made: list[ir.Equation] = []
     for e in recurrence.equations:
         value = rewrite_bottom_up(substitute(e.value, new), act)
-        value = value if is_single else ir.Where(inside, value, ir.ZERO)
+        value = value if is_single else ir.Where(ir.all_of(*ends), value, ir.ZERO)
         made.append(ir.Equation(skew(e.target, wave), value))
     made += [ir.Equation(t, skew(t, turn.to_expr())) for t in targets.values()]
 
     def read_fixed(access: ir.Access) -> ir.Access:
         """V[0] is V_back[T - 1]."""
-        at: dict[ir.Expr, ir.Expr] = {
-            loop.index: access.places[loop.find_axis(access.tensor)] for loop in loops
-        }
+        at = dict(zip(targets[access.tensor].places, access.places, strict=True))
         return skew(access, Polynomial.of(substitute(turn.to_expr(), at)).to_expr())
 
     return exchange_equations(replace_fixed(system, recurrence, read_fixed), recurrence, made)
