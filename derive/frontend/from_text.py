@@ -23,7 +23,7 @@ from sympy import Add, Eq, Interval, Symbol, expand
 
 from derive.analysis.names import to_article
 from derive.errors import refuse, refuse_depth, suggest
-from derive.frontend.names import Extents, Use, find_indices
+from derive.frontend.names import Extents, find_indices
 from derive.frontend.text import build, expr
 from derive.frontend.text.lines import (
     Line,
@@ -75,7 +75,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
         each: [[_to_form(names, place) for place in line.places or ()] for line in own]
         for each, own in names.equations.items()
     }
-    uses = list(_find_uses(names, lines))
+    uses = [(tensor, k, _to_form(names, place)) for tensor, k, place in _find_uses(lines)]
     names.extents = Extents(dict(names.ranges), names.shapes, lefts, uses).spread()
     moved = _begin_recurrences(names, lines)
     read = [
@@ -123,8 +123,8 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
             names.functions[word] = line
     for line in lines:
         _claim_bound(names, line)
-    for tensor, _, node, hidden in _walk_places(lines):
-        if isinstance(node, ast.Name) and not names.kind(node.id) and node.id not in hidden:
+    for tensor, _, node in _find_uses(lines):
+        if isinstance(node, ast.Name) and not names.kind(node.id):
             _claim(names, node.id, "index", f"a place of {tensor}", span(node))
     shaped = {str(s) for shape in names.shapes.values() for e in shape for s in e.free_symbols}
     for name, claim in names.claims.items():
@@ -367,23 +367,16 @@ def _claim_bound(names: expr.Names, line: Line) -> None:
                 _claim(names, part.id, "index", how, span(part))
 
 
-def _walk_places(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr, set[str]]]:
-    """Yield (tensor, number, place, parameters) for each place of each access on a right side."""
+def _find_uses(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr]]:
+    """Yield (tensor, number, place) for each place of each access; no parameters of functions."""
     for line in lines:
         if line.word in _GIVING:
             hidden = {token.text for token in line.parameters}
             for tensor, number, place in find_places(line.value):
-                yield tensor, number, place, hidden
-
-
-def _find_uses(names: expr.Names, lines: Sequence[Line]) -> Iterator[Use]:
-    for line in lines:
-        for tensor, number, place, hidden in _walk_places([line]):
-            if not (isinstance(place, ast.Name) and place.id in hidden):
-                yield tensor, number, _to_form(names, place)
-        if line.word == "equation":
+                if not (isinstance(place, ast.Name) and place.id in hidden):
+                    yield tensor, number, place
             for number, place in enumerate(line.places or ()):
-                yield line.name.text, number, _to_form(names, place)
+                yield line.name.text, number, place
 
 
 def _to_form(names: expr.Names, place: ast.expr) -> Any:
