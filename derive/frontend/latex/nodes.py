@@ -64,7 +64,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    r"""A function, or a word or a sign over indices: `softmax_j(..)`, `\sum_j ..`."""
+    r"""A function, a choice, or a word or a sign over indices: `softmax_j(..)`, `\sum_j ..`."""
 
     function: str
     token: Token = field(compare=False)
@@ -96,14 +96,7 @@ class Bracket:
     condition: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Cases:
-    """Values, each with its condition; the last one may have none."""
-
-    rows: tuple[tuple[Tree, Tree | None], ...]
-
-
-Tree: TypeAlias = Number | Name | Sum | Product | Power | Call | Relation | Logic | Bracket | Cases
+Tree: TypeAlias = Number | Name | Sum | Product | Power | Call | Relation | Logic | Bracket
 
 
 class Equation(NamedTuple):

@@ -211,6 +211,8 @@ class Reading:
                 return transpose(self.read_part(base, scope))
             case tex.Power(base, exponent):
                 return self.read_power(self.read_part(base, scope), exponent, scope)
+            case tex.Call("where", _, arguments):
+                return self.read_choice(arguments, scope)
             case tex.Call():
                 return self.read_call(tree, scope)
             case tex.Bracket(Name() as name) if (
@@ -220,8 +222,6 @@ class Reading:
             case tex.Bracket(condition):
                 text, free = self.read_condition(condition, scope)
                 return Value(f"[{text}]", ATOM, (), free)
-            case tex.Cases(rows):
-                return self.read_cases(rows, scope)
         raise MisfitError("a comparison stands where a value is expected")
 
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
@@ -482,22 +482,15 @@ class Reading:
                 value = self.read_part(tree, scope)
                 return value.text, value.free
 
-    def read_cases(self, rows: Sequence[tuple[Tree, Tree | None]], scope: frozenset[str]) -> Value:
-        """Translate cases into nested choices; the last row has no condition."""
-        found = [(self.read_part(value, scope), condition) for value, condition in rows]
-        free = [i for value, _ in found for i in value.free]
-        if any(value.axes for value, _ in found):
+    def read_choice(self, parts: Sequence[Tree], scope: frozenset[str]) -> Value:
+        """Translate a choice between two numbers, after its condition."""
+        condition, *branches = parts
+        found = [self.read_part(each, scope) for each in branches]
+        if any(value.axes for value in found):
             raise MisfitError("a vector or a matrix stands in cases", help="write the indices")
-        if found[-1][1] is not None:
-            raise MisfitError(
-                "the last row of cases has a condition", help="write \\text{otherwise}"
-            )
-        text = found[-1][0].text
-        for value, condition in reversed(found[:-1]):
-            assert condition is not None
-            test, inside = self.read_condition(condition, scope)
-            free += inside
-            text = f"where({test}, {value.text}, {text})"
+        test, inside = self.read_condition(condition, scope)
+        free = (*(i for value in found for i in value.free), *inside)
+        text = f"where({test}, {', '.join(value.text for value in found)})"
         return Value(text, free=tuple(dict.fromkeys(free)))
 
     def write_place(self, tree: Tree) -> str:

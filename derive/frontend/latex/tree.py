@@ -570,7 +570,13 @@ class Reader(Tokens):
         self.take_token(END)
         if not rows or any(condition is None for _, condition in rows[:-1]):
             raise refuse_at("a row of cases has no condition", token)
-        return tex.Cases(tuple(rows))
+        made, last = rows.pop()
+        if last is not None:
+            says, advice = "the last row of cases has a condition", "write \\text{otherwise}"
+            raise refuse_at(says, self.line, advice)
+        for value, condition in reversed(rows):
+            made = Call("where", token, (condition or value, value, made))
+        return made
 
 
 def _spread_start(below: tuple[Tree, ...], above: Tree | None) -> tuple[Tree, ...]:
