@@ -191,18 +191,10 @@ def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
-    """Return the condition that the view reaches a place of the buffer, and its indices there."""
-    found = _invert_by_axes(target)
-    if found is None:
-        raise trace.refuse("lift-write", "a write into such a view is not known")
-    conditions, origins = found
-    if any(i not in origins and trace.number(i.extent) != 1 for i in target.indices):
-        raise trace.refuse("lift-write", "a write into an expanded view is not known")
-    return ir.all_of(*conditions), tuple(origins.get(index, ir.ZERO) for index in target.indices)
+    """Return the condition that the view reaches a place of the buffer, and its indices there.
 
-
-def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Expr]] | None:
-    """Invert each axis alone: its place is start + step * index for one index, or has no index."""
+    Each axis is inverted alone: its place is start + step * index for one index, or has no index.
+    """
     conditions: list[ir.Expr] = []
     found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
@@ -215,10 +207,12 @@ def _invert_by_axes(target: Shadow) -> tuple[list[ir.Expr], dict[ir.Index, ir.Ex
         step = split_steps(start)[0].get(index, NOTHING)
         start = start - Polynomial.of(index) * step
         if others or any(index in walk(atom) for atom in start.atoms) or not is_positive(step):
-            return None
+            raise trace.refuse("lift-write", "a write into such a view is not known")
         gap = to_affine(axis) - start
         if step != Polynomial.of(1):
             conditions.append(exprs.decide("==", to_place(modulo(gap, step)), ir.ZERO))
         found[index] = to_place(divide(gap, step))
         conditions.append(exprs.within(found[index], index.extent))
-    return conditions, found
+    if any(i not in found and trace.number(i.extent) != 1 for i in target.indices):
+        raise trace.refuse("lift-write", "a write into an expanded view is not known")
+    return ir.all_of(*conditions), tuple(found.get(index, ir.ZERO) for index in target.indices)
