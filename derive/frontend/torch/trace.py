@@ -319,28 +319,26 @@ class Trace:
     def broadcast(self, *shadows: Shadow) -> tuple[ir.Index, ...]:
         """Fresh indices for the common shape."""
         rank = max((shadow.rank for shadow in shadows), default=0)
-        indices: list[ir.Index] = []
-        for number in range(rank):
-            chosen: ir.Index | None = None
-            for shadow in shadows:
-                own = number - rank + shadow.rank
-                if own < 0:
-                    continue
-                index = shadow.indices[own]
-                if chosen is None or chosen.extent is ir.ONE:
-                    chosen = index
-                elif index.extent is not ir.ONE:
-                    self.unify(self._open_one(chosen.extent, index), index.extent)
-            assert chosen is not None
-            indices.append(chosen)
-        return self.like(*indices)
+        axes = [[*shadow.indices][::-1] for shadow in shadows]
+        last = ([own[k] for own in axes if k < len(own)] for k in range(rank))
+        return tuple(self.join(each) for each in [*last][::-1])
 
-    def _open_one(self, extent: ir.Expr, other: ir.Index) -> ir.Expr:
-        """The extent; restart if it broadcasts only because a size is 1 in this run."""
-        values = self.number(extent), self.number(other.extent)
-        if 1 in values and values[0] != values[1]:
-            raise RestartError(find_size_names(extent if values[0] == 1 else other.extent))
-        return extent
+    def join(self, axes: Sequence[ir.Index]) -> ir.Index:
+        """A fresh index for axes of one length; others of length 1 are repeated.
+
+        The run restarts if it repeats an axis only because a size is 1 in it.
+        """
+        chosen, *others = axes
+        for index in others:
+            if chosen.extent is ir.ONE:
+                chosen = index
+            elif index.extent is not ir.ONE:
+                here, there = self.number(chosen.extent), self.number(index.extent)
+                if here != there and 1 in {here, there}:
+                    one = chosen if here == 1 else index
+                    raise RestartError(find_size_names(one.extent))
+                self.unify(chosen.extent, index.extent)
+        return self.like(chosen)[0]
 
     def make_tensor(
         self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real"

@@ -419,14 +419,11 @@ def _contract(
 ) -> Shadow:
     """Return the product summed over the names that are not in `out`; a name is one index."""
     trace = call.trace
-    indices: dict[str, ir.Index] = {}
+    axes: dict[str, list[ir.Index]] = {}
     for part, own in zip(parts, names, strict=True):
         for name, index in zip(own, part.indices, strict=True):
-            known = indices.get(name)
-            if known is None or (known.extent is ir.ONE and index.extent is not ir.ONE):
-                (indices[name],) = trace.like(index)
-            elif index.extent is not ir.ONE:
-                trace.unify(known.extent, index.extent)
+            axes.setdefault(name, []).append(index)
+    indices = {name: trace.join(own) for name, own in axes.items()}
     factors = []
     for part, own in zip(parts, names, strict=True):
         pairs = zip(own, part.indices, strict=True)
