@@ -293,29 +293,20 @@ def find_choices(
                 continue
             extents |= {i: e for i, e in zip(places, shape, strict=True) if i[:1].isalpha()}
 
-    def place(
-        left: list[str], known: dict[str, str], places: dict[str, tuple[int, ...]]
-    ) -> Iterator[Choice]:
-        """Yield the choices for the remaining tensors."""
-        if not left:
-            yield from find_axes(names, Choice(places, {}, known, is_strict=is_strict))
-            return
-        name, *rest = left
+    choices = [Choice({}, {}, extents, is_strict=is_strict)]
+    for name, count in partial.items():
         shape = names.shapes.find_shape(name) or ()
-        for stand in combinations(range(len(shape)), partial[name]):
-            also = dict(known)
-            pairs = [
-                (index, shape[k])
-                for access in accesses[name]
-                if len(access) == len(stand)
-                for index, k in zip(access, stand, strict=True)
-            ]
-            if all(
-                not index or also.setdefault(index, extent) == extent for index, extent in pairs
-            ):
-                yield from place(rest, also, {**places, name: stand})
-
-    yield from place(list(partial), extents, {})
+        written = [places for places in accesses[name] if len(places) == count]
+        further: list[Choice] = []
+        for choice, stand in product(choices, combinations(range(len(shape)), count)):
+            known = dict(choice.extents)
+            pairs = [(i, shape[k]) for own in written for i, k in zip(own, stand, strict=True) if i]
+            if all(known.setdefault(index, extent) == extent for index, extent in pairs):
+                stands = {**choice.places, name: stand}
+                further.append(replace(choice, places=stands, extents=known))
+        choices = further
+    for choice in choices:
+        yield from find_axes(names, choice)
 
 
 def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
