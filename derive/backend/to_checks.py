@@ -36,7 +36,7 @@ from derive.ir.polynomial import Polynomial
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_size_names, find_start, walk
 from derive.plan import ops
-from derive.plan.calls import Operand, Subscript, TorchCall
+from derive.plan.calls import TorchCall, walk_call
 from derive.plan.lower.number import find_counted, find_positive
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
@@ -424,26 +424,14 @@ _CHECKED = f"""# a product of factors may be too large where no value is, and al
         {_WHOLE} if is_finite else 0"""
 
 
-def _find_called(call: Operand) -> Iterator[str]:
-    """The functions in a call."""
-    match call:
-        case TorchCall(function, args):
-            yield function
-            yield from _find_called(args)
-        case Subscript(arg):
-            yield from _find_called(arg)
-        case tuple():
-            for part in call:
-                yield from _find_called(part)
-
-
 def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
     """The functions that the lines of some plans call, and the one that compares ranges."""
     steps = [step.op for plan in plans for step in plan.steps]
     nests = [each for plan in plans for tile in plan.tiles for each in tile.nest]
     inside = [part for op in steps for part in ops.walk_ops(op)]
     inside += [part for tile in nests for _, op in tile.sliced for part in ops.walk_ops(op)]
-    called = {name for op in inside if isinstance(op, ops.Cell) for name in _find_called(op.call)}
+    calls = [part for op in inside if isinstance(op, ops.Cell) for part in walk_call(op.call)]
+    called = {part.function for part in calls if isinstance(part, TorchCall)}
     recurring = [op for op in steps if isinstance(op, ops.Recur)]
     uses = {RANGE: ranges, RECUR: recurring, FILL: any(tile.start for tile in nests)}
     uses[FOURIER] = any(isinstance(op, ops.Fourier) for op in inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from derive.ir import nodes as ir
@@ -67,3 +68,11 @@ Literals: TypeAlias = "tuple[Operand, ...] | str | int | float"
 # "wide": the formula's dtype is float32 or float64. "real": it is not complex. A CellArgument: the
 # argument is not a tensor.
 Condition: TypeAlias = Literal["wide", "real"] | CellArgument
+
+
+def walk_call(call: Operand) -> Iterator[Operand]:
+    """Yield a call and all its operands."""
+    yield call
+    fields = (getattr(call, name) for name in getattr(call, "__match_args__", ()))
+    for part in call if isinstance(call, tuple) else fields:
+        yield from walk_call(part)

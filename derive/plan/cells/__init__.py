@@ -15,7 +15,7 @@ from functools import partial
 
 from derive.ir import nodes as ir
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Extents, Operand, Subscript, TorchCall
+from derive.plan.calls import CellArgument, walk_call
 from derive.plan.cells import (
     attention,
     distances,
@@ -164,24 +164,11 @@ def _find_part_to_name(whole: ops.Op) -> ops.Op | None:
         if not isinstance(cell, ops.Cell):
             continue
         for place, arg in enumerate(cell.args):
-            is_repeated = cell.when or _count_uses(cell.call, place) > 1
+            uses = [part for part in walk_call(cell.call) if part is CellArgument(place)]
+            is_repeated = cell.when or len(uses) > 1
             is_repeated = is_repeated or linear.is_exponentials(arg)  # hoisted out of a loop
             if is_repeated and not isinstance(arg, (*ops.VIEWS, ops.Num)):
                 return arg
         if cell.when and cell is not whole:
             return cell
     return None
-
-
-def _count_uses(call: Operand, place: int) -> int:
-    """Count the occurrences of the cell's argument at `place` in the text of the call."""
-    match call:
-        case CellArgument():
-            return int(call.place == place)
-        case tuple():
-            return sum(_count_uses(part, place) for part in call)
-        case TorchCall(_, args, keywords):
-            return _count_uses(args, place) + _count_uses(tuple(v for _, v in keywords), place)
-        case Subscript(arg) | Extents(arg):
-            return _count_uses(arg, place)
-    return 0

@@ -79,14 +79,11 @@ class Definitions:
 
     def definition_of(self, op: ops.Op) -> ops.Op:
         """Return the definition of a name with any number of readers, unless it is too large."""
-        is_light = (
-            isinstance(op, ops.Source) and self._inlined_sizes.get(op.name, 0) <= MOST_INLINED
-        )
-        return self._instantiate(op) if is_light else op
-
-    def _instantiate(self, op: ops.Op) -> ops.Op:
         if not isinstance(op, ops.Source) or op.name not in self.steps:
             return op
+        return self._instantiate(op) if self._inlined_sizes[op.name] <= MOST_INLINED else op
+
+    def _instantiate(self, op: ops.Source) -> ops.Op:
         if op not in self._instances:
             step = self.steps[op.name]
             self._instances[op] = rename_free_indices(
@@ -144,8 +141,13 @@ class Definitions:
 
     def is_only_reader(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
         """Whether no others read the steps over `wide` that `inline_elementwise` inlines."""
-        opened: dict[str, ops.Op] = {}
-        self._collect_inlined(op, opened)
+        opened, waiting = dict[str, ops.Op](), [op]
+        while waiting:
+            for part in ops.walk_ops(waiting.pop()):
+                step = self._find_plain_definition(part)
+                if isinstance(part, ops.Source) and step and opened.get(part.name) is not step:
+                    opened[part.name] = step
+                    waiting.append(step)
         inside = Counter(name for part in (op, *opened.values()) for name in _find_names(part))
         return all(
             inside[name] == self._reads[name]
@@ -153,25 +155,11 @@ class Definitions:
             if set(wide) <= set(part.axes)
         )
 
-    def _collect_inlined(self, op: ops.Op, opened: dict[str, ops.Op]) -> None:
-        for part in ops.walk_ops(op):
-            step = self._find_plain_definition(part)
-            if (
-                isinstance(part, ops.Source)
-                and step is not None
-                and opened.get(part.name) is not step
-            ):
-                opened[part.name] = step
-                self._collect_inlined(step, opened)
-
     def _find_plain_definition(self, op: ops.Op) -> ops.Op | None:
         """Return the definition of a name if it is plain; None if two axes are one index."""
-        if not isinstance(op, ops.Source) or op.name not in self.steps:
-            return None
         opened = self.definition_of(op)
-        if opened is op:
-            return None
-        return opened if len({*op.axes}) == len(op.axes) and is_plain(opened) else None
+        is_apart = opened is not op and len({*op.axes}) == len(op.axes)
+        return opened if is_apart and is_plain(opened) else None
 
 
 def count_reads(steps: Sequence[Step], results: Sequence[ops.Op]) -> Counter[str]:
@@ -194,12 +182,8 @@ def is_plain(op: ops.Op) -> bool:
     """
     if isinstance(op, ops.Take) and not any(arg.args for arg in op.args):
         return True
-    is_here = isinstance(op, PLAIN) or _is_row_product(op)
-    return is_here and all(map(is_plain, op.args))
-
-
-def _is_row_product(op: ops.Op) -> bool:
-    return isinstance(op, ops.Einsum) and len({frozenset(arg.axes) for arg in op.args}) == 1
+    is_row_product = isinstance(op, ops.Einsum) and len({frozenset(a.axes) for a in op.args}) == 1
+    return (isinstance(op, PLAIN) or is_row_product) and all(map(is_plain, op.args))
 
 
 def rename_free_indices(op: ops.Op, new: dict[ir.Index, ir.Index]) -> ops.Op:
@@ -266,20 +250,18 @@ class Signed:
     negative: bool = False
 
 
-def split_sum(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> tuple[Signed, ...]:
+def split_sum(
+    op: ops.Op, inline: Callable[[ops.Op], ops.Op], *, negative: bool = False
+) -> tuple[Signed, ...]:
     """Return the terms of a sum; `inline` resolves names."""
     match inline(op):
-        case ops.Apply("+", (one, other)):
-            return (*split_sum(one, inline), *split_sum(other, inline))
-        case ops.Apply("-", (one, other)):
-            return (*split_sum(one, inline), *_negate_terms(split_sum(other, inline)))
+        case ops.Apply("+" | "-" as sign, (one, other)):
+            turned = negative ^ (sign == "-")
+            terms = split_sum(one, inline, negative=negative)
+            return (*terms, *split_sum(other, inline, negative=turned))
         case ops.Apply("neg", (arg,)):
-            return _negate_terms(split_sum(arg, inline))
-    return (Signed(strip(op)),)
-
-
-def _negate_terms(terms: Sequence[Signed]) -> tuple[Signed, ...]:
-    return tuple(Signed(term.op, not term.negative) for term in terms)
+            return split_sum(arg, inline, negative=not negative)
+    return (Signed(strip(op), negative),)
 
 
 def _count_axes(term: Signed) -> int:
@@ -309,29 +291,26 @@ class Factors:
 def split_product(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> Factors:
     """Return the factors of a product; `inline` resolves names."""
     found = Factors()
-    _sort_factor(op, found, inline, is_under=False)
+
+    def sort_factor(op: ops.Op, above: list[ops.Op], below: list[ops.Op]) -> None:
+        match inline(op):
+            case ops.Apply("*" | "/" as function, (one, other)):
+                sort_factor(one, above, below)
+                sort_factor(other, *((above, below) if function == "*" else (below, above)))
+            case ops.Apply("neg", (arg,)):
+                found.negative = not found.negative
+                sort_factor(arg, above, below)
+            case ops.Apply("rsqrt", (arg,)):
+                below.append(ops.Apply("sqrt", (arg,), arg.axes))
+            case ops.Num(value) if value is ir.ONE:
+                pass
+            case ops.Apply("sqrt") as root:
+                above.append(root)
+            case _:
+                above.append(strip(op))
+
+    sort_factor(op, found.over, found.under)
     return found
-
-
-def _sort_factor(
-    op: ops.Op, found: Factors, inline: Callable[[ops.Op], ops.Op], *, is_under: bool
-) -> None:
-    above, below = (found.under, found.over) if is_under else (found.over, found.under)
-    match inline(op):
-        case ops.Apply("*" | "/" as function, (one, other)):
-            _sort_factor(one, found, inline, is_under=is_under)
-            _sort_factor(other, found, inline, is_under=is_under is (function == "*"))
-        case ops.Apply("neg", (arg,)):
-            found.negative = not found.negative
-            _sort_factor(arg, found, inline, is_under=is_under)
-        case ops.Apply("rsqrt", (arg,)):
-            below.append(ops.Apply("sqrt", (arg,), arg.axes))
-        case ops.Num(value) if value is ir.ONE:
-            pass
-        case ops.Apply("sqrt") as root:
-            above.append(root)
-        case _:
-            above.append(strip(op))
 
 
 def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op | None:
@@ -355,15 +334,13 @@ def split_scale(term: Signed, definitions: Definitions | None = None) -> tuple[o
     Expressions of sizes or scalars are not constants: torch accepts no tensor in their place, and
     tracing would freeze their values. With definitions, names with a single reader are inlined.
     """
-    number = Fraction(-1 if term.negative else 1)
-    op = term.op
+    op, number = term.op, Fraction(-1 if term.negative else 1)
     while True:
         op = strip(definitions.unwrap(op) if definitions else op)
         match op:
-            case ops.Apply("*" | "/" as function, (arg, ops.Num(value))):
-                constant = Polynomial.of(value).constant
-                if not constant:
-                    return op, number
+            case ops.Apply("*" | "/" as function, (arg, ops.Num(value))) if (
+                constant := Polynomial.of(value).constant
+            ):
                 number = number * constant if function == "*" else number / constant
                 op = arg
             case _:
