@@ -87,11 +87,12 @@ def read_definition(text: str, values: Mapping[str, Any], make: Maker) -> Any:
                 return make.reduce(word, convert(body))
         raise TypeError(f"no part of a definition: {ast.unparse(node)}")
 
-    return convert(_parse_text(text))
+    return convert(parse_text(text))
 
 
 @cache
-def _parse_text(text: str) -> ast.expr:
+def parse_text(text: str) -> ast.expr:
+    """The syntax tree of an expression."""
     return ast.parse(text, mode="eval").body
 
 

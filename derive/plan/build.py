@@ -12,7 +12,6 @@ from derive.ir import nodes as ir
 from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
-from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.cells import find_notes, use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
@@ -27,6 +26,7 @@ from derive.plan.cost import Storage, find_strides, is_matrix_product, time_op
 from derive.plan.lower import lower, lower_equation
 from derive.plan.lower.context import Context, find_layouts
 from derive.plan.lower.orders import lower_rank
+from derive.plan.lower.patterns import make_cell
 from derive.plan.lower.product import FINITE
 from derive.plan.masks import use_factors
 from derive.plan.meaning import find_values, to_expr
@@ -124,9 +124,9 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         args = tuple(map(use_norm, op.args))
         here = ops.with_args(op, args)
         match op:
-            case ops.Apply("sqrt" | "pow", _, axes) if is_norm(to_expr(op), known):
-                call = TorchCall(NORM, tuple(map(CellArgument, range(len(args)))))
-                return ops.Cell(call, args, here, axes)
+            case ops.Apply("sqrt" | "pow") if is_norm(to_expr(op), known):
+                given = dict(zip("xp", args, strict=False))
+                return make_cell(f"{NORM}({', '.join(given)})", given, here)
         return here
 
     return tuple(Step(step.name, use_norm(step.op)) for step in steps) if is_rooted else steps

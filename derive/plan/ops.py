@@ -466,9 +466,8 @@ def walk_ops(op: Op) -> Iterator[Op]:
     """The operation and all its operands, innermost first."""
     found, waiting = [], [op]
     while waiting:
-        here = waiting.pop()
-        found.append(here)
-        waiting.extend(here.args)
+        found.append(waiting.pop())
+        waiting.extend(found[-1].args)
     return reversed(found)
 
 
@@ -480,8 +479,7 @@ def find_reads(op: Op) -> frozenset[str]:
 
 def sort_axes(indices: Iterable[ir.Index], order: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
     """The indices in a preferred order; indices missing from it come first, in their own order."""
-    each = tuple(dict.fromkeys(indices))
-    return tuple(sorted(each, key=lambda i: order.index(i) if i in order else -1))
+    return tuple(sorted(dict.fromkeys(indices), key=lambda i: order.index(i) if i in order else -1))
 
 
 def arrange(op: Op, axes: tuple[ir.Index, ...]) -> Op:

@@ -13,10 +13,10 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import substitute
 from derive.plan import ops
-from derive.plan.cells.matching import Definitions, strip
-from derive.plan.cells.patterns import make_cell
+from derive.plan.cells.matching import Definitions, list_pairs, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import fill
+from derive.plan.lower.patterns import make_cell
 from derive.plan.meaning import to_expr
 
 NAME = "torch.nn.functional.scaled_dot_product_attention"
@@ -61,9 +61,7 @@ class Places:
 
 def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a product of a value and weights, a softmax without other readers."""
-    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
-        return None
-    for weights, value in (op.args, op.args[::-1]):
+    for weights, value in list_pairs(op):
         soft, emptied = _find_softmax(definitions.unwrap(weights), definitions)
         if soft is None:
             continue
@@ -115,7 +113,10 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
                 if scores is not None:
                     if sign == "-":
                         added = ops.Apply("neg", (added,), added.axes)
-                    return replace(scores, bias=_add_bias(scores.bias, added))
+                    if scores.bias is not None:
+                        axes = (*scores.bias.axes, *added.axes)
+                        added = ops.combine("+", (scores.bias, added), axes)
+                    return replace(scores, bias=added)
         case ops.Apply("*" | "/" as function, (product, ops.Num() as scale)):
             scores = find_unmasked(product)
             if scores is None:
@@ -129,14 +130,8 @@ def _find_scores(op: ops.Op, definitions: Definitions) -> Scores | None:
     return None
 
 
-def _add_bias(bias: ops.Op | None, rest: ops.Op) -> ops.Op:
-    if bias is None:
-        return rest
-    return ops.combine("+", (bias, rest), (*bias.axes, *rest.axes))
-
-
 def _classify_indices(
-    op: ops.Einsum, soft: ops.Along, scores: Scores, value: ops.Op, definitions: Definitions
+    op: ops.Op, soft: ops.Along, scores: Scores, value: ops.Op, definitions: Definitions
 ) -> Places | None:
     """Return the role of every index; None if they do not form an attention with four axes."""
     query, key, worth = (each.axes for each in (scores.query, scores.key, value))
@@ -183,7 +178,7 @@ def _inline_all(op: ops.Op, definitions: Definitions) -> ops.Op:
 
 
 def _make_cell(
-    op: ops.Einsum, scores: Scores, value: ops.Op, places: Places, definitions: Definitions
+    op: ops.Op, scores: Scores, value: ops.Op, places: Places, definitions: Definitions
 ) -> ops.Op:
     """Return the call, its result permuted to the axes of the operation."""
     batch, group, merged = places.batch, places.group, places.merged
@@ -303,14 +298,11 @@ SEPARABLE = "_weigh_apart"  # a function of the file
 
 def match_separable_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match an attention whose logits are a sum of two terms, neither with all indices."""
-    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
-        return None
-    for weights, value in (op.args, op.args[::-1]):
+    for weights, value in list_pairs(op):
         soft, worth = definitions.unwrap(weights), strip(value)
-        logits = definitions.unwrap(soft.arg) if isinstance(soft, ops.Along) else None
         if not isinstance(soft, ops.Along) or soft.kind != "softmax":
             continue
-        match logits:
+        match definitions.unwrap(soft.arg):
             case ops.Apply("+" | "-" as sign, (one, other)):
                 pass
             case _:

@@ -36,9 +36,9 @@ from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
 from derive.plan.cells.matching import LACKS, Definitions, is_floating, is_same, sort_stored, strip
-from derive.plan.cells.patterns import make_cell, make_op
 from derive.plan.cells.pointwise import match_choice, match_equality, write_equality_mask
 from derive.plan.cost import time_op
+from derive.plan.lower.patterns import make_cell, make_op
 from derive.plan.machine import LAUNCH
 from derive.plan.meaning import find_values, to_expr
 

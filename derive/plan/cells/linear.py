@@ -23,14 +23,15 @@ from derive.plan.calls import TorchCall
 from derive.plan.cells.matching import (
     Signed,
     join_sum,
+    list_pairs,
     rename_free_indices,
     split_scale,
     split_sum,
     strip,
 )
-from derive.plan.cells.patterns import make_cell, make_op, split_axes
 from derive.plan.cost import find_copied, find_true_axes
 from derive.plan.lower.condition import concatenate_parts, expand
+from derive.plan.lower.patterns import make_cell, make_op, split_axes
 from derive.plan.steps import Step, free_name, name_op
 
 if TYPE_CHECKING:
@@ -234,13 +235,10 @@ MOST_SYSTEMS = 3  # systems with one matrix; for more, an inverse is cheaper
 
 def match_solve(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a contraction of an inverse that is read by at most MOST_SYSTEMS contractions."""
-    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
-        return None
-    for one, other in (op.args, op.args[::-1]):
+    for one, other in list_pairs(op):
         found = _find_inverse(one, other, op.axes, definitions)
         if found is not None:
-            matrix, summed = found
-            return _write_solve(matrix, other, summed, op.axes)
+            return _write_solve(*found, other, op.axes)
     return None
 
 
@@ -272,8 +270,7 @@ def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
         (arg, others)
         for step in definitions.steps.values()
         for part in ops.walk_ops(step.op)
-        if isinstance(part, ops.Einsum) and len(part.args) == 2
-        for arg, others in (part.args, part.args[::-1])
+        for arg, others in list_pairs(part)
         if isinstance(strip(arg), ops.Source)
         and strip(arg).name == source.name  # type: ignore[union-attr]
         and len(set(arg.axes) - set(part.axes)) == 1
@@ -283,7 +280,7 @@ def _is_only_contracted(source: ops.Source, definitions: Definitions) -> bool:
 
 
 def _write_solve(
-    matrix: ops.Along, right: ops.Op, summed: ir.Index, axes: tuple[ir.Index, ...]
+    matrix: ops.Along, summed: ir.Index, right: ops.Op, axes: tuple[ir.Index, ...]
 ) -> ops.Op:
     """Return the call of solve; several indices of right-hand sides are flattened to columns."""
     rows, columns = matrix.index, matrix.columns

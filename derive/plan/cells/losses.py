@@ -11,8 +11,8 @@ from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.plan import ops
 from derive.plan.cells.matching import PLAIN, Definitions, is_equal, strip
-from derive.plan.cells.patterns import make_cell
 from derive.plan.lower.contraction import negate
+from derive.plan.lower.patterns import make_cell
 from derive.plan.meaning import to_expr
 
 

@@ -226,6 +226,12 @@ def sort_stored(op: ops.Op, memory: Storage) -> tuple[ir.Index, ...]:
     return tuple(sorted(strides, key=lambda index: -strides[index]))
 
 
+def list_pairs(op: ops.Op) -> tuple[tuple[ops.Op, ...], ...]:
+    """Return the operands of a contraction of two, in both orders; () for other operations."""
+    is_pair = isinstance(op, ops.Einsum) and len(op.args) == 2
+    return (op.args, op.args[::-1]) if is_pair else ()
+
+
 def expand_stored(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
     """Return the operand over all of the axes, none of them broadcast from size 1."""
     is_full = {*find_true_axes(op)} == {*axes}

@@ -31,10 +31,10 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
-from derive.plan.cells.patterns import make_cell, make_op, split_axes
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.contraction import negate
 from derive.plan.lower.guarded import is_real
+from derive.plan.lower.patterns import make_cell, make_op, split_axes
 
 LAYER = "torch.nn.functional.layer_norm(x, n, weight=weight, bias=bias, eps=eps)"
 RMS = "torch.nn.functional.rms_norm(x, n, weight=weight, eps=eps)"

@@ -28,9 +28,9 @@ from derive.plan.cells.matching import (
     split_sum,
     strip,
 )
-from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import expand
+from derive.plan.lower.patterns import make_cell
 from derive.plan.lower.product import split_sign
 
 LONG = 16  # extent of the last index from which addcmul pays even if an operand lacks that index

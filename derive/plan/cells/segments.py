@@ -25,14 +25,15 @@ from derive.plan.cells.matching import (
     divide,
     join_product,
     join_sum,
+    list_pairs,
     split_product,
     split_sum,
     strip,
 )
-from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import find_true_axes
 from derive.plan.lower.contraction import NEUTRAL
 from derive.plan.lower.guarded import choose
+from derive.plan.lower.patterns import make_cell
 from derive.plan.lower.segments import ADDED, SUMS
 from derive.plan.steps import free_name
 
@@ -90,12 +91,7 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a contraction with a running sum of a product."""
-    match op:
-        case ops.Einsum((one, other), axes) if definitions.chunks:
-            pairs = ((one, other), (other, one))
-        case _:
-            return None
-    for query, total in pairs:
+    for query, total in list_pairs(op) if definitions.chunks else ():
         running = strip(definitions.unwrap(total))
         if not isinstance(running, ops.Along) or running.kind != "cumsum":
             continue
@@ -106,7 +102,7 @@ def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None
                 factors = (strip(key), strip(value))
                 for pair in (factors, factors[::-1]):
                     taken = (strip(query), *pair)
-                    found = _write_product(taken, (running.index, chunk), axes)
+                    found = _write_product(taken, (running.index, chunk), op.axes)
                     if found is not None:
                         return found
     return None

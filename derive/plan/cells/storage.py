@@ -16,9 +16,9 @@ from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial
 from derive.plan import ops
-from derive.plan.cells.matching import Definitions, is_floating, sort_stored, strip
-from derive.plan.cells.patterns import make_cell, split_axes
+from derive.plan.cells.matching import Definitions, is_floating, list_pairs, sort_stored, strip
 from derive.plan.cost import Storage, find_copied, find_copies, find_strides, find_true_axes
+from derive.plan.lower.patterns import make_cell, split_axes
 
 STACK = "_stack_windows"  # a function of the file
 SHORT = 8  # entries up to which a product with ones is faster than their sum
@@ -43,10 +43,8 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
     Several adjacent indices of rows, of columns or of the sum are merged.
     """
-    if not isinstance(op, ops.Einsum) or len(op.args) != 2:
-        return None
     memory = definitions.memory
-    for matrix, other in (op.args, op.args[::-1]):
+    for matrix, other in list_pairs(op):
         summed = {i for i in matrix.axes if i not in op.axes}
         rows = tuple(i for i in matrix.axes if i not in summed)
         stored = find_storage_order(other, definitions)

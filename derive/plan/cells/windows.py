@@ -18,9 +18,9 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.plan import ops
 from derive.plan.cells.matching import Definitions, Signed, join_sum, sort_stored, split_sum, strip
-from derive.plan.cells.patterns import make_cell
 from derive.plan.cost import Storage, find_true_axes
 from derive.plan.lower.forms import find_left_over, to_stride
+from derive.plan.lower.patterns import make_cell
 
 FUNCTIONAL = "torch.nn.functional."
 KEYWORDS = "stride=stride, padding=padding, dilation=dilation"
@@ -39,27 +39,28 @@ class Window:
     dilation: ir.Expr
 
 
+def _read_windows(op: ops.Op) -> tuple[ops.Op, int, Window] | None:
+    """Return (the tensor, the place of an axis, the windows cut from it), or None."""
+    match op:
+        case ops.Slice(ops.Unfold(arg, place, outer, _, step), last, inner, start, dilation):
+            if last != len(op.axes) - 1 or start is not ir.ZERO:
+                return None
+        case ops.Unfold(arg, place, outer, inner, step):
+            dilation = ir.ONE
+        case _:
+            return None
+    return arg, place, Window(arg.axes[place], outer, inner, step, dilation)
+
+
 def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
     """Return (the tensor below the windows, the windows in the order of its axes)."""
     found: dict[ir.Index, Window] = {}
-    while True:
-        match op:
-            case ops.Slice(ops.Unfold(arg, place, outer, _, step), last, index, start, apart):
-                if last != len(op.axes) - 1 or start is not ir.ZERO:
-                    break
-                inner, dilation = index, apart
-            case ops.Unfold(arg, place, outer, inner, step):
-                dilation = ir.ONE
-            case _:
-                break
-        axis = arg.axes[place]
-        found[axis] = Window(axis, outer, inner, step, dilation)
-        op = arg
+    while (windows := _read_windows(op)) is not None:
+        op, _, window = windows
+        found[window.place] = window
     # nested windows are not supported
     nested = {w.outer for w in found.values()} | {w.inner for w in found.values()}
-    if nested & found.keys():
-        return op, ()
-    return op, tuple(found[axis] for axis in op.axes if axis in found)
+    return op, () if nested & found.keys() else tuple(found[i] for i in op.axes if i in found)
 
 
 def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
@@ -68,16 +69,14 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
     Position z*t + q*k has two readings: windows over t at offsets k, or windows over k at offsets
     t. For the exchange, the axis is cut to the least length that contains all windows.
     """
-    match op:
-        case ops.Slice(ops.Unfold(arg, place, inner, _, dilation), last, outer, start, stride):
-            is_slice = last == len(op.axes) - 1 and start is ir.ZERO
-        case ops.Unfold(arg, place, inner, outer, dilation):
-            is_slice, stride = True, ir.ONE
-        case _:
-            return op
+    found = _read_windows(op)
+    if found is None:
+        return op
+    arg, place, window = found
+    inner, outer, dilation, stride = window.outer, window.inner, window.stride, window.dilation
     arg = swap_window_indices(arg, inside)
-    if not is_slice or inner not in inside or outer in inside:
-        below = ops.with_args(op.arg, (arg,)) if isinstance(op, ops.Slice) else arg
+    if inner not in inside or outer in inside:
+        below = ops.with_args(op.args[0], (arg,)) if isinstance(op, ops.Slice) else arg
         return ops.with_args(op, (below,))
     axis = arg.axes[place]
     size = Polynomial.of(dilation) * (Polynomial.of(inner.extent) - ONE) + ONE
@@ -87,8 +86,7 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
         arg = ops.Slice(arg, place, ir.Index(f"{axis.name}'", length.to_expr()), ir.ZERO)
     if dilation is ir.ONE:
         return ops.Unfold(arg, place, outer, inner, stride)
-    window = ir.Index(f"{axis.name}.", size.to_expr())
-    turned = ops.Unfold(arg, place, outer, window, stride)
+    turned = ops.Unfold(arg, place, outer, ir.Index(f"{axis.name}.", size.to_expr()), stride)
     return ops.Slice(turned, len(turned.axes) - 1, inner, ir.ZERO, dilation)
 
 

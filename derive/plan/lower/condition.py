@@ -29,8 +29,8 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan import ops
-from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.context import Context
+from derive.plan.lower.patterns import make_cell
 from derive.rewrite.guards import find_number
 from derive.rewrite.needs import find_need
 
@@ -456,9 +456,8 @@ def concatenate_parts(
         edge = low
     assert whole is not None
     dim = -1 if at == len(axes) - 1 else at
-    given = tuple(CellArgument(k) for k in range(len(args)))
-    call = TorchCall("torch.stack" if is_stack else "torch.cat", (given,), (("dim", dim),))
-    return ops.Cell(call, tuple(args), whole, axes)
+    text = f"torch.{'stack' if is_stack else 'cat'}(parts, dim={dim})"
+    return make_cell(text, {"parts": tuple(args)}, whole, axes)
 
 
 def expand(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses, find_free
 from derive.plan import ops
-from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.contraction import NEUTRAL
+from derive.plan.lower.patterns import make_cell
 
 FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 
@@ -170,9 +170,8 @@ def _divide(op: ops.Op, form: Guarded) -> ops.Op:
     """Divide the sum of a mean by the number of positions; without positions the mean is nan."""
     for index in form.bound if form.is_mean else ():
         op = ops.Cast(op) if ops.is_integral(op) else op  # torch would divide in its default dtype
-        args, axes = (op, ops.Num(index.extent)), op.axes
-        call = TorchCall("/", (CellArgument(0), CellArgument(1)))
-        op = ops.Cell(call, args, ops.Apply("/", args, axes), axes, volume=axes)
+        whole = ops.Apply("/", (op, ops.Num(index.extent)), op.axes)
+        op = make_cell("x / n", dict(zip("xn", whole.args, strict=True)), whole, volume=op.axes)
     return op
 
 

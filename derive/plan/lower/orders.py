@@ -20,7 +20,6 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, is_number, rename_apart, substitute, walk
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -37,6 +36,7 @@ from derive.plan.lower.guarded import (
     take_where,
 )
 from derive.plan.lower.number import lower_number
+from derive.plan.lower.patterns import make_cell
 from derive.plan.lower.places import take_positions
 from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_some
@@ -220,8 +220,8 @@ def sort_keys(side: Side, context: Context) -> Sorted:
         mask = write_guard("<", before, key, "<", (other, index))
         ranks, position = count_mask(mask, other), ops.Iota(index)
         whole = take_where(ranks, place, position, index, (*axes, place))
-        call, volume = TorchCall(".argsort", (CellArgument(0),)), (*axes, cost_index(SORTED))
-        cell = ops.Cell(call, (key,), whole, (*axes[:-1], place), volume=volume, scratch=(axes,))
+        made, volume = (*axes[:-1], place), (*axes, cost_index(SORTED))
+        cell = make_cell("x.argsort()", {"x": key}, whole, made, volume=volume, scratch=(axes,))
         return ops.rename_indices(cell, {place: index, index: other, other: place})
 
     source = context.recall(order_key) or context.name_step(
@@ -241,13 +241,11 @@ def _count_below(side: Side, context: Context) -> ops.Op:
         axes = tuple(i for i in batch if i not in (index, own))
         mask = write_guard("<" + "=" * side.is_equal, key, bound, "", side.ends)
         is_own = ops.rename_indices(bound, {own: index}) is key
-        args = (key, found.order) if is_own else (key, found.order, bound)
-        given = tuple(map(CellArgument, range(len(args))))
+        given = {"x": key, "order": found.order} | ({} if is_own else {"bound": bound})
+        text = f"{COUNT}({', '.join(given)}, equal={side.is_equal})"
         volume = (*axes, own, cost_index(TIED if is_own else SOUGHT))
-        call = TorchCall(COUNT, given, (("equal", side.is_equal),))
-        scratch = ((*axes, index),) * 2 + ((*axes, own),) * 2
-        whole = count_mask(mask, index)
-        return ops.Cell(call, args, whole, (*axes, own), volume=volume, scratch=scratch)
+        fields = {"volume": volume, "scratch": ((*axes, index),) * 2 + ((*axes, own),) * 2}
+        return make_cell(text, given, count_mask(mask, index), (*axes, own), **fields)
 
     known_by = ir.Reduce("sum", (side.index,), side.guard, ir.ONE)
     return context.recall(known_by) or context.name_step(
@@ -313,35 +311,35 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     found, count = sort_keys(side, context), _count_below(side, context)
     if not isinstance(value, ops.VIEWS):
         value = context.add_step(value)
-    args, options, made = _arrange_operands(value, found.order, count, side)
+    args, dim, made = _arrange_operands(value, found.order, count, side)
     taken = _take_in_order(args[0], args[1], side.index, found.place)
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
     whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
-    call = TorchCall(BELOW, tuple(map(CellArgument, range(3))), (("kind", kind), *options))
-    own_axes = args[0].axes
-    volume = (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))
-    return ops.Cell(call, args, whole, made, volume=volume, scratch=(own_axes,) * 3)
+    given, own_axes = dict(zip("xtn", args, strict=True)) | {"dim": dim}, args[0].axes
+    fields = {"volume": (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))}
+    text = f"{BELOW}(x, t, n, kind='{kind}', dim=dim)"
+    return make_cell(text, given, whole, made, **fields, scratch=(own_axes,) * 3)
 
 
 def _arrange_operands(
     value: ops.Op, order: ops.Op, count: ops.Op, side: Side, *, is_row: bool = True
-) -> tuple[tuple[ops.Op, ...], tuple[tuple[str, Operand], ...], tuple[ir.Index, ...]]:
-    """Return (values, order and count with matching axes, the dim option, the axes of the result).
+) -> tuple[tuple[ops.Op, ...], int | None, tuple[ir.Index, ...]]:
+    """Return (values, order and count with matching axes, dim, the axes of the result).
 
     A single order for all rows applies along any dim, several along the last one.
     """
     axes, (index, own) = value.axes, side.ends
     if is_row and len(order.axes) == 1 == len(count.axes):
         at = axes.index(index)
-        options: tuple[tuple[str, Operand], ...] = (("dim", at),) if at < len(axes) - 1 else ()
-        return (value, order, count), options, tuple(own if i is index else i for i in axes)
+        made = tuple(own if i is index else i for i in axes)
+        return (value, order, count), at if at < len(axes) - 1 else None, made
     batch = dict.fromkeys(i for op in (count, value) for i in op.axes)
     lead = tuple(i for i in batch if i not in (index, own))
     place = order.axes[-1]
     ends = ((value, index), (order, place), (count, own))
     args = tuple(ops.arrange(op, (*(i for i in lead if i in op.axes), last)) for op, last in ends)
-    return args, (), (*lead, own)
+    return args, None, (*lead, own)
 
 
 def _take_in_order(x: ops.Op, order: ops.Op, index: ir.Index, place: ir.Index) -> ops.Op:
@@ -369,8 +367,8 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
     guard = write_guard(sign, key, bound, "", side.ends)
     number, axes = lower_number(limit.to_expr()), bound.axes
     whole = ops.combine("<", (count_mask(guard, side.index), number), axes)
-    call = TorchCall(FIRST, (CellArgument(0), CellArgument(1), sign))
-    made = ops.Cell(call, (bound, number), whole, axes, volume=axes, scratch=(axes,) * 3)
+    given, scratch = {"x": bound, "n": number}, (axes,) * 3
+    made = make_cell(f"{FIRST}(x, n, '{sign}')", given, whole, axes, volume=axes, scratch=scratch)
     return made if relation in {"<", "<="} else ops.Apply("not", (context.add_step(made),), axes)
 
 

@@ -30,10 +30,10 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent, split_steps
 from derive.ir.walk import exchange, find_accesses, find_free
 from derive.plan import ops
-from derive.plan.calls import CellArgument, TorchCall
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.forms import Form, find_form
+from derive.plan.lower.patterns import make_cell
 from derive.plan.steps import free_name
 
 Remaining = tuple[tuple[ir.Index, ir.Expr], ...]  # pairs (temporary index, place to be gathered)
@@ -382,9 +382,8 @@ def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context
         whole = ops.flatten(whole, start, start + len(run) - 1)
     made = (*axes[:start], index, *axes[at + 1 :])
     by = ops.Expand(by, made) if not is_rows and by.axes != made else by
-    name = ".index_select" if is_rows else ".gather"
-    call = TorchCall(name, (CellArgument(0), start, CellArgument(1)))
-    cell = ops.Cell(call, (source, by), whole, made)
+    text = f"x.{'index_select' if is_rows else 'gather'}({start}, by)"
+    cell = make_cell(text, {"x": source, "by": by}, whole, made)
     return ops.Unflatten(cell, start, run) if len(run) > 1 else cell
 
 
@@ -441,8 +440,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
         op, {axis: _lower_position(run_place, axis.extent, context, (run,))}, (run,)
     )
     shift = (-constant).to_expr()
-    call = TorchCall(".roll", (CellArgument(0), CellArgument(1), at))
-    rolled = ops.Cell(call, (op, ops.Num(shift)), whole, whole.axes)
+    rolled = make_cell(f"x.roll(shift, {at})", {"x": op, "shift": ops.Num(shift)}, whole)
     return rolled if len(indices) == 1 else _read_form(rolled, at, found)
 
 

@@ -21,7 +21,6 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
 from derive.ir.walk import find_free, is_number, is_whole, rename_apart, substitute
 from derive.plan import ops
-from derive.plan.calls import CellArgument, Operand, TorchCall
 from derive.plan.lower.condition import lower_sides, push_into_exponential
 from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
@@ -37,6 +36,7 @@ from derive.plan.lower.guarded import (
     read_guarded,
     take_where,
 )
+from derive.plan.lower.patterns import make_cell
 
 SUMS, EXTREMES, LOGSUMEXP = "_sum_segments", "_reduce_segments", "_segment_logsumexp"
 PLACES, ADDED = "_sum_places", "_add_places"
@@ -231,24 +231,22 @@ def _write_mask(label: Label, numbers: ops.Op) -> ops.Op:
 
 def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
     """Return the number of entries of each segment, in integers."""
-    ones = TorchCall("torch.ones_like", (CellArgument(0),))
-    empty = TorchCall(".new_zeros", (CellArgument(0), CellArgument(1)))
-    call = TorchCall(".index_add", (empty, 0, CellArgument(0), ones))
-    args, over = (numbers, ops.Num(label.segment.extent)), numbers.axes
+    given, over = {"t": numbers, "n": ops.Num(label.segment.extent)}, numbers.axes
     whole = ops.Reduction("sum", _write_mask(label, numbers), over)
-    return ops.Cell(call, args, whole, (label.segment,), volume=over, scratch=(over,))
+    text = "t.new_zeros(n).index_add(0, t, torch.ones_like(t))"
+    return make_cell(text, given, whole, (label.segment,), volume=over, scratch=(over,))
 
 
 def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) -> ops.Op:
     """Return the call for numbers over a single index."""
     (index,), axes = numbers.axes, value.axes
-    options: tuple[Operand, ...] = ()
+    option = ""
     if kind != "sum":
         value = ops.arrange(value, (index, *(i for i in axes if i is not index)))
         axes = value.axes
-        options = (TORCH[kind],) if kind in TORCH else ()
+        option = f", '{TORCH[kind]}'" if kind in TORCH else ""
     elif axes[0] is not index:
-        options = (axes.index(index),)
+        option = f", {axes.index(index)}"
     made = tuple(label.segment if i is index else i for i in axes)
     if kind == "sum":
         mask = ops.Cast(_write_mask(label, numbers), "int" if ops.is_integral(value) else "real")
@@ -258,10 +256,10 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
         chosen = choose(kind, shown, value, (label.segment, *axes))
         whole = ops.Reduction(kind, chosen, (index,))
     name = SUMS if kind == "sum" else EXTREMES if kind in TORCH else LOGSUMEXP
-    call = TorchCall(name, (*map(CellArgument, range(3)), *options))
-    args = (value, numbers, ops.Num(label.segment.extent))
+    given = {"x": value, "t": numbers, "n": ops.Num(label.segment.extent)}
     scratch = () if kind == "sum" else (made,)
-    return ops.Cell(call, args, whole, made, volume=axes, scratch=scratch)
+    text = f"{name}(x, t, n{option})"
+    return make_cell(text, given, whole, made, volume=axes, scratch=scratch)
 
 
 def _add_places(
@@ -289,16 +287,11 @@ def _add_places(
     whole: ops.Op = ops.Einsum((*shown, value), axes)
     is_inside = all(label.is_inside for label in labels)
     places = places[-1:] if is_row and is_inside and ops.find_reads(value) else places
-    args = (value, *places, *map(ops.Num, extents))
-    given = tuple(map(CellArgument, range(1, len(args))))
-    at, shape = given[: len(places)], given[len(places) :]
+    given = {"x": value, "at": tuple(places), "shape": tuple(map(ops.Num, extents))}
+    text = f"{PLACES}(x, at, shape{', is_inside=True' if is_inside else ''})"
     if len(places) < len(extents):
-        zeros = TorchCall(".new_zeros", (CellArgument(0), shape))
-        call = TorchCall(ADDED, (zeros, CellArgument(0), *at, len(batch)))
-    else:
-        inside = (("is_inside", True),) if is_inside else ()
-        call = TorchCall(PLACES, (CellArgument(0), at, shape), inside)
-    return ops.Cell(call, args, whole, axes, volume=value.axes)
+        given["at"], text = places[0], f"{ADDED}(x.new_zeros(shape), x, at, {len(batch)})"
+    return make_cell(text, given, whole, axes, volume=value.axes)
 
 
 def _average_segments(
@@ -333,12 +326,10 @@ def _average_segments(
     logits, x = ops.arrange(logits, first), ops.arrange(x, inner)
     mask = _write_mask(label, numbers)
     row = ops.Along("softmax", choose("softmax", mask, logits, (label.segment, *inner)), index)
-    args = (logits, x, numbers, ops.Num(label.segment.extent))
-    zeros = (("zeros", True),) if context.system.empty_row == "zeros" else ()
-    call = TorchCall(AVERAGE, tuple(map(CellArgument, range(4))), zeros)
-    cell = ops.Cell(
-        call, args, ops.Einsum((row, x), made), made, volume=inner, scratch=(inner, made)
-    )
+    given = {"w": logits, "x": x, "t": numbers, "n": ops.Num(label.segment.extent)}
+    zeros = ", zeros=True" if context.system.empty_row == "zeros" else ""
+    text, whole = f"{AVERAGE}(w, x, t, n{zeros})", ops.Einsum((row, x), made)
+    cell = make_cell(text, given, whole, volume=inner, scratch=(inner, made))
     return finish_operation(form, cell, None, form.bound, wanted)
 
 
@@ -358,6 +349,6 @@ def _take_at_numbers(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> 
     own_indices = numbers.axes
     made = (*own_indices, *kept)
     whole = take_where(numbers, index, table, index, (*own_indices, index, *kept))
-    call = TorchCall(PICK, (CellArgument(0), CellArgument(1)))
-    cell = ops.Cell(call, (table, numbers), whole, made, volume=made, scratch=(table.axes,))
+    given, fields = {"x": table, "t": numbers}, {"volume": made, "scratch": (table.axes,)}
+    cell = make_cell(f"{PICK}(x, t)", given, whole, made, **fields)
     return finish_operation(form, cell, None, (index,), wanted)

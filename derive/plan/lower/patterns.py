@@ -7,21 +7,16 @@ a term or a factor without it is left out, and an argument is `None`.
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from derive.ir import nodes as ir
+from derive.ir.definitions import parse_text
 from derive.plan import ops
 from derive.plan.calls import CellArgument, LocalName, Subscript, TorchCall
 
 Given: TypeAlias = Mapping[str, Any]  # operations, operands of calls, or tuples of them
 SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 SIGNS |= {ast.Pow: "**", ast.MatMult: "@"}
-
-
-@lru_cache
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
 
 
 def make_cell(
@@ -42,7 +37,7 @@ def make_cell(
 
     named = {name: place(value) for name, value in given.items()}
     when = tuple(named.get(each, each) for each in fields.pop("when", ()))
-    call = _read_operand(_parse(text), named)
+    call = _read_operand(parse_text(text), named)
     return ops.Cell(call, tuple(args), whole, axes or whole.axes, when, **fields)
 
 
@@ -93,7 +88,7 @@ def make_op(text: str, order: tuple[ir.Index, ...], **given: Any) -> Any:
 
     A reduction names its indices: `mean[over](x)`, or one of them and all: `sum[over, n](x)`.
     """
-    return _read_op(_parse(text), order, given)
+    return _read_op(parse_text(text), order, given)
 
 
 def _read_op(node: ast.expr, order: tuple[ir.Index, ...], given: Mapping[str, Any]) -> Any:
