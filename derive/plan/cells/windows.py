@@ -270,7 +270,7 @@ def _write_convolution(
         whole = ops.combine("+", (whole, given["bias"]), order)
     volume = (*inputs, *made, *roles.inner) if roles.is_transposed else ()
     filled = (*groups, *channels, *made, *(w.inner for w in windows))
-    result: ops.Op = make_cell(text, given, whole, filled=filled, volume=volume)
+    result: ops.Op = make_cell(text, given, whole, order, filled=filled, volume=volume)
     if len(parts) > 1:
         result = ops.Unflatten(result, len(batch), parts)
     elif parts == tuple(unit_axes[1:]):
