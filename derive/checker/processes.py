@@ -26,7 +26,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from derive.checker.frames import HEAD, LENGTH, Kept, Reader, Writer
+from derive.checker.frames import Channel, Kept
 from derive.errors import DeriveError, Diagnostic, Mark
 from derive.libraries import torch
 
@@ -171,11 +171,11 @@ def run_in_child(
     child = os.fork()
     if child == 0:
         source.close()
-        _work_and_leave(work, lambda word: sink.sendall(Writer(known).frame(word)), memory)
+        _work_and_leave(work, Channel(sink, known).send, memory)
     sink.close()
     status = 0
     try:
-        last, crash, in_time = _listen(source, known, seconds, show)
+        last, crash, in_time = _listen(Channel(source, known), seconds, show)
     finally:
         source.close()
         ended = wait_for(child)  # a child that closed the channel is about to exit
@@ -201,53 +201,30 @@ def wait_for(child: int, seconds: float = 1.0) -> int | None:
     return None
 
 
-def receive(end: socket.socket, count: int, find_left: Callable[[], float] | None = None) -> bytes:
-    """Receive `count` bytes within the time left; ConnectionError at the end of the stream."""
-    parts = bytearray()
-    while len(parts) < count:
-        if find_left is not None:
-            end.settimeout(max(find_left(), 1e-3))
-        part = end.recv(min(count - len(parts), 1 << 20))
-        if not part:
-            raise ConnectionError
-        parts += part
-    return bytes(parts)
-
-
 def describe_exit_code(code: int) -> str:
     """An exit code in words, or the name of the signal."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _listen(
-    source: socket.socket,
-    classes: dict[str, type],
-    seconds: float | None,
-    show: Callable[[str], None],
+    source: Channel, seconds: float | None, show: Callable[[str], None]
 ) -> tuple[Any, str, bool]:
     """The last value sent, the crash in words, and whether the child ended in time."""
-    last, crash, begun = None, "", time.monotonic()
-
-    def find_left() -> float:
-        return (seconds or 0.0) - (time.monotonic() - begun)
-
-    def take_bytes(count: int) -> bytes:
-        return receive(source, count, None if seconds is None else find_left)
-
+    last, crash, end = None, "", time.monotonic() + (seconds or 0.0)
+    find_left = None if seconds is None else lambda: end - time.monotonic()
     while True:
         try:
-            frame = take_bytes(HEAD.unpack(take_bytes(HEAD.size))[0])
+            match source.receive(find_left):
+                case Failure(says=says):
+                    crash = f"crashed: {says}"
+                case Note(says=says):
+                    show(says)
+                case value:
+                    last = value
         except TimeoutError:
             return last, crash, False
         except ConnectionError:
             return last, crash, True
-        match Reader(classes).read_frame(frame, b""):
-            case Failure(says=says):
-                crash = f"crashed: {says}"
-            case Note(says=says):
-                show(says)
-            case value:
-                last = value
 
 
 def _work_and_leave(work: Callable[[Send], None], send: Send, memory: int) -> NoReturn:
@@ -318,7 +295,7 @@ class Link:
     """The connection to the process that runs the code, with its time limit per stage."""
 
     def __init__(self, end: socket.socket, classes: dict[str, type], seconds: float) -> None:
-        self.end, self.classes = end, classes
+        self.channel = Channel(end, classes, find=lambda kept: Remote(kept.number, kept.kind, self))
         self.seconds = self.left = seconds
         self.each = False  # whether the limit is per request
         self.why = ""
@@ -340,16 +317,10 @@ class Link:
             return self.left - (time.monotonic() - begun)
 
         try:
-            frame = Writer(self.classes).frame((name, tower, args, named))
-            self.end.settimeout(max(find_left(), 1e-3))
+            self.channel.end.settimeout(max(find_left(), 1e-3))
             with suppress(BrokenPipeError):  # the runner may have said why it ended
-                self.end.sendall(frame)
-            length, behind = HEAD.unpack(receive(self.end, HEAD.size, find_left))
-            if length + behind > LENGTH:
-                raise ValueError("an answer of too many bytes")
-            header, data = (receive(self.end, n, find_left) for n in (length, behind))
-            reader = Reader(self.classes, lambda kept: Remote(kept.number, kept.kind, self), tower)
-            found = reader.read_frame(header, data)
+                self.channel.send((name, tower, args, named))
+            found = self.channel.receive(find_left, tower)
         except TimeoutError:
             self._end(f"the code was still running after {self.seconds:g} s")
         except ValueError as error:

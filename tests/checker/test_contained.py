@@ -12,7 +12,8 @@ from texts import read_sections
 
 from derive import check, parse
 from derive.checker import processes
-from derive.checker.processes import Kept, Reader, Writer, name_classes, run_in_child
+from derive.checker.frames import Kept, Reader, Writer
+from derive.checker.processes import name_classes, run_in_child
 from derive.checker.runs.runner import start_runner
 from derive.checker.verdict import Job, Verdict
 from derive.frontend.from_sympy import to_system
@@ -162,10 +163,10 @@ def test_a_value_is_read_back_from_its_frame(value):
 @pytest.mark.parametrize(
     "text",
     [
-        '[{"make": "Popen", "of": []}, [], []]',
-        '[{"node": 7}, [], []]',
-        '[{"tensor": ["float64", [9], [1], 0]}, [], [8]]',
-        '[{"kept": 0, "kind": "x"}, [], []]',
+        '[1, [["Popen"]], []]',
+        '[{"part": 7}, [], []]',
+        '[1, [["tensor", "float64", [9], [1], 0, 0]], [8]]',
+        '[{"kept": [0, "x"]}, [], []]',
         '[1, [["eval", "1"]], []]',
     ],
 )

@@ -130,7 +130,7 @@ def _run_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
         code = 0
     except BaseException as error:  # the last word of this process
         crash = processes.Failure(processes.CRASH, processes.describe_crash(error))
-        end.sendall(frames.Writer(list_classes()).frame(crash))
+        frames.Channel(end, list_classes()).send(crash)
     finally:
         os._exit(code)
 
@@ -151,25 +151,22 @@ def _exit_like(child: int) -> NoReturn:
 def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
     """Answer requests until the judge closes the channel."""
     objects: list[Any] = []
-    classes = list_classes()
 
     def keep_object(value: Any) -> frames.Kept:
         objects.append(value)
         return frames.Kept(len(objects) - 1, processes.find_kind(value))
 
+    channel = frames.Channel(end, list_classes(), keep_object, lambda kept: objects[kept.number])
     own: dict[str, Callable[..., Any]] = {
         "load": partial(_load, job),
         "tell_contained": lambda: contained,
     }
     while True:
         try:
-            length, behind = frames.HEAD.unpack(processes.receive(end, frames.HEAD.size))
-            header, data = processes.receive(end, length), processes.receive(end, behind)
+            name, _, args, named = channel.receive()
         except ConnectionError:
             return
-        reader = frames.Reader(classes, lambda kept: objects[kept.number])
         try:
-            name, _, args, named = reader.read_frame(header, data)
             answer = {**SERVED, **own}[name](*args, **named)
         except DeriveError as error:
             answer = processes.Failure("DeriveError", diagnostic=error.diagnostic)
@@ -179,7 +176,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
             name = type(error).__name__  # errors of field arithmetic keep their plain message
             says = str(error) if name in processes.OF_RESIDUES else load.to_line(error)
             answer = processes.Failure(name, says)
-        end.sendall(frames.Writer(classes, keep_object).frame(answer))
+        channel.send(answer)
 
 
 def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:
