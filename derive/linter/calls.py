@@ -17,31 +17,25 @@ from itertools import product, takewhile
 from string import ascii_letters
 
 from derive.frontend.from_einsum import DOTS, Fault, Spec, Token, read_einsum, write_sublists
-from derive.linter.scopes import Scope, Seen, Text, find_calls, find_dotted, find_texts
+from derive.linter.scopes import Scope, Text, find_calls, find_dotted, find_texts
 
-# The functions that take a string and operands, by their full names.
-_EINSUMS = {
-    "torch.einsum": "torch",
-    "torch.functional.einsum": "torch",
-    "torch.ops.aten.einsum": "torch",
-    "numpy.einsum": "numpy",
-    "numpy.einsum_path": "numpy",
-    "jax.numpy.einsum": "jax",
-    "jax.numpy.einsum_path": "jax",
-    "opt_einsum.contract": "opt_einsum",
-    "opt_einsum.contract_path": "opt_einsum",
-    "opt_einsum.contract_expression": "opt_einsum",
-    "tensorflow.einsum": "tensorflow",
-    "tensorflow.linalg.einsum": "tensorflow",
-    "keras.ops.einsum": "keras",
-    "cupy.einsum": "cupy",
-    "dask.array.einsum": "dask",
-    "mlx.core.einsum": "mlx",
-    "paddle.einsum": "paddle",
-    "autograd.numpy.einsum": "numpy",
-    "einops.einsum": "einops",
-    "einops.einops.einsum": "einops",
+# the modules of each library that have einsums
+_HOMES = {
+    "torch": "torch torch.functional torch.ops.aten",
+    "numpy": "numpy autograd.numpy",
+    "jax": "jax.numpy",
+    "opt_einsum": "opt_einsum",
+    "tensorflow": "tensorflow tensorflow.linalg tensorflow.compat.v1 tensorflow.compat.v1.linalg"
+    " tensorflow.compat.v2 tensorflow.compat.v2.linalg",
+    "keras": "keras.ops",
+    "cupy": "cupy",
+    "dask": "dask.array",
+    "mlx": "mlx.core",
+    "paddle": "paddle",
+    "einops": "einops einops.einops",
 }
+_LIBRARY_OF = {home: library for library, homes in _HOMES.items() for home in homes.split()}
+_FUNCTIONS = {"opt_einsum": "contract contract_path contract_expression"}
 _ANY_INDEX = ("opt_einsum", "jax")  # libraries with indices of any alphabet
 _TAKES_LISTS = ("torch", "paddle", "")  # libraries that accept all operands in one list
 _EQUATION = ("torch", "tensorflow")  # libraries with a keyword `equation`
@@ -90,34 +84,29 @@ class Call:
 
 def read_calls(tree: ast.Module) -> Iterator[Call]:
     """The einsums of a module, in the order of their places."""
-    for seen in find_calls(tree):
-        if not seen.is_expected_to_fail and (seen.node.args or seen.node.keywords):
-            yield from _read_einsum(seen)
-
-
-def _read_einsum(seen: Seen) -> Iterator[Call]:
-    targets = find_dotted(seen.node.func, seen.scope)
-    known = sorted({found for target in targets if (found := _find_function(target))})
-    if len({name == "einops" for name, _ in known}) != 1:
-        return
-    library, function = known[0]
-    call = Call(
-        node=seen.node,
-        library=library if len(known) == len(targets) == 1 else "",
-        function=function,
-        keywords={k.arg: k.value for k in seen.node.keywords if k.arg},
-        has_more_keywords=any(k.arg is None for k in seen.node.keywords),
-        scope=seen.scope,
-        is_bare=seen.is_bare,
-    )
-    yield from _read_strings(call, seen.node.args, has_words=library == "einops")
+    for node, scope, is_bare in find_calls(tree):
+        targets = find_dotted(node.func, scope) if node.args or node.keywords else ()
+        known = sorted({found for target in targets if (found := _find_function(target))})
+        if len({name == "einops" for name, _ in known}) == 1:
+            library, function = known[0]
+            call = Call(
+                node=node,
+                library=library if len(known) == len(targets) == 1 else "",
+                function=function,
+                keywords={k.arg: k.value for k in node.keywords if k.arg},
+                has_more_keywords=any(k.arg is None for k in node.keywords),
+                scope=scope,
+                is_bare=is_bare,
+            )
+            yield from _read_strings(call, node.args, has_words=library == "einops")
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
     """The library and the function of a dotted name, if it is an einsum."""
-    for start in ("tensorflow.compat.v1.", "tensorflow.compat.v2."):
-        target = target.replace(start, "tensorflow.", 1)
-    return (_EINSUMS[target], target.rpartition(".")[2]) if target in _EINSUMS else None
+    home, _, function = target.rpartition(".")
+    library = _LIBRARY_OF.get(home, "")
+    names = _FUNCTIONS.get(library, "einsum einsum_path").split()
+    return (library, function) if library and function in names else None
 
 
 def _read_strings(call: Call, arguments: list[ast.expr], *, has_words: bool) -> Iterator[Call]:

@@ -27,9 +27,8 @@ import opt_einsum as oe
 from einops import einsum
 """
 _PREFIX = {"torch": "torch", "numpy": "np", "jax": "jnp"}  # libraries whose plain calls are named
-_PLACES = re.compile(
-    r"\d|\.T\b|\.sum\(\)|torch\."
-)  # calls that do not apply to a stack of matrices
+# calls that do not apply to a stack of matrices
+_PLACES = re.compile(r"\d|\.T\b|\.sum\(\)|torch\.")
 _HEAVY = re.compile(r" \* .*\.sum\(|\)\.mT$")  # a product that is stored before its sum
 _LONGEST = 40
 _MOST = 5  # operands for which all orders are tried
@@ -106,12 +105,6 @@ def rule(
     return wrap
 
 
-def _make_fault_rule(head: str, chapter: str) -> Rule:
-    """A rule without a function: `CODE name severity`, and the kinds of faults that it reports."""
-    code, name, severity, *faults = head.split()
-    return Rule(code, name, Severity(severity), *_read_chapter(chapter), faults=tuple(faults))
-
-
 # Rules for faults of strings, by kind, and for files, with their severities.
 _FAULT_CHAPTERS = """
 DE001 invalid-string error form character output
@@ -151,8 +144,9 @@ DE903 unused-ignore warning
     fine: x = torch.einsum("dd,bxcd->bxcd", W, x)  # derive: ignore[DE101]
 """
 FAULT_RULES = [
-    _make_fault_rule(*part.split("\n", 1))
-    for part in re.split(r"\n(?=DE)", _FAULT_CHAPTERS.strip())
+    Rule(code, name, Severity(severity), *_read_chapter(chapter), faults=tuple(faults))
+    for head, chapter in re.findall(r"(DE.*)\n((?: .*\n?)*)", _FAULT_CHAPTERS)
+    for code, name, severity, *faults in [head.split()]
 ]
 SYNTAX, UNREADABLE, UNUSED_IGNORE = FAULT_RULES[-3:]
 
@@ -370,9 +364,7 @@ def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
     hurts: torch.einsum("bi,cj->bicj", x, y)
     fine: torch.einsum("bi,bj->bij", x, y)
     """
-    if any(
-        len(operand) > 1 for operand in spec.operands
-    ):  # an outer product of vectors is intended
+    if max(map(len, spec.operands)) > 1:  # an outer product of vectors is intended
         for operand, says in islice(find_outer(spec, call.names), 1):
             advice = "nothing to do if that is meant"
             yield Remark(says, advice, operand[0].start, operand[-1].end)
@@ -435,10 +427,8 @@ def find_plain_calls(call: Call, spec: Spec) -> Iterator[Remark]:
     names = [_write_operand(expr, k) for k, expr in enumerate(call.operands)]
     marks = ("\0", "\1")[: len(names)]  # in place of the names, which may hold any text
     plain = find_plain(spec, marks)
-    is_stack = all(len(t) > 2 and t[0].name == DOTS for t in (*spec.operands, spec.output))
-    is_stack = (
-        is_stack and len(names) == 2 and not _PLACES.search(plain)
-    )  # batches of matrix products
+    is_stack = len(names) == 2 and not _PLACES.search(plain)  # batches of matrix products
+    is_stack &= all(len(t) > 2 and t[0].name == DOTS for t in (*spec.operands, spec.output))
     if not plain or _HEAVY.search(plain) or (spec.has_dots and not is_stack):
         return
     plain = plain.replace("torch.", f"{_PREFIX[call.library]}.")

@@ -37,19 +37,13 @@ class Scope:
         self.bound.setdefault(name, []).append(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A call with its scope and context."""
+def find_calls(tree: ast.Module) -> list[tuple[ast.Call, Scope, bool]]:
+    """The calls of a module in the order of their places, each with its scope.
 
-    node: ast.Call
-    scope: Scope
-    is_bare: bool  # a statement of its own
-    is_expected_to_fail: bool  # inside `with pytest.raises(..)` and the like
-
-
-def find_calls(tree: ast.Module) -> list[Seen]:
-    """All calls of a module in the order of their places, with their scopes."""
-    seen: list[Seen] = []
+    The truth value says whether a call is a statement of its own. Calls that a test expects to fail
+    are left out.
+    """
+    seen: list[tuple[ast.Call, Scope, bool]] = []
     top = Scope()
     bare: set[ast.AST] = set()
     tried: set[ast.AST] = set()
@@ -62,8 +56,8 @@ def find_calls(tree: ast.Module) -> list[Seen]:
             case ast.Try(body=body, handlers=[_, *_]):
                 # a call inside `try` may only test whether it raises
                 tried |= {inner.value for inner in body if isinstance(inner, ast.Expr)}
-            case ast.Call():
-                seen.append(Seen(node, scope, node in bare and not fails, fails))
+            case ast.Call() if not fails:
+                seen.append((node, scope, node in bare))
             case ast.With() | ast.AsyncWith():
                 fails = fails or any(map(_is_raises, node.items))
             case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
@@ -78,7 +72,7 @@ def find_calls(tree: ast.Module) -> list[Seen]:
         inner = Scope((scope, *scope.outer), isinstance(node, ast.ClassDef)) if inside else scope
         stack += [(child, inner, fails) for child in inside]
         stack += [(child, scope, fails) for child in here]
-    return sorted(seen, key=lambda each: (each.node.lineno, each.node.col_offset))
+    return sorted(seen, key=lambda each: (each[0].lineno, each[0].col_offset))
 
 
 def _split_children(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
