@@ -41,7 +41,7 @@ _UNKNOWN = re.compile(
     r"NameError: name '(?P<name>\w+)' is not defined"
     r"|AttributeError: '(?P<owner>\w+)' object has no attribute '(?P<attribute>\w+)'"
 )
-MOST_REPAIRS = 8  # repairs of one text
+MOST_REPAIRS = 7  # repairs of one text
 _SIGNS = str.maketrans(
     {"“": '"', "”": '"', "‘": "'", "’": "'", "−": "-", "–": "-", "×": "*", "\xa0": " "}
     | dict.fromkeys("\u200b\u200c\u200d\ufeff", "")
@@ -137,30 +137,43 @@ def read_notebook(data: bytes) -> Reading:
 def _repair_text(text: str, places: tuple[str, ...]) -> Reading:
     repairs: list[tuple[int, str]] = []
     first: UnreadableError | None = None
-    for _ in range(MOST_REPAIRS):
-        try:
-            repairs.sort(key=lambda repair: repair[0])
-            said = tuple(Diagnostic("repaired", says) for _, says in repairs)
-            return Reading(_parse(text), text, said, places, first)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            stop = _describe(error, text, places)
-            first = first or stop
-            mended = _mend(error, text) if isinstance(error, SyntaxError) else None
-        if mended is None:
-            break
-        text, what = mended
+    found = _try_parse(text)
+    while isinstance(found, Exception):
+        stop = _describe(found, text, places)
+        first = first or stop
         where = say_line(stop.line, places) if stop.line else "the text"
-        repairs.append((stop.line or 0, f"{where}: {what}"))
-    assert first is not None
-    if str(stop) != str(first):
-        raise UnreadableError(f"{first}; behind that, {stop}", first.line, text)
-    raise first
+        for mended, what in _list_repairs(found, text) if len(repairs) < MOST_REPAIRS else ():
+            after = _try_parse(mended)
+            if _find_stop(after) != stop.line:
+                repairs.append((stop.line or 0, f"{where}: {what}"))
+                text, found = mended, after
+                break
+        else:
+            if str(stop) != str(first):
+                raise UnreadableError(f"{first}; behind that, {stop}", first.line, text)
+            raise first
+    repairs.sort(key=lambda repair: repair[0])
+    said = tuple(Diagnostic("repaired", says) for _, says in repairs)
+    return Reading(found, text, said, places, first)
 
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes such as "\d"
         return ast.parse(text)
+
+
+def _try_parse(text: str) -> ast.Module | Exception:
+    """The tree, or the error of a text that is no Python."""
+    try:
+        return _parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return error
+
+
+def _find_stop(found: ast.Module | Exception) -> float:
+    """The line of the first syntax error; infinity for none."""
+    return getattr(found, "lineno", 0) or 0 if isinstance(found, Exception) else float("inf")
 
 
 def _describe(error: Exception, text: str, places: tuple[str, ...]) -> UnreadableError:
@@ -174,32 +187,16 @@ def _describe(error: Exception, text: str, places: tuple[str, ...]) -> Unreadabl
     return UnreadableError(says, line, text)
 
 
-def _mend(error: SyntaxError, text: str) -> tuple[str, str] | None:
-    """The text with its first error repaired and the repair in words; None for no repair."""
+def _list_repairs(error: Exception, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the text with its first error repaired, and the repair in words."""
+    rows, line = text.split("\n"), getattr(error, "lineno", None) or 0
     if isinstance(error, IndentationError) and "unexpected indent" in error.msg:
         whole = dedent(text)
-        if whole != text and _find_stop(whole) > (error.lineno or 0):
-            return whole, "the indentation that all lines have is left out"
-    rows = text.split("\n")
-    line = error.lineno or 0
-    if not 0 < line <= len(rows):
-        return None
-    for row, what in _edit_line(error, rows[line - 1]):
-        mended = "\n".join([*rows[: line - 1], row, *rows[line:]])
-        if _find_stop(mended) != line:
-            return mended, what
-    return None
-
-
-def _find_stop(text: str) -> float:
-    """The line of the first syntax error; infinity for none."""
-    try:
-        _parse(text)
-    except SyntaxError as error:
-        return error.lineno or 0
-    except (ValueError, RecursionError, MemoryError):
-        return 0
-    return float("inf")
+        if whole != text and _find_stop(_try_parse(whole)) > line:
+            yield whole, "the indentation that all lines have is left out"
+    if isinstance(error, SyntaxError) and 0 < line <= len(rows):
+        for row, what in _edit_line(error, rows[line - 1]):
+            yield "\n".join([*rows[: line - 1], row, *rows[line:]]), what
 
 
 def _edit_line(error: SyntaxError, row: str) -> Iterator[tuple[str, str]]:
@@ -357,8 +354,7 @@ class Script:
 
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
     """The script as a function; the line numbers stay those of the file."""
-    unused = find_unused(tree)
-    entries = _find_filled(tree)
+    entries = dict(_find_names(tree, "filled"))
     all_made: dict[str, ast.expr] = {}  # created tensors, with masks
     numbers: dict[str, bool] = {}
     for statement in tree.body:
@@ -373,28 +369,26 @@ def read_script(tree: ast.Module, chosen: str = "") -> Script:
         for name, value in all_made.items()
         if name not in entries or ast.unparse(value).rpartition("(")[0].split(".")[-1] == "randn"
     )
-    results = dict.fromkeys(name for name, _ in reversed(_find_stores(tree, entries=True)))
-    loads = [*_walk_names(tree, ast.Load)]
-    known = {name for name, _ in _find_stores(tree)} | {*dir(builtins), *_LIBRARIES}
+    results = dict.fromkeys(name for name, _ in reversed(_find_made(tree, "made", "filled")))
+    loads = _find_names(tree, "read")
+    known = {*dir(builtins), *_LIBRARIES, *dict(_find_names(tree, "made"))}
     for node in ast.walk(tree):
         match node:
             case ast.Import(names) | ast.ImportFrom(names=names):
                 known |= {(each.asname or each.name).split(".")[0] for each in names}
             case ast.FunctionDef(name) | ast.ClassDef(name) | ast.arg(name):
                 known.add(name)
-            case ast.Name(name, ast.Store()):
-                known.add(name)
-    free = tuple(dict.fromkeys(n.id for n in loads if n.id not in known))
+    free = tuple(dict.fromkeys(name for name, _ in loads if name not in known))
     functions = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
     called = Counter(each.id for each in functions if isinstance(each, ast.Name))
-    valued = Counter(n.id for n in loads) - called
+    valued = Counter(name for name, _ in loads) - called
     return Script(
         tree,
         (*free, *made),
         made,
         tuple(name for name in results if name not in made),
-        unused,
-        {name: min(n.lineno for n in loads if n.id == name) for name in free},
+        find_unused(tree),
+        {name: min(line for other, line in loads if other == name) for name in free},
         tuple(name for name in free if name in entries),
         tuple(name for name in free if name not in valued),
         {n: _find_sources(tree, n) for n in (*(r for r in results if r not in made), *entries)},
@@ -414,9 +408,9 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
         elif not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and any(
-            name.id in left for name in _walk_names(statement, ast.Load)
+            name in left for name, _ in _find_names(statement, "read")
         ):
-            left += [name for name, _ in _find_stores(ast.Module([statement], []))]
+            left += [name for name, _ in _find_made(ast.Module([statement], []), "made")]
         elif not _is_making(statement, (*arguments, *left)) and not _is_shown(statement):
             body.append(statement)
     last = script.tree.body[-1]
@@ -463,12 +457,11 @@ def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
     while size != len(needed):
         size = len(needed)
         for statement in reversed(tree.body):
-            stored = {n.id for n in _walk_names(statement, (ast.Store, ast.Del))}
-            stored |= {*_find_filled(statement)}
+            stored = {name for name, _ in _find_names(statement, "made", "deleted", "filled")}
             if isinstance(statement, ast.FunctionDef):
                 stored = {statement.name}
-            if any(name in needed for name in stored):
-                needed |= dict.fromkeys(n.id for n in _walk_names(statement, ast.Load))
+            if not stored.isdisjoint(needed):
+                needed |= dict(_find_names(statement, "read"))
     return tuple(needed)
 
 
@@ -484,50 +477,49 @@ def _find_shape(value: ast.expr) -> tuple[str, ...]:
 
 def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     """Names that are assigned and never read afterwards, with their lines."""
-    nodes = list(ast.walk(tree))
-    loads = {n.id for n in _walk_names(tree, ast.Load)}
-    loads |= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
-    for node in nodes:  # loop variables need not be read
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            loads |= {n.id for n in _walk_names(node.target)}
-    for node in nodes:  # nor all names of a tuple assignment
+    loads = {name for name, _ in _find_names(tree, "read")}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Global(names):
+                loads |= {*names}
+            case ast.For(target) | ast.AsyncFor(target) | ast.comprehension(target):
+                loads |= {name for name, _ in _find_names(target)}  # need not be read
+    for node in ast.walk(tree):  # nor all names of a tuple assignment
         if isinstance(node, (ast.Tuple, ast.List)) and isinstance(node.ctx, ast.Store):
-            names = {n.id for n in _walk_names(node)}
-            loads |= names if names & loads else set()
-    return tuple(
-        (name, line)
-        for name, line in dict(reversed(_find_stores(tree))).items()
-        if name not in loads and not name.startswith("_")
-    )
+            every = {name for name, _ in _find_names(node)}
+            loads |= every if every & loads else set()
+    made = dict(reversed(_find_made(tree, "made"))).items()
+    return tuple((n, line) for n, line in made if n not in loads and not n.startswith("_"))
 
 
 @lru_cache(maxsize=1 << 13)
-def _walk_names(node: ast.AST, kind: Any = ast.expr_context) -> tuple[ast.Name, ...]:
-    """The names in a node that are read, or stored, or both."""
-    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-    return tuple(name for name in names if isinstance(name.ctx, kind))
+def _find_uses(node: ast.AST) -> tuple[tuple[str, str, int], ...]:
+    """The names in a node, each with its use and line; one is filled where an entry is assigned."""
+    uses = {ast.Load: "read", ast.Store: "made", ast.Del: "deleted"}
+    found = []
+    for each in ast.walk(node):
+        match each:
+            case ast.Name(name, context):
+                found.append((name, uses[type(context)], each.lineno))
+            case ast.Subscript(ast.Name(name), _, ast.Store()):
+                found.append((name, "filled", each.lineno))
+    return tuple(found)
 
 
-def _find_stores(tree: ast.AST, *, entries: bool = False) -> list[tuple[str, int]]:
-    """Names and lines of top-level assignments; with `entries`, of assigned entries too."""
+def _find_names(node: ast.AST, *uses: str) -> list[tuple[str, int]]:
+    """The names in a node with their lines: of some uses, or all."""
+    return [(name, line) for name, use, line in _find_uses(node) if use in uses or not uses]
+
+
+def _find_made(tree: ast.AST, *uses: str) -> list[tuple[str, int]]:
+    """The names of these uses in top-level statements other than definitions and texts."""
     found = []
     for statement in getattr(tree, "body", []):
         match statement:
             case ast.FunctionDef() | ast.ClassDef() | ast.Assign(value=ast.Constant(str())):
                 continue
-        for node in ast.walk(statement) if entries else _walk_names(statement, ast.Store):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.append((node.id, node.lineno))
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                found += [(name, node.lineno) for name in _find_filled(node)]
+        found += _find_names(statement, *uses)
     return found
-
-
-def _find_filled(tree: ast.AST) -> dict[str, None]:
-    """The names whose entries are assigned."""
-    places = (n for n in ast.walk(tree) if isinstance(n, ast.Subscript))
-    bases = (n.value for n in places if isinstance(n.ctx, ast.Store))
-    return dict.fromkeys(base.id for base in bases if isinstance(base, ast.Name))
 
 
 def makes_mask(value: ast.expr) -> bool:

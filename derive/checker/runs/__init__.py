@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from derive.checker import load, processes, relations, slots
 from derive.checker.runs.modes import (
     Lowering,
-    Masks,
     Recorder,
     State,
     StoppedError,
     make_precise,
+    put_infinity,
     watch_failures,
     watch_gradients,
+    watch_masks,
 )
 from derive.errors import DeriveError
 from derive.frontend.torch.call import find_fields
@@ -126,12 +127,13 @@ def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None
 def run_target(target: Any, given: Given, how: RunOptions, path: str) -> Answer:
     """The results of one run."""
     if how.ordinary is not None:
-        masks, plain = Masks(), replace(how, ordinary=None)
-        with masks.watch_entries():
+        plain, places = replace(how, ordinary=None), list[tuple[Any, float | None]]()
+        with watch_masks(places):
             run_target(target, how.ordinary, plain, path)
-        with masks.put_infinity():
+        with put_infinity(places):
             answer = run_target(target, given, plain, path)
-        return replace(answer, masked=masks.largest)
+        largest = (each for _, each in places if each is not None)
+        return replace(answer, masked=max(largest, default=None))
     from derive.judge.fields import NotModelledError, TooDeepError, UnluckyError
 
     failed: list[tuple[str, Any, Any]] = []
@@ -263,14 +265,14 @@ def is_same(one: Any, other: Any) -> bool:
 def _make_module_once(target: type, made: Mapping[str, Any]) -> Any:
     """The module of a class, made once per arguments, so that a state kept between calls shows."""
     try:
-        own = tuple((n, type(each), each) for n, each in made.items())
+        own = tuple((name, type(each), each) for name, each in made.items())
         return _make_cached(target, own, torch.get_default_dtype())
     except TypeError:  # arguments that have no hash
         return make_module(target, made)
 
 
 @lru_cache(maxsize=64)
-def _make_cached(target: type, made: tuple[tuple[str, type, Any], ...], dtype: Any) -> Any:
+def _make_cached(target: type, made: tuple[tuple[str, type, Any], ...], _: Any) -> Any:
     return make_module(target, {name: each for name, _, each in made})
 
 

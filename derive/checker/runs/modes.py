@@ -300,39 +300,31 @@ _ROWS = {"max", *(w for row in REDUCTIONS if row.left_out == "-oo" for w in row.
 _WITH_MASK = "scaled_dot_product_attention"  # receives its mask as a separate argument
 
 
-@dataclass
-class Masks:
-    """The entries that vanish at ordinary inputs, call by call, and the largest of them."""
+def watch_masks(places: list[tuple[Any, float | None]]) -> Any:
+    """A mode that adds, call by call, the entries that vanish, and the largest of them."""
 
-    places: list[Any] = field(default_factory=list)
-    largest: float | None = None
-
-    def watch_entries(self) -> Any:
-        """A mode that records the entries, for the run at ordinary inputs."""
-        return _intercept_scores(self._note_vanishing)
-
-    def put_infinity(self) -> Any:
-        """A mode that replaces these entries by -inf, for the run at other inputs."""
-        places = iter(self.places)
-
-        def fill_scores(scores: Any, is_relative: bool) -> Any:
-            vanishes = next(places, None)
-            if vanishes is None or vanishes.shape != find_values(scores).shape:
-                return scores
-            return scores.masked_fill(vanishes, float("-inf"))
-
-        return _intercept_scores(fill_scores)
-
-    def _note_vanishing(self, scores: Any, is_relative: bool) -> Any:
+    def note_vanishing(scores: Any, is_relative: bool) -> Any:
         values = find_values(scores)
         is_finite = values.isfinite()
         top = values[is_finite].max() if is_relative and bool(is_finite.any()) else 0.0
         vanishes = is_finite & (values - top < _VANISHES)
-        self.places.append(vanishes)
-        if bool(vanishes.any()):
-            found = float(values[vanishes].max())
-            self.largest = found if self.largest is None else max(found, self.largest)
+        places.append((vanishes, float(values[vanishes].max()) if bool(vanishes.any()) else None))
         return scores
+
+    return _intercept_scores(note_vanishing)
+
+
+def put_infinity(places: Sequence[tuple[Any, float | None]]) -> Any:
+    """A mode that replaces these entries by -inf, for the run at other inputs."""
+    left = iter(places)
+
+    def fill_scores(scores: Any, is_relative: bool) -> Any:
+        vanishes, _ = next(left, (None, None))
+        if vanishes is None or vanishes.shape != find_values(scores).shape:
+            return scores
+        return scores.masked_fill(vanishes, float("-inf"))
+
+    return _intercept_scores(fill_scores)
 
 
 def _intercept_scores(replace_scores: Callable[[Any, bool], Any]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from derive.checker.processes import where_it_lives
@@ -47,6 +48,11 @@ class Event:
     reads: tuple[int, ...]  # numbers of the events whose tensors are operands
     site: int = -1  # the bytecode instruction, the same in each iteration of a loop
 
+    @cached_property
+    def print(self) -> Print | None:
+        """The fingerprint; None for a constant."""
+        return find_print(self.value)
+
 
 @dataclass
 class Trace:
@@ -66,53 +72,37 @@ class Trace:
         }
 
 
-class _Recorder:
-    """The events of one run, with the maps from tensors and memory to events."""
+def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
+    """The trace of one run of the code."""
+    trace = Trace()
+    by_tensor: dict[Any, int] = {}  # numbers of events; a tensor's hash is its identity
+    by_memory: dict[int, int] = {}
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.events: list[Event] = []
-        self._by_tensor: dict[Any, int] = {}  # a tensor's hash is its identity
-        self._by_memory: dict[int, int] = {}
-
-    def record(self, given: Any, found: Any, name: str) -> None:
-        """Append the events of one call."""
-        line, site = find_site_now(self.path)
-        if line is None or len(self.events) >= MOST_EVENTS:
-            return
-        read = list(find_tensors(given))
-        known = (
-            n for t in read for n in (self._by_tensor.get(t), self._by_memory.get(find_address(t)))
-        )
+    def act(function: Any, args: Any, named: Any) -> Any:
+        found = function(*args, **named)
+        line, site = find_site_now(path)
+        if line is None or len(trace.events) >= MOST_EVENTS:
+            return found
+        read = list(find_tensors((args, *named.values())))
+        known = (n for t in read for n in (by_tensor.get(t), by_memory.get(find_address(t))))
         reads = tuple(dict.fromkeys(n for n in known if n is not None))
         made = list(find_tensors(found))
+        name = getattr(function, "__name__", "")
         in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if in_place and read:
             base = getattr(read[0], "_base", None)
             made = [read[0] if base is None else base]
         for tensor in made:
             told = tensor.is_floating_point() or tensor.dtype == torch.bool
-            if not told or not 0 < tensor.numel() <= _MOST_RECORDED:
-                continue
-            number = len(self.events)
-            value = tensor.detach().double()
-            value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
-            self.events.append(Event(number, line, value, reads, site))
-            self._by_tensor[tensor] = number
-            if in_place:
-                self._by_memory[find_address(tensor)] = number
-
-
-def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
-    """The trace of one run of the code."""
-    recorder = _Recorder(path)
-
-    def act(function: Any, args: Any, named: Any) -> Any:
-        found = function(*args, **named)
-        recorder.record((args, *named.values()), found, getattr(function, "__name__", ""))
+            if told and 0 < tensor.numel() <= _MOST_RECORDED:
+                by_tensor[tensor] = number = len(trace.events)
+                value = tensor.detach().double()
+                value = value.clone() if value.data_ptr() == tensor.data_ptr() else value
+                trace.events.append(Event(number, line, value, reads, site))
+                if in_place:
+                    by_memory[find_address(tensor)] = number
         return found
 
-    trace = Trace(recorder.events)
     try:
         with torch.no_grad(), make_mode(act):
             trace.results = tuple(run())
