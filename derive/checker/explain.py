@@ -19,20 +19,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, permutations
 from math import inf
+from operator import methodcaller
 from typing import Any
 
 from derive.checker import load, processes
 from derive.checker.edits import rewrites, sites
-from derive.checker.edits.code import SourceText
-from derive.checker.edits.search import (
-    BaseEvaluator,
-    Budget,
-    Correction,
-    CorrectionSearch,
-    EditSearch,
-    Judge,
-    find_names,
-)
+from derive.checker.edits.code import Rewrite, SourceText
+from derive.checker.edits.search import Budget, CorrectionSearch, EditSearch, Judge, find_names
 from derive.checker.judge import judge_at
 from derive.checker.judge.inputs import SCALES, scale, vary_inputs
 from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
@@ -46,6 +39,7 @@ from derive.ir.polynomial import evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_free, walk
 from derive.judge.compare import compare_values
+from derive.judge.evaluate import Evaluator, evaluate_formula
 
 DRAWS = (0, 1, 2)
 STEPS = 6500  # steps of a whole explanation, about a millisecond each
@@ -200,7 +194,7 @@ class _Inquiry:
         for sample in case.draw_samples():
             values = sample.make_inputs()
             with suppress(*ERRORS):
-                base = BaseEvaluator(case.system, values, sample.sizes)
+                base = evaluate_formula(case.system, values, sample.sizes)
                 wanted = tuple(base.values[tensor.name] for tensor in case.system.results)
                 trials.append(Example(values, wanted, sample.sizes))
         if not trials:
@@ -234,7 +228,7 @@ class _Inquiry:
         for other in (each for each in case.samples if each.sizes != case.sizes):
             with suppress(*ERRORS):
                 other = replace(other, seed=DRAWS[1])  # noqa: PLW2901
-                base = BaseEvaluator(case.system, other.make_inputs(), other.sizes)
+                base = evaluate_formula(case.system, other.make_inputs(), other.sizes)
                 elsewhere = find_lines(case.system, base, case.record(other), other.sizes)
                 break
         annotations = lines.annotate(elsewhere)
@@ -262,12 +256,10 @@ class _Inquiry:
 
     def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
         """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
-        lines, judge, search = self.lines, self.judge, self.search
+        lines, judge = self.lines, self.judge
         self.case.tell("edits of the formula")
-        with self.budget.split(part) as own:
-            begun, search.most = judge.steps, judge.steps + own.left
-            edit = search.find_change()
-            own.left -= judge.steps - begun
+        with self.budget.split(part) as judge.budget:
+            edit = self.search.find_change()
         if edit is None:
             words, line = find_inner_survivor(lines)
             found = replace(plain, line=line, edit=words, placed=line) if words else plain
@@ -281,7 +273,7 @@ class _Inquiry:
         known = replace(plain, line=line, placed=placed, about=edit.about)
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
-    def edit_code(self, suspects: set[int], more: float) -> Correction | None:
+    def edit_code(self, suspects: set[int], more: float) -> Rewrite | None:
         """The edit that makes the code right; an edit on an unsuspected line costs `more`."""
         lines, mender = self.lines, self.code_search
         if mender is None:
@@ -296,16 +288,17 @@ class _Inquiry:
         with self.budget.split(_CODE) as own:
             return mender.find_correction(weigh, own)
 
-    def add_correction(self, found: Explanation, correction: Correction) -> Explanation:
+    def add_correction(self, found: Explanation, correction: Rewrite) -> Explanation:
         """The explanation with the corrected code."""
         source, told = self.case.source, {*self.lines.last}
-        here = SourceText(source).spread({correction.rewrite.line})
+        here = SourceText(source).spread({correction.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
+        rows = zip(source.splitlines(), correction.apply(source).splitlines(), strict=False)
         return replace(
             found,
-            line=correction.rewrite.line,
-            edit=found.edit if found.edit and is_about else correction.rewrite.words,
-            corrected=correction.find_changed_lines(source),
+            line=correction.line,
+            edit=found.edit if found.edit and is_about else correction.words,
+            corrected=tuple((n, new) for n, (old, new) in enumerate(rows, 1) if old != new),
         )
 
 
@@ -322,7 +315,7 @@ def _find_turns(case: Case) -> Iterator[Case]:
         yield replace(case, samples=(best, *others))
 
 
-def find_difference(system: ir.System, base: BaseEvaluator, results: Sequence[Any]) -> str:
+def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) -> str:
     """The first differing element with both values, or the differing shapes."""
     if len(results) < len(system.results):
         return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
@@ -352,44 +345,31 @@ def find_result_edit(system: ir.System, judge: Judge) -> str:
     both = [*zip(judge.runs, judge.bases, strict=True)]
     for at, tensor in enumerate(system.results):
         pairs = [(r.results[at], b.values[tensor.name]) for r, b in both if at < len(r.results)]
-        if not pairs or all(is_close(found, wanted) for found, wanted in pairs):
-            continue
-        indices = find_indices(system, tensor.name)
-        words = _find_order(pairs, indices) or _find_survivor(pairs, judge, indices)
-        if words:
-            return words
+        if pairs and not all(is_close(found, wanted) for found, wanted in pairs):
+            edits = _list_axis_edits(*pairs[0], judge, find_indices(system, tensor.name))
+            for act, words in edits:
+                if all(is_close(act(one), other) for one, other in pairs):
+                    return words
     return ""
 
 
-def _find_order(pairs: Sequence[tuple[Any, Any]], indices: tuple[str, ...]) -> str:
-    """The words of the permutation that makes each result right; "" for none."""
-    found, wanted = pairs[0]
-    if found.dim() != wanted.dim() or found.dim() > 5:
-        return ""
-    for order in permutations(range(found.dim())):
-        if all(is_close(one.permute(order), other) for one, other in pairs):
-            inverse = [order.index(k) for k in range(len(order))]
-            now = ", ".join(indices[k] for k in inverse)
-            spelt = ".T" if len(order) == 2 else f".permute({', '.join(map(str, order))})"
-            return f"TRANSPOSE the result: {spelt}, since it is [{now}]"
-    return ""
-
-
-def _find_survivor(pairs: Sequence[tuple[Any, Any]], judge: Judge, indices: tuple[str, ...]) -> str:
-    """The words of the axis to sum, average or squeeze; "" for none."""
-    found, wanted = pairs[0]
-    if found.dim() != wanted.dim() + 1:
-        return ""
-    for axis in range(found.dim()):
-        back = axis - found.dim()
-        index = find_lost(judge.system, found.shape[axis], judge.runs[0].sizes, indices)
-        for act, word in (("sum", "SUM"), ("mean", "MEAN")):
-            if all(is_close(getattr(one, act)(axis), other) for one, other in pairs):
-                says = f"index {index} SURVIVES: {word} over it is missing"
-                return f"{says}, .{act}({back})"
-        if all(is_close(one.select(axis, 0), other) for one, other in pairs):
-            return f"a place of length {found.shape[axis]} is too many: .squeeze({back})"
-    return ""
+def _list_axis_edits(
+    found: Any, wanted: Any, judge: Judge, indices: tuple[str, ...]
+) -> Iterator[tuple[Callable[[Any], Any], str]]:
+    """The permutations of a result, or its axes to sum, average or squeeze, with their words."""
+    rank = found.dim()
+    for order in permutations(range(rank)) if rank == wanted.dim() <= 5 else ():
+        now = ", ".join(indices[order.index(k)] for k in range(rank))
+        spelt = ".T" if rank == 2 else f".permute({', '.join(map(str, order))})"
+        words = f"TRANSPOSE the result: {spelt}, since it is [{now}]"
+        yield methodcaller("permute", order), words
+    for axis, extent in enumerate(found.shape) if rank == wanted.dim() + 1 else ():
+        index = find_lost(judge.system, extent, judge.runs[0].sizes, indices)
+        for act in ("sum", "mean"):
+            says = f"index {index} SURVIVES: {act.upper()} over it is missing"
+            yield methodcaller(act, axis), f"{says}, .{act}({axis - rank})"
+        words = f"a place of length {extent} is too many: .squeeze({axis - rank})"
+        yield methodcaller("select", axis, 0), words
 
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
@@ -400,18 +380,15 @@ def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
     value = wrong.value
     met = {match.node for match in lines.matches.values()}
     left = [node for node in lines.nodes if node not in met]  # nodes that no line computes
-    for axis in range(value.dim()):
-        found = find_match(value.sum(axis), left, lines.sizes)
-        if found is not None:
+    for axis, extent in enumerate(value.shape):
+        if found := find_match(value.sum(axis), left, lines.sizes):
             kept = tuple(index.name for index in found.node.indices)
-            name = find_lost(lines.system, value.shape[axis], lines.sizes, kept)
-            says = f"index {name} SURVIVES: SUM over it is missing"
-            return f"{says} in {found.node.name}, .sum({axis - value.dim()})", wrong.line
-    for one, two in combinations(range(value.dim()), 2):
-        length = value.shape[one]
-        if length != value.shape[two] or length == 1:
-            continue
-        found = find_match(value.diagonal(dim1=one, dim2=two), left, lines.sizes)
+            says = f"index {find_lost(lines.system, extent, lines.sizes, kept)} SURVIVES"
+            missing = f"SUM over it is missing in {found.node.name}, .sum({axis - value.dim()})"
+            return f"{says}: {missing}", wrong.line
+    for (one, length), (two, other) in combinations(enumerate(value.shape), 2):
+        diagonal = value.diagonal(dim1=one, dim2=two) if length == other > 1 else None
+        found = None if diagonal is None else find_match(diagonal, left, lines.sizes)
         if found is not None:
             node = found.node
             extents = ((i.name, evaluate_extent(i.extent, lines.sizes)) for i in node.indices)

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import chain, combinations, islice, permutations
 from typing import Any
 
-from derive.checker.edits.sites import LONGEST
+from derive.checker.edits.sites import LONGEST, POWERS, show_scale
 from derive.checker.runs.trace import ERRORS, Event, Print, Trace, Turn, find_print
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -151,14 +151,9 @@ def find_factor(factor: float, sizes: Mapping[str, int]) -> str | None:
         return ""
     sign, size = ("-" if factor < 0 else ""), abs(factor)
     for name, number in sizes.items():
-        for value, text in (
-            (number**-0.5, f"1/sqrt({name})"),
-            (number**0.5, f"sqrt({name})"),
-            (1 / number, f"1/{name}"),
-            (float(number), name),
-        ):
-            if number > 1 and abs(value / size - 1) <= CLOSE:
-                return sign + text
+        for exponent in POWERS if number > 1 else ():
+            if abs(number ** float(exponent) / size - 1) <= CLOSE:
+                return sign + show_scale({ir.Size(name): exponent})
     for power, shown in ((1, "{}"), (2, "sqrt({})")):
         near = Fraction(size**power).limit_denominator(_LARGEST)
         if 0 < near.numerator <= _LARGEST and abs(float(near) / size**power - 1) <= CLOSE:
@@ -264,16 +259,31 @@ class Lines:
     trace: Trace
     sizes: Mapping[str, int]
     nodes: list[Node]
-    prints: dict[Event, Print] = field(default_factory=dict)  # fingerprints of varying events
-    matches: dict[Event, Match] = field(default_factory=dict)
-    # numbers of the events that match a node, lead to one, or are constant
-    good: set[int] = field(default_factory=set)
-    turns: dict[Event, Turn] = field(default_factory=dict)  # iterations of events in loops
 
-    @property
-    def result_line(self) -> int | None:
-        """The line that makes the result."""
-        return self.trace.events[-1].line if self.trace.events else None
+    @cached_property
+    def turns(self) -> dict[Event, Turn]:
+        """The iterations of events in loops."""
+        return self.trace.find_turns()
+
+    @cached_property
+    def varying_events(self) -> list[Event]:
+        """The events whose values are not constant."""
+        return [event for event in self.trace.events if event.print]
+
+    @cached_property
+    def matches(self) -> dict[Event, Match]:
+        """The node that each event equals."""
+        found = ((event, self.match_event(event, self.nodes)) for event in self.varying_events)
+        return {event: match for event, match in found if match is not None}
+
+    @cached_property
+    def good(self) -> set[int]:
+        """The numbers of the events that match a node, lead to one, or are constant."""
+        good = {event.number for event in self.matches}
+        for event in reversed(self.trace.events):
+            if event.number in good:
+                good |= set(event.reads)
+        return good | {event.number for event in self.trace.events if not event.print}
 
     @cached_property
     def forms(self) -> frozenset[ir.Expr]:
@@ -282,15 +292,18 @@ class Lines:
         return frozenset(form for v in values for node in walk(v) for form in find_forms(node))
 
     @cached_property
-    def varying_events(self) -> list[Event]:
-        """The events whose values are not constant."""
-        return [event for event in self.trace.events if event in self.prints]
-
-    @cached_property
     def exact(self) -> list[Event]:
         """The events that equal a node without a factor."""
-        known = ((event, self.matches.get(event)) for event in self.varying_events)
-        return [event for event, match in known if match is not None and not match.factor]
+        return [event for event, match in self.matches.items() if not match.factor]
+
+    @property
+    def result_line(self) -> int | None:
+        """The line that makes the result."""
+        return self.trace.events[-1].line if self.trace.events else None
+
+    def match_event(self, event: Event, nodes: Iterable[Node]) -> Match | None:
+        """The node that an event equals, or a slice of one in a loop."""
+        return find_match(event.value, nodes, self.sizes, event.print, self.turns.get(event))
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
         """The nodes that each line computes, sorted by line; `elsewhere` must agree."""
@@ -320,7 +333,7 @@ class Lines:
         match = self.matches.get(event)
         twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
         factor = twin.factor if twin is not None else ""
-        is_told = elsewhere and twins and twins[event.number] in elsewhere.prints
+        is_told = elsewhere and twins and twins[event.number].print
         if match is None or (elsewhere and (match.factor != factor or (is_told and not twin))):
             return ""
         return str(match)
@@ -343,8 +356,7 @@ class Lines:
 
     def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
         """Whether the event equals one of the nodes without a factor."""
-        turn = self.turns.get(event)
-        found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+        found = self.match_event(event, nodes)
         return found is not None and not found.factor
 
     def count_parts(self) -> int:
@@ -369,8 +381,7 @@ class Lines:
         lost: dict[int, bool] = {}
         met: set[int] = set()
         for event in filter(self._is_seen, self.varying_events):
-            turn = self.turns.get(event)
-            found = find_match(event.value, nodes, self.sizes, self.prints[event], turn)
+            found = self.match_event(event, nodes)
             lost[event.line] = found is None
             if found is not None and found.node.whole and (own := found.node.print):
                 whole = (n for n in nodes if n.whole and n.print)
@@ -398,22 +409,7 @@ def find_all_nodes(edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
 
 def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[str, int]) -> Lines:
     """The events of a trace with the nodes that they match."""
-    nodes = find_all_nodes(system, lambda _: evaluator)
-    lines = Lines(system, trace, sizes, nodes, turns=trace.find_turns())
-    for event in trace.events:
-        mark = find_print(event.value)
-        if mark is None:
-            continue
-        lines.prints[event] = mark
-        found = find_match(event.value, nodes, sizes, mark, lines.turns.get(event))
-        if found is not None:
-            lines.matches[event] = found
-    good = {event.number for event in lines.matches}
-    for event in reversed(trace.events):
-        if event.number in good:
-            good |= set(event.reads)
-    lines.good = good | {e.number for e in trace.events if e not in lines.prints}
-    return lines
+    return Lines(system, trace, sizes, find_all_nodes(system, lambda _: evaluator))
 
 
 def find_changed_line(

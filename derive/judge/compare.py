@@ -92,7 +92,7 @@ def evaluate_over(
     """The formula's tensors over a tower."""
     from derive.judge.fields import to_field
 
-    return evaluate.evaluate_system(system, values, sizes, partial(to_field, tower))
+    return evaluate.evaluate_system(system, values, sizes, constant=partial(to_field, tower))
 
 
 def draw_over(

@@ -74,14 +74,22 @@ _SHORT = 4  # largest item size in bytes for which every node is rounded
 
 
 def evaluate_system(
+    system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int], **options: Any
+) -> dict[str, Any]:
+    """The tensor of every equation by name, with the options of `evaluate_formula`."""
+    found = evaluate_formula(system, values, sizes, **options).values
+    return {e.target.tensor.name: found[e.target.tensor.name] for e in system.equations}
+
+
+def evaluate_formula(
     system: ir.System,
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
     constant: Callable[[Fraction], Any] = float,
     *,
     is_regular: bool = False,
-) -> dict[str, Any]:
-    """The tensor of every equation by name; `values` has the inputs, `sizes` every size.
+) -> Evaluator:
+    """The evaluator of all equations; `values` has the inputs, `sizes` every size.
 
     With `is_regular`, raises ArithmeticError where a matrix has no inverse. `constant` converts an
     exact rational to a number that the tensors can be multiplied by.
@@ -90,7 +98,7 @@ def evaluate_system(
     evaluator.is_regular = is_regular
     for equation in system.equations:
         evaluator.define(equation)
-    return {e.target.tensor.name: evaluator.values[e.target.tensor.name] for e in system.equations}
+    return evaluator
 
 
 class Evaluator:
@@ -115,7 +123,7 @@ class Evaluator:
         self.short = next((each for each in kinds if each.itemsize <= _SHORT), None)
         self._waiting: list[ir.Equation] = []  # recurring equations that lack others
         self._owners: dict[str, ir.Equation] = {}
-        self._known: dict[ir.Expr, Grid] = {}
+        self.known: dict[ir.Expr, Grid] = {}
         self._plain: Evaluator | None = None  # of nodes without real numbers
         self._exact: dict[ir.Expr, Fraction | float | None] = {}
         self._extents: dict[ir.Expr, int] = {}
@@ -173,12 +181,12 @@ class Evaluator:
 
     def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node for each value of its indices."""
-        found = self._known.get(expr)
+        found = self.known.get(expr)
         if found is None:
             found = self._evaluate(expr)
             if self.short is not None and found.tensor.dtype is torch.float64:
                 found = Grid(found.tensor.to(self.short), found.indices)
-            self._known[expr] = found
+            self.known[expr] = found
         return found
 
     def evaluate_place(self, expr: ir.Expr) -> Grid:
@@ -201,7 +209,7 @@ class Evaluator:
 
     def recall(self, expr: ir.Expr) -> Any:
         """The cached values of a node; None where it was not evaluated."""
-        found = self._known.get(expr)
+        found = self.known.get(expr)
         return None if found is None else found.tensor
 
     def extent(self, extent: ir.Expr) -> int:

@@ -274,30 +274,24 @@ def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> It
     """The expressions of the executed statements, outer ones first."""
 
     def descend(
-        node: ast.expr, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
+        node: ast.AST, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
     ) -> Iterator[Site]:
-        stored = isinstance(getattr(node, "ctx", None), ast.Store)
+        is_stored = isinstance(getattr(node, "ctx", None), ast.Store)
         if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
-            stored and not isinstance(node, ast.Tuple)
+            is_stored and not isinstance(node, ast.Tuple)
         ):
             return  # targets of assignments stay; elements of a tuple may be exchanged
-        yield Site(source, node, parents, names, node.lineno)
-        inner = (*parents, node)
+        if isinstance(node, ast.expr):
+            yield Site(source, node, parents, names, node.lineno)
+        fixed = node.target if isinstance(node, ast.comprehension) else None
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.keyword):
-                yield from descend(child.value, (*inner, child), names)
-            elif isinstance(child, ast.comprehension):
-                for each in (child.iter, *child.ifs):
-                    yield from descend(each, (*inner, child), names)
-            elif isinstance(child, ast.expr):
-                yield from descend(child, inner, names)
+            if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)) and child is not fixed:
+                yield from descend(child, (*parents, node), names)
 
     for statement in source.statements:
         own = range(statement.lineno, (statement.end_lineno or 0) + 1)
-        line = next((n for n in own if n in lines), None)
-        for child in ast.iter_child_nodes(statement) if line is not None else ():
-            if isinstance(child, ast.expr) and line is not None:
-                yield from descend(child, (statement,), lines[line])
+        for line in [n for n in own if n in lines][:1]:
+            yield from descend(statement, (), lines[line])
 
 
 def is_like(one: Any, other: Any) -> bool:
@@ -327,7 +321,8 @@ class Texts:
         if code.script is not None:
             made = load.compile_script(code, edited)
         else:
-            first, last = find_block(code.source, line)
+            blocks = load.find_blocks(code.source)
+            first, last = next(each for each in blocks if each[0] <= line <= each[1])
             last += edited.count("\n") - code.source.count("\n")
             block = "\n".join(edited.split("\n")[first - 1 : last])
             made = compile("\n" * (first - 1) + block, code.path, "exec", dont_inherit=True)
@@ -355,13 +350,14 @@ def put_text(code: load.Code, edited: str, line: int) -> None:
 
 
 @contextmanager
-def exchange(code: load.Code, edited: str, line: int) -> Iterator[None]:
-    """Run the code with a text edited around a line, within the context."""
-    put_text(code, edited, line)
+def exchange(code: load.Code, rewrite: Rewrite) -> Iterator[None]:
+    """Run the edited code within the context."""
+    edited = rewrite.apply(code.source)
+    put_text(code, edited, rewrite.line)
     try:
         yield
     finally:
-        put_text(replace(code, source=edited), code.source, line)
+        put_text(replace(code, source=edited), code.source, rewrite.line)
 
 
 @processes.where_it_lives
@@ -390,14 +386,6 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
                     passing.append(number)
             texts.restore_code()
     return tuple(passing)
-
-
-def find_block(source: str, line: int) -> tuple[int, int]:
-    """The first and the last line of the top-level statement around a line."""
-    for first, last in load.find_blocks(source):
-        if first <= line <= last:
-            return first, last
-    raise ValueError(f"no statement has line {line}")
 
 
 @processes.where_it_lives

@@ -8,17 +8,17 @@ rearrange   equations as a whole: tensors everywhere, the layout of pairs
 A change is a formula that the code may compute; its words name the correction of the code.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
 from itertools import combinations
+from typing import TypeAlias
 
 from derive.checker.edits.sites import (
     EXCHANGED,
     LACKING,
     MISPLACED,
     SEVERAL,
-    Change,
+    Edited,
     Site,
     drop_conditions,
     exchange_nodes,
@@ -30,14 +30,17 @@ from derive.checker.edits.sites import (
     leave_out,
     operator,
     pair_indices,
-    rewrite_value,
     say_scale,
+    scale_to_expr,
     show_node,
 )
 from derive.ir import nodes as ir
+from derive.ir import walk
 from derive.ir.functions import EXPONENTIALS, FUNCTIONS, ROWS, find_confused
 from derive.ir.polynomial import Polynomial
 from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up
+
+Edits: TypeAlias = Iterator[tuple[Edited, str, float]]
 
 HALF, TWO = ir.Number(Fraction(1, 2)), ir.Number(Fraction(2))
 _KINDS = ("sum", "mean", "max", "min", "prod", "logsumexp")
@@ -51,23 +54,27 @@ _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
     code="return torch.einsum('ji,jd->id', A, x)",
     words="exchange i and j of a",
 )
-def exchange_indices(site: Site) -> Iterator[Change]:
+def exchange_indices(site: Site) -> Edits:
     """Two indices exchanged in one access or in a condition."""
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
         return
     for one, two, names in pair_indices(site.formula, node):
         new = exchange_nodes(node, {one: two, two: one})
-        if access is None:
-            yield site.change(new, f"TRANSPOSE the mask: {show_node(node)}, not {show_node(new)}")
-            continue
-        kept, words = find_free(site.equation.target), f"EXCHANGE {names} of {access.tensor.name}"
-        is_plain = access.tensor in site.formula.system.tensors and {one, two} <= {*access.places}
-        if site.is_conditional and access.tensor.kind == "bool":
-            words = f"TRANSPOSE the mask: {words}"
-        elif is_plain and (one in kept) != (two in kept):  # one is summed away: a matrix
-            words = f"TRANSPOSE {access.tensor.name}: {words}"
-        yield site.change(new, words)
+        words = f"TRANSPOSE the mask: {show_node(node)}, not {show_node(new)}"
+        if access is not None:
+            kept, words = (
+                find_free(site.equation.target),
+                f"EXCHANGE {names} of {access.tensor.name}",
+            )
+            is_plain = access.tensor in site.formula.system.tensors and {one, two} <= {
+                *access.places
+            }
+            if site.is_conditional and access.tensor.kind == "bool":
+                words = f"TRANSPOSE the mask: {words}"
+            elif is_plain and (one in kept) != (two in kept):  # one is summed away: a matrix
+                words = f"TRANSPOSE {access.tensor.name}: {words}"
+        yield new, words, 0.0
 
 
 @operator(
@@ -78,13 +85,13 @@ def exchange_indices(site: Site) -> Iterator[Change]:
     code="q = x @ W_Q\nk = x @ W_Q\nreturn q @ k.T",
     words="use w_k, not w_q, in k",
 )
-def read_other_tensor(site: Site) -> Iterator[Change]:
+def read_other_tensor(site: Site) -> Edits:
     """Another tensor of the same shape and kind in one place."""
-    access = site.access
-    for other in site.formula.tensors(site.number) if access is not None else ():
-        if access is not None and site.formula.is_alike(other, access.tensor):
-            words = f"USE {access.tensor.name}, not {other.name}, in {site.name}"
-            yield site.change(ir.Access(other, access.places), words)
+    if (access := site.access) is not None:
+        for other in site.formula.tensors(site.number):
+            if site.formula.is_alike(other, access.tensor):
+                words = f"USE {access.tensor.name}, not {other.name}, in {site.name}"
+                yield ir.Access(other, access.places), words, 0.0
 
 
 @operator(
@@ -94,22 +101,20 @@ def read_other_tensor(site: Site) -> Iterator[Change]:
     words="read x[i + 1], not x[i]",
     about="a place",
 )
-def move_place(site: Site) -> Iterator[Change]:
+def move_place(site: Site) -> Edits:
     """A position negated, shifted by one, or cyclic; reads outside give nothing."""
-    access = site.access
-    for at, place in enumerate(access.places if access is not None else ()):
-        assert access is not None
-        extent = access.tensor.shape[at]
+    if (access := site.access) is None:
+        return
+    for at, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
         for new, extra in _find_moves(place, extent):
             places = (*access.places[:at], new, *access.places[at + 1 :])
             other = ir.Access(access.tensor, places)
-            words = f"READ {show_node(access)}, not {show_node(other)}"
-            yield site.change(other, words, extra)
             inside = ir.all_of(ir.Compare("<=", ir.ZERO, new), ir.Compare("<", new, extent))
             guarded = ir.Where(inside, other, ir.ZERO)
-            yield site.change(guarded, words, extra + 0.01)
-            free = drop_conditions(site.put_node(guarded), guarded)
-            yield site.change(ir.Equation(site.equation.target, free), words, extra + 0.02)
+            free = site.with_value(drop_conditions(site.put_node(guarded), guarded))
+            words = f"READ {show_node(access)}, not {show_node(other)}"
+            every: tuple[Edited, ...] = (other, guarded, free)
+            yield from ((edited, words, extra + k / 100) for k, edited in enumerate(every))
 
 
 def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, float]]:
@@ -130,36 +135,35 @@ def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, floa
     code="return e.tril(1).sum(-1)",
     words="shift the mask by one",
 )
-def change_condition(site: Site) -> Iterator[Change]:
+def change_condition(site: Site) -> Edits:
     """A condition left out, wholly or partly, inverted, shifted, or with and for or."""
     node = site.node
     if site.is_condition:
         words = f"ADD the mask {show_node(node, 'that is missing')}"
-        yield site.change(ir.TRUE, words)
-        yield site.change(ir.FALSE, words, 0.3)
+        yield ir.TRUE, words, 0.0
+        yield ir.FALSE, words, 0.3
     if not site.is_clause:
         return
     inner = node.part if isinstance(node, ir.Not) else ir.Not(node)
-    yield site.change(inner, f"INVERT the mask: keep where {show_node(node, 'it holds')}")
-    for at, part in enumerate(node.parts if isinstance(node, (ir.And, ir.Or)) else ()):
-        yield site.change(leave_out(node, at), f"ADD the mask {show_node(part)}")
-    if not isinstance(node, ir.Compare):
-        return
-    relation, left, right = node.relation, node.left, node.right
-    others = []
-    if relation in _LOOSER:
-        others.append((ir.Compare(_LOOSER[relation], left, right), "SHIFT the mask by one:", 0.0))
-    for at, side in enumerate((left, right)):  # the constant that is added to an index left out
-        for place, term in enumerate(side.terms if isinstance(side, ir.Add) else ()):
-            if not find_free(term):
-                rest = leave_out(side, place)
-                sides = (left, rest) if at else (rest, right)
-                others.append((ir.Compare(relation, *sides), "SHIFT the mask:", 0.1))
-    for step in (1, -1):
-        moved = ir.Compare(relation, left, ir.Add((right, ir.Number(Fraction(step)))))
-        others.append((moved, "SHIFT the mask by one:", 0.1))
-    for new, says, extra in others:
-        yield site.change(new, f"{says} {show_node(node)}, not {show_node(new)}", extra)
+    yield inner, f"INVERT the mask: keep where {show_node(node, 'it holds')}", 0.0
+    match node:
+        case ir.And(parts) | ir.Or(parts):
+            for at, part in enumerate(parts):
+                yield leave_out(node, at), f"ADD the mask {show_node(part)}", 0.0
+        case ir.Compare(relation, left, right):
+            others = [(_LOOSER.get(relation, relation), left, right, " by one", 0.0)]
+            for at, side in enumerate((left, right)):
+                for place, term in enumerate(side.terms if isinstance(side, ir.Add) else ()):
+                    if not find_free(term):  # the constant that is added to an index left out
+                        rest = leave_out(side, place)
+                        others.append((relation, *((left, rest) if at else (rest, right)), "", 0.1))
+            for step in (1, -1):
+                moved = ir.Add((right, ir.Number(Fraction(step))))
+                others.append((relation, left, moved, " by one", 0.1))
+            for sign, one, other, by, extra in others[relation not in _LOOSER :]:
+                new = ir.Compare(sign, one, other)
+                words = f"SHIFT the mask{by}: {show_node(node)}, not {show_node(new)}"
+                yield new, words, extra
 
 
 @operator(
@@ -169,7 +173,7 @@ def change_condition(site: Site) -> Iterator[Change]:
     words="add the term c[e]",
     about="a part",
 )
-def leave_out_part(site: Site) -> Iterator[Change]:
+def leave_out_part(site: Site) -> Edits:
     """A term, a factor, a function or a power left out."""
     node, name = site.node, site.name
     if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
@@ -182,7 +186,7 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                 rest = leave_out(node, at)
                 if all(map(is_number, terms)):
                     words = f"USE {show_node(node)}, not {show_node(rest)}, in {name}"
-                yield site.change(rest, words)
+                yield rest, words, 0.0
         case ir.Mul(factors):
             for at, factor in enumerate(factors):
                 if is_bracket(factor):
@@ -194,16 +198,16 @@ def leave_out_part(site: Site) -> Iterator[Change]:
                     if isinstance(factor, ir.Pow) and factor.exponent == ir.MINUS_ONE:
                         words = f"DIVIDE by {show_node(factor.base, 'what is missing')} in {name}"
                 if not is_number(factor):  # `rescale` edits numbers
-                    yield site.change(leave_out(node, at), words, 0.1)
+                    yield leave_out(node, at), words, 0.1
         case ir.Call(function, (inner, *_)) if find_accesses(inner):
-            yield site.change(inner, f"APPLY {function} to {show_node(inner, name)}", 0.2)
+            yield inner, f"APPLY {function} to {show_node(inner, name)}", 0.2
         case ir.Pow(base, exponent):
             says: dict[ir.Expr, str] = {
                 TWO: f"SQUARE {show_node(base)}",
                 HALF: f"ROOT of {show_node(base)} is missing",
             }
             words = says.get(exponent, f"RAISE {show_node(base)} to {show_node(exponent)}")
-            yield site.change(base, words, 0.2)
+            yield base, words, 0.2
 
 
 @operator(
@@ -212,7 +216,7 @@ def leave_out_part(site: Site) -> Iterator[Change]:
     code="return torch.relu(x)",
     words="gelu, not relu",
 )
-def exchange_kind(site: Site) -> Iterator[Change]:
+def exchange_kind(site: Site) -> Edits:
     """Another function, another reduction, a row along another index."""
     node = site.node
     match node:
@@ -221,30 +225,30 @@ def exchange_kind(site: Site) -> Iterator[Change]:
             for other in (*find_confused(name), *others):
                 taken = arguments if others else arguments[: len(FUNCTIONS[name].tensors)]
                 if FUNCTIONS[other].counts[0] <= len(taken) <= FUNCTIONS[other].counts[1]:
-                    yield site.change(ir.Call(other, taken), f"{name.upper()}, not {other}", 0.4)
+                    yield ir.Call(other, taken), f"{name.upper()}, not {other}", 0.4
         case ir.Reduce(kind, bound, condition, body) if site.is_value:
             indices = ", ".join(index.name for index in bound)
             for other in _KINDS if kind in _KINDS else ():
                 words = f"{kind.upper()} over {indices}, not {other}"
                 extra = 0.1 if {kind, other} == {"sum", "mean"} else 0.5
-                yield site.change(ir.Reduce(other, bound, condition, body), words, extra)
+                yield ir.Reduce(other, bound, condition, body), words, extra
             for index in bound if len(bound) > 1 and kind == "sum" else ():
                 part = ir.Mul((node, ir.Pow(index.extent, ir.MINUS_ONE)))
-                yield site.change(part, f"SUM over {index.name}, not mean", 0.15)
+                yield part, f"SUM over {index.name}, not mean", 0.15
             if kind in {"var", "sample_var"}:
                 other = "sample_var" if kind == "var" else "var"
                 says = "BIASED variance (correction=0)" if kind == "var" else "UNBIASED variance"
                 words = f"{says} of {show_node(body)}"
-                yield site.change(ir.Reduce(other, bound, condition, body), words)
+                yield ir.Reduce(other, bound, condition, body), words, 0.0
         case ir.Along(kind, own, condition, body, None):
             says = f"{kind.upper()} over {own.name}"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
                 words = f"{says}, not {index.name}"
                 if index is not own:
-                    yield site.change(ir.Along(kind, index, condition, body), words)
+                    yield ir.Along(kind, index, condition, body), words, 0.0
             if other := ROWS[kind].logarithm or EXPONENTIALS.get(kind, ""):
                 new = ir.Along(other, own, condition, body)
-                yield site.change(new, f"{says}, not {other}", 0.1)
+                yield new, f"{says}, not {other}", 0.1
 
 
 @operator(
@@ -253,7 +257,7 @@ def exchange_kind(site: Site) -> Iterator[Change]:
     code="return q @ k.T",
     words="scale e by 1/sqrt(d)",
 )
-def rescale(site: Site) -> Iterator[Change]:
+def rescale(site: Site) -> Edits:
     """An extra factor of sizes and numbers, or a negative, where the result depends on it."""
     if not site.is_value or is_number(site.node):
         return
@@ -271,10 +275,10 @@ def rescale(site: Site) -> Iterator[Change]:
             return
     own = find_scale(site.node)
     bare = name.removeprefix("-") if name == show_node(site.node) else name
-    yield site.change(ir.Mul((ir.MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2)
+    yield ir.Mul((ir.MINUS_ONE, site.node)), f"the SIGN of {bare} is to be turned", 0.2
     for factor, extra in find_factors(own, [ir.Size(name) for name in site.formula.sizes]):
-        new = ir.Mul((site.node, factor.to_expr()))
-        yield site.change(new, say_scale(name, own, factor), extra + 0.2)
+        new = ir.Mul((site.node, scale_to_expr(factor)))
+        yield new, say_scale(name, own, factor), extra + 0.2
 
 
 @operator(
@@ -283,7 +287,7 @@ def rescale(site: Site) -> Iterator[Change]:
     code="return y / (x ** 2 + 1e-6).sqrt()",
     words="add 1/100000, not 1/1000000",
 )
-def exchange_number(site: Site) -> Iterator[Change]:
+def exchange_number(site: Site) -> Edits:
     """Another small addend, or other bounds of a clip."""
     node = site.node
     match node:
@@ -295,13 +299,13 @@ def exchange_number(site: Site) -> Iterator[Change]:
                     shown = f"{show_node(bounds[0])} and {show_node(bounds[1])}"
                     wanted = f"{show_node(low)} and {show_node(high)}"
                     words = f"CLIP to {wanted}, not to {shown}"
-                    yield site.change(ir.Call("clip", (inner, *bounds)), words, 0.3)
+                    yield ir.Call("clip", (inner, *bounds)), words, 0.3
         case _ if isinstance(site.parent, ir.Add) and site.is_value and is_number(node):
             value = Polynomial.of(node).constant
             for power in range(1, 13) if value and 0 < value < Fraction(1, 50) else ():
                 other = ir.Number(Fraction(1, 10**power))
                 words = f"ADD {show_node(node).replace(' / ', '/')}, not {other.value}"
-                yield site.change(other, words, 0.3)
+                yield other, words, 0.3
 
 
 @operator(
@@ -310,7 +314,7 @@ def exchange_number(site: Site) -> Iterator[Change]:
     code="return y / (x.abs() + eps)",
     words="eps inside the root",
 )
-def move_number(site: Site) -> Iterator[Change]:
+def move_number(site: Site) -> Edits:
     """A number that is added beside the root instead of inside it."""
     match site.node if site.is_value else None:
         case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
@@ -320,7 +324,7 @@ def move_number(site: Site) -> Iterator[Change]:
                     new: ir.Expr = ir.Add((ir.Pow(rest, HALF), eps))
                     shown = show_node(rest, "what is under the root")
                     words = f"{show_node(eps).upper()} inside the root: ADD it to {shown}"
-                    yield site.change(ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1)
+                    yield ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1
 
 
 @operator(
@@ -329,7 +333,7 @@ def move_number(site: Site) -> Iterator[Change]:
     code="return e.log_softmax(-1) * m",
     words="mask before log_softmax",
 )
-def move_condition(site: Site) -> Iterator[Change]:
+def move_condition(site: Site) -> Edits:
     """A mask on the result of a row operation, or on its argument as a number or an addend."""
     if not isinstance(row := site.node, ir.Along):
         return
@@ -352,16 +356,16 @@ def move_condition(site: Site) -> Iterator[Change]:
 
     inside, outside = ir.Where(mask, ir.ONE, ir.ZERO), ir.Where(mask, ir.ZERO, ir.ONE)
     for side in (inside, outside):
-        yield site.change(ir.Mul((side, along(body))), f"{says}: no product behind it")
+        yield ir.Mul((side, along(body))), f"{says}: no product behind it", 0.0
     for other in (ir.Number(Fraction(number)) for number in _FILLED):
         by = f"{says}: not by {'a number' if abs(other.value) >= 10 else show_node(other)}"
-        yield site.change(along(ir.Where(mask, body, other)), by, 0.1)
-        yield site.change(along(ir.Where(mask, other, body)), f"{by}, inverted", 0.3)
+        yield along(ir.Where(mask, body, other)), by, 0.1
+        yield along(ir.Where(mask, other, body)), f"{by}, inverted", 0.3
     for addend in (inside, outside, ir.Where(mask, ir.ZERO, ir.MINUS_ONE)):
         words = f"{says}: it is not added as 0 and 1"
-        yield site.change(along(ir.Add((body, addend))), words, 0.2)
+        yield along(ir.Add((body, addend))), words, 0.2
     inverted = along(ir.Where(mask, ir.MINUS_INFINITY, body))
-    yield site.change(inverted, f"INVERT the mask: keep where {show_node(mask)}", 0.1)
+    yield inverted, f"INVERT the mask: keep where {show_node(mask)}", 0.1
 
 
 @operator(
@@ -370,14 +374,8 @@ def move_condition(site: Site) -> Iterator[Change]:
     code="return (q @ v.T) @ k",
     words="exchange k and v",
 )
-def exchange_tensors(site: Site) -> Iterator[Change]:
+def exchange_tensors(site: Site) -> Edits:
     """Two tensors exchanged in one equation, and two inputs everywhere."""
-
-    def act(pair: Mapping[ir.Tensor, ir.Tensor], expr: ir.Expr) -> ir.Expr:
-        if isinstance(expr, ir.Access) and expr.tensor in pair:
-            return ir.Access(pair[expr.tensor], expr.places)
-        return expr
-
     if site.parent is not None:
         return
     formula, equations = site.formula, site.formula.system.equations
@@ -385,12 +383,13 @@ def exchange_tensors(site: Site) -> Iterator[Change]:
     readable = formula.tensors(site.number)
     for one, two in combinations(formula.tensors(len(equations)), 2):
         if formula.is_alike(one, two):
-            words, turn = f"EXCHANGE {one.name} and {two.name}", partial(act, {one: two, two: one})
-            if {one, two} <= here and {one, two} <= {*readable}:
-                yield site.change(rewrite_value(site.equation, turn), f"{words} in {site.name}")
+            pair, words = {one: two, two: one}, f"EXCHANGE {one.name} and {two.name}"
+            new = zip(equations, walk.exchange_tensors(equations, pair), strict=True)
+            turned = tuple(ir.Equation(old.target, each.value) for old, each in new)
+            if pair.keys() <= here and pair.keys() <= {*readable}:
+                yield turned[site.number], f"{words} in {site.name}", 0.0
             if site.number == 0:
-                every = tuple(rewrite_value(each, turn) for each in equations)
-                yield site.change(formula.with_equations(every), words)
+                yield turned, words, 0.0
 
 
 @operator(
@@ -399,12 +398,8 @@ def exchange_tensors(site: Site) -> Iterator[Change]:
     code="return torch.einsum('kic,kjc->ijc', a, b)",
     words="exchange i and k of a and j and k of b",
 )
-def exchange_indices_twice(site: Site) -> Iterator[Change]:
+def exchange_indices_twice(site: Site) -> Edits:
     """Two indices exchanged in each of two accesses."""
-
-    def replace_access(new: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
-        return new.get(expr, expr)
-
     if site.parent is not None:
         return
     accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
@@ -415,10 +410,9 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
     ]
     for (one, new_one, what), (two, new_two, other) in combinations(turned, 2):
         if one is not two:
-            new = rewrite_value(
-                site.equation, partial(replace_access, {one: new_one, two: new_two})
-            )
-            yield site.change(new, f"EXCHANGE {what} and {other}")
+            new: dict[ir.Expr, ir.Expr] = {one: new_one, two: new_two}
+            value = rewrite_bottom_up(site.node, lambda expr, to=new: to.get(expr, expr))  # type: ignore[misc]
+            yield value, f"EXCHANGE {what} and {other}", 0.0
 
 
 @operator(
@@ -430,7 +424,7 @@ def exchange_indices_twice(site: Site) -> Iterator[Change]:
     words="interleaved, not halved",
     about="a place",
 )
-def read_other_layout(site: Site) -> Iterator[Change]:
+def read_other_layout(site: Site) -> Edits:
     """Interleaved pairs instead of halves, or the reverse, in all places of the formula at once."""
     formula, equations = site.formula, site.formula.system.equations
     if site.number or site.parent is not None:
@@ -438,21 +432,16 @@ def read_other_layout(site: Site) -> Iterator[Change]:
     targets = [place for each in equations for place in each.target.places]
     indices = [place for place in targets if isinstance(place, ir.Index)]
     extents = dict.fromkeys(i.extent for i in indices if not formula.extent(i) % 2)
-    for words, there, back in (
-        ("INTERLEAVED, not halved", _halved_to_interleaved, _interleaved_to_halved),
-        ("HALVED, not interleaved", _interleaved_to_halved, _halved_to_interleaved),
-    ):
-        for extent in extents:
-            turned = tuple(_change_layout(each, extent, there, back) for each in equations)
-            yield site.change(formula.with_equations(turned), words, 0.25)
+    for extent in extents:
+        for words, is_halved in (
+            ("INTERLEAVED, not halved", True),
+            ("HALVED, not interleaved", False),
+        ):
+            turned = tuple(_change_layout(each, extent, is_halved) for each in equations)
+            yield turned, words, 0.25
 
 
-def _change_layout(
-    equation: ir.Equation,
-    extent: ir.Expr,
-    there: Callable[[ir.Expr, ir.Expr], ir.Expr],
-    back: Callable[[ir.Expr, ir.Expr], ir.Expr],
-) -> ir.Equation:
+def _change_layout(equation: ir.Equation, extent: ir.Expr, is_halved: bool) -> ir.Equation:
     """The equation with all axes of this extent in the other layout."""
     value, whole = equation.value, Polynomial.of(extent)
     for index in equation.target.places:
@@ -462,28 +451,25 @@ def _change_layout(
         def act(expr: ir.Expr, index: ir.Index = index) -> ir.Expr:
             if not isinstance(expr, ir.Access):
                 return expr
-            places = tuple(
-                back(place, n) if index in find_free(place) and Polynomial.of(n) == whole else place
+            places = (
+                _transpose(place, n, not is_halved)
+                if index in find_free(place) and Polynomial.of(n) == whole
+                else place
                 for place, n in zip(expr.places, expr.tensor.shape, strict=True)
             )
-            return ir.Access(expr.tensor, places)
+            return ir.Access(expr.tensor, tuple(places))
 
-        value = rewrite_bottom_up(exchange_nodes(value, {index: there(index, extent)}), act)
+        other = exchange_nodes(value, {index: _transpose(index, extent, is_halved)})
+        value = rewrite_bottom_up(other, act)
     return ir.Equation(equation.target, value)
 
 
-def _halved_to_interleaved(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """The position in interleaved pairs of a position in halves."""
+def _transpose(place: ir.Expr, extent: ir.Expr, is_halved: bool) -> ir.Expr:
+    """The position in interleaved pairs of a position in halves, or the reverse."""
     half = ir.Call("floordiv", (extent, TWO))
-    return ir.Add(
-        (ir.Mul((TWO, ir.Call("mod", (place, half)))), ir.Call("floordiv", (place, half)))
-    )
-
-
-def _interleaved_to_halved(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """The position in halves of a position in interleaved pairs."""
-    odd = ir.Mul((ir.Call("floordiv", (extent, TWO)), ir.Call("mod", (place, TWO))))
-    return ir.Add((ir.Call("floordiv", (place, TWO)), odd))
+    rows, columns = (TWO, half) if is_halved else (half, TWO)
+    inner = ir.Mul((rows, ir.Call("mod", (place, columns))))
+    return ir.Add((inner, ir.Call("floordiv", (place, columns))))
 
 
 OPERATORS = (

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from math import prod
-from typing import Any
 
 from derive.checker.edits import code, operators, rewrites, sites
 from derive.checker.processes import EndedError
@@ -26,33 +25,16 @@ from derive.checker.program import Program
 from derive.checker.reading import say_line
 from derive.checker.runs.trace import ERRORS, Example, are_close
 from derive.ir import nodes as ir
-from derive.judge.evaluate import Evaluator, Grid
+from derive.judge.evaluate import Evaluator, Grid, evaluate_formula
 
 NODES = 20  # nodes that are evaluated in about a millisecond
 LARGE = 20_000  # elements whose arithmetic takes as long as the rest of an evaluation
 
 
-class BaseEvaluator(Evaluator):
-    """An evaluator of the formula itself, which keeps the values of its nodes."""
-
-    def __init__(
-        self, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
-    ) -> None:
-        super().__init__(values, sizes, system.empty_row)
-        self.found: dict[ir.Expr, Grid] = {}
-        for equation in system.equations:
-            self.define(equation)
-
-    def evaluate_node(self, expr: ir.Expr) -> Grid:
-        """The value of a node, kept for evaluators of edited formulas."""
-        grid = self.found[expr] = super().evaluate_node(expr)
-        return grid
-
-
 class EditEvaluator(Evaluator):
     """An evaluator of an edited formula; `changed` names the tensors with new values."""
 
-    def __init__(self, base: BaseEvaluator, system: ir.System) -> None:
+    def __init__(self, base: Evaluator, system: ir.System) -> None:
         super().__init__(base.values, base.sizes, system.empty_row)
         self._base = base
         self.changed: set[str] = set()
@@ -60,7 +42,7 @@ class EditEvaluator(Evaluator):
 
     def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node, reused if it reads no changed tensor."""
-        known = self._base.found.get(expr)
+        known = self._base.known.get(expr)
         if known is not None and not find_names(expr) & self.changed:
             return known
         self.count += 1
@@ -78,17 +60,34 @@ def find_names(expr: ir.Expr) -> frozenset[str]:
     return frozenset(own).union(*map(find_names, expr.children))
 
 
+@dataclass
+class Budget:
+    """The steps that are left, about a millisecond each."""
+
+    left: int
+    edits: int = 0  # tried edits of the code
+
+    @contextmanager
+    def split(self, part: float) -> Iterator[Budget]:
+        """A budget with a fraction of the steps; its unused steps return at the end."""
+        own = Budget(int(self.left * part))
+        self.left -= own.left
+        yield own
+        self.left += max(own.left, 0)
+        self.edits += own.edits
+
+
 class Judge:
     """The formula, and the code's results for some samples of its inputs."""
 
     def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
-        self.steps = 0  # cost of the evaluations, about a millisecond each
+        self.budget = Budget(0)
 
     @cached_property
-    def bases(self) -> tuple[BaseEvaluator, ...]:
+    def bases(self) -> tuple[Evaluator, ...]:
         """The formula's values for each sample."""
-        return tuple(BaseEvaluator(self.system, run.values, run.sizes) for run in self.runs)
+        return tuple(evaluate_formula(self.system, run.values, run.sizes) for run in self.runs)
 
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
         """The evaluator of an edited formula at a sample."""
@@ -109,7 +108,7 @@ class Judge:
                     found.changed.add(name)
         finally:
             weight = 1 + prod(self.runs[sample].sizes.values()) // LARGE
-            self.steps += weight * (1 + found.count // NODES)
+            self.budget.left -= weight * (1 + found.count // NODES)
         return found
 
     def is_reproduced(self, edited: ir.System, sample: int = 0) -> bool:
@@ -128,7 +127,7 @@ _MOST_HITS = 12
 
 @dataclass
 class EditSearch:
-    """A search for an edit of the formula, which stops at a number of steps and can be resumed."""
+    """A search for an edit of the formula, which stops with the judge's budget, to be resumed."""
 
     judge: Judge
     weigh: Callable[[ir.System], float]  # unexplained share of the code
@@ -136,7 +135,6 @@ class EditSearch:
     groups: Sequence[Sequence[int]]  # numbers of equations, the likeliest first
     formula: sites.SizedFormula
     may_be: Callable[[ir.System], bool]  # whether code can compute the formula
-    most: int = 0
 
     @cached_property
     def _changes(self) -> Iterator[tuple[int, sites.Change]]:
@@ -155,15 +153,14 @@ class EditSearch:
         for operator in operators.OPERATORS:
             for site in (site for number in group for site in self.formula.sites[number]):
                 with suppress(*ERRORS):  # operators pass over sites to which they cannot be applied
-                    for change in operator.find(site):
-                        cost = operator.cost + change.cost
-                        yield replace(change, cost=cost, about=operator.about)
+                    for new, words, extra in operator.find(site):
+                        yield site.change(new, words, operator.cost + extra, operator.about)
 
     def find_change(self) -> sites.Change | None:
         """The cheapest right change, in the first group that has one, with its total cost."""
         best: sites.Change | None = None
         hits = found_at = 0
-        while self.judge.steps <= self.most and hits < _MOST_HITS:
+        while self.judge.budget.left >= 0 and hits < _MOST_HITS:
             at, change = next(self._changes, (len(self.groups), None))
             if change is None or (best is not None and (at > found_at or change.cost >= best.cost)):
                 break
@@ -185,36 +182,6 @@ _AGAIN = 0.15  # cost of the repetition of an edit at other lines
 _LIKE = 0.2  # difference of costs within which edits are equally likely
 _MOST_RIGHT = 6  # right edits that are compared
 _MOST_AFTER = 3  # requests after the first one with a right edit
-
-
-@dataclass
-class Budget:
-    """The steps that are left, about a millisecond each."""
-
-    left: int
-    edits: int = 0  # tried edits of the code
-
-    @contextmanager
-    def split(self, part: float) -> Iterator[Budget]:
-        """A budget with a fraction of the steps; its unused steps return at the end."""
-        own = Budget(int(self.left * part))
-        self.left -= own.left
-        yield own
-        self.left += max(own.left, 0)
-        self.edits += own.edits
-
-
-@dataclass(frozen=True)
-class Correction:
-    """An edit of the text that makes the code right."""
-
-    rewrite: code.Rewrite
-    source: str  # the whole corrected text
-
-    def find_changed_lines(self, before: str) -> tuple[tuple[int, str], ...]:
-        """The changed lines with their numbers."""
-        pairs = zip(before.splitlines(), self.source.splitlines(), strict=False)
-        return tuple((n, new) for n, (old, new) in enumerate(pairs, 1) if old != new)
 
 
 @dataclass
@@ -258,14 +225,14 @@ class CorrectionSearch:
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
-    def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> Correction | None:
+    def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> code.Rewrite | None:
         """The likeliest edit that makes the code right."""
-        right: list[Correction] = []
+        right: list[code.Rewrite] = []
         after = 0
         ranked = self.rank(weigh)
         for batch in self._take_batches(ranked, budget):
             after += bool(right)
-            if right and (after > _MOST_AFTER or batch[0].cost > right[0].rewrite.cost + _LIKE):
+            if right and (after > _MOST_AFTER or batch[0].cost > right[0].cost + _LIKE):
                 chosen = self._choose(right)
                 if chosen is not None:
                     return chosen
@@ -276,31 +243,26 @@ class CorrectionSearch:
                 says = f"with one of the tried edits of the code, {error}"
                 raise EndedError(says) from error
             for rewrite in (batch[number] for number in passing if 0 <= number < len(batch)):
-                dear = right and rewrite.cost > right[0].rewrite.cost + _LIKE
+                dear = right and rewrite.cost > right[0].cost + _LIKE
                 if dear or len(right) >= _MOST_RIGHT:
                     break
-                correction = Correction(rewrite, rewrite.apply(self.source.text))
-                if self.is_right(correction):
-                    right.append(correction)
+                if self.is_right(rewrite):
+                    right.append(rewrite)
         return self._choose(right)
 
-    def _choose(self, right: list[Correction]) -> Correction | None:
+    def _choose(self, right: list[code.Rewrite]) -> code.Rewrite | None:
         """The best edit among those that pass the trials, if it is right beyond them."""
 
-        def rate(correction: Correction) -> tuple[int, float]:
+        def rate(rewrite: code.Rewrite) -> tuple[int, float]:
             """The key of an edit: lines and values that are not explained, cost."""
-            with self._run_corrected(correction):
-                return -self.count_parts(), correction.rewrite.cost
+            with code.exchange(self.program.code, rewrite):
+                return -self.count_parts(), rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
-            with suppress(Exception), self._run_corrected(each):
-                if self.confirm(each.source):
+            with suppress(Exception), code.exchange(self.program.code, each):
+                if self.confirm(each.apply(self.source.text)):
                     return each
         return None
-
-    def _run_corrected(self, correction: Correction) -> AbstractContextManager[None]:
-        """Run the corrected code within the context."""
-        return code.exchange(self.program.code, correction.source, correction.rewrite.line)
 
     def _take_batches(
         self, ranked: Sequence[code.Rewrite], budget: Budget
@@ -316,9 +278,9 @@ class CorrectionSearch:
             budget.edits += len(batch)
             yield batch
 
-    def is_right(self, correction: Correction) -> bool:
+    def is_right(self, rewrite: code.Rewrite) -> bool:
         """Whether the code is right with an edit on all samples."""
-        with suppress(Exception), self._run_corrected(correction):
+        with suppress(Exception), code.exchange(self.program.code, rewrite):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)
             if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):

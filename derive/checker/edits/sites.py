@@ -4,7 +4,8 @@ Edits of the formula and of the code are ranked by one rule. The cost depends on
 exchanged for another of its kind, one left out, one misplaced, several mistaken at once. Each step
 between the old part and the new one adds a tenth.
 
-A `Scale` is a product of powers of sizes and numbers, the factor of a part of a formula.
+A `Scale` is a product of powers of sizes and numbers, the factor of a part of a formula. Its sign
+is a power of -1.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
+from typing import TypeAlias
 
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
@@ -45,28 +47,9 @@ class SizedFormula:
     @cached_property
     def sites(self) -> tuple[tuple[Site, ...], ...]:
         """The sites of every equation, outer ones first."""
-        return tuple(tuple(self._find_sites(n)) for n in range(len(self.system.equations)))
-
-    def _find_sites(self, number: int) -> Iterator[Site]:
-        def descend(site: Site) -> Iterator[Site]:
-            yield site
-            node = site.node
-            bound = node.bound if isinstance(node, ir.Reduce) else ()
-            bound = node.indices if isinstance(node, ir.Along) else bound
-            scope = tuple(dict.fromkeys((*site.scope, *bound)))
-            for at, child in enumerate(node.children):
-
-                def put_node(new: ir.Expr, at: int = at) -> ir.Expr:
-                    count = iter(range(len(node.children)))
-                    return site.put_node(
-                        map_children(node, lambda old: new if next(count) == at else old)
-                    )
-
-                yield from descend(Site(self, number, child, scope, (*site.above, node), put_node))
-
-        equation = self.system.equations[number]
-        yield from descend(
-            Site(self, number, equation.value, find_free(equation.target), (), lambda new: new)
+        return tuple(
+            tuple(_find_sites(Site(self, number, equation.value, None, lambda new: new)))
+            for number, equation in enumerate(self.system.equations)
         )
 
     def extent(self, index: ir.Index) -> int:
@@ -86,12 +69,8 @@ class SizedFormula:
         before = (equation.target.tensor for equation in self.system.equations[:number])
         return (*self.system.tensors, *dict.fromkeys(before))
 
-    def with_equations(
-        self, equations: tuple[ir.Equation, ...], results: tuple[ir.Tensor, ...] | None = None
-    ) -> ir.System:
-        """The formula with other equations, and perhaps other results."""
-        results = results or self.system.results
-        return replace(self.system, equations=equations, results=results)
+
+Edited: TypeAlias = ir.Expr | ir.Equation | tuple[ir.Equation, ...]
 
 
 @dataclass(frozen=True)
@@ -101,14 +80,12 @@ class Site:
     formula: SizedFormula
     number: int  # the equation's
     node: ir.Expr
-    scope: tuple[ir.Index, ...]  # the indices that may be read here
-    above: tuple[ir.Expr, ...]  # enclosing nodes, from the whole value inwards
+    parent: ir.Expr | None
     put_node: Callable[[ir.Expr], ir.Expr]  # the whole value with another node at this site
-
-    @property
-    def parent(self) -> ir.Expr | None:
-        """The enclosing node."""
-        return self.above[-1] if self.above else None
+    is_inside: bool = False  # inside a position
+    is_guard: bool = False  # part of the condition of a sum or a row
+    is_condition: bool = False  # a whole condition
+    is_clause: bool = False  # a condition, or an operand of and, or, not in one
 
     @property
     def equation(self) -> ir.Equation:
@@ -120,62 +97,69 @@ class Site:
         """The name of the tensor that the equation defines."""
         return self.equation.target.tensor.name
 
-    @cached_property
-    def is_value(self) -> bool:
-        """Whether the node is a number of the formula, outside positions and conditions."""
-        return not any(isinstance(n, ir.Access) for n in self.above) and not self.is_conditional
-
-    @cached_property
+    @property
     def is_conditional(self) -> bool:
         """Whether the node is part of a condition."""
-        chain = (*self.above, self.node)
-        for outer, inner in pairwise(chain):
-            match outer:
-                case ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _) if (
-                    inner is condition and condition != ir.TRUE
-                ):
-                    return True
-        return any(isinstance(node, (ir.Compare, ir.And, ir.Or, ir.Not)) for node in chain)
+        return self.is_guard or isinstance(self.node, (ir.Compare, ir.And, ir.Or, ir.Not))
 
-    @cached_property
-    def is_condition(self) -> bool:
-        """Whether the node is a whole condition."""
-        match self.parent:
-            case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-                return self.node is condition and condition not in {ir.TRUE, body}
-            case ir.Where(condition, _, _):
-                return self.node is condition
-        return False
+    @property
+    def is_value(self) -> bool:
+        """Whether the node is a number of the formula, outside positions and conditions."""
+        return not self.is_inside and not self.is_conditional
 
-    @cached_property
-    def is_clause(self) -> bool:
-        """Whether the node is a condition, or an operand of and, or, not in one."""
-        site = self
-        while isinstance(site.parent, (ir.And, ir.Or, ir.Not)):
-            site = replace(site, node=site.parent, above=site.above[:-1])
-        return site.is_condition
-
-    @cached_property
+    @property
     def access(self) -> ir.Access | None:
         """The access at this site, unless it is inside a position."""
-        inside = any(isinstance(node, ir.Access) for node in self.above)
-        return self.node if isinstance(self.node, ir.Access) and not inside else None
+        return self.node if isinstance(self.node, ir.Access) and not self.is_inside else None
 
-    def change(
-        self, new: ir.Expr | ir.Equation | ir.System, words: str, extra: float = 0.0
-    ) -> Change:
-        """The change to another node, equation or formula, with its extra cost."""
-        if not isinstance(new, (ir.Equation, ir.System)):
-            new = ir.Equation(self.equation.target, self.put_node(new))
+    def change(self, new: Edited, words: str, cost: float, about: str) -> Change:
+        """The change to another node, equation or equations."""
         if isinstance(new, ir.Equation):
             old, at = self.formula.system.equations, self.number
-            new = self.formula.with_equations((*old[:at], new, *old[at + 1 :]))
-        return Change(new, words, extra)
+            new = (*old[:at], new, *old[at + 1 :])
+        if not isinstance(new, tuple):
+            return self.change(self.with_value(self.put_node(new)), words, cost, about)
+        return Change(replace(self.formula.system, equations=new), words, cost, about)
+
+    def with_value(self, value: ir.Expr) -> ir.Equation:
+        """The equation with another value."""
+        return ir.Equation(self.equation.target, value)
+
+
+def _find_sites(site: Site) -> Iterator[Site]:
+    """The site, and those inside its node."""
+    yield site
+    node = site.node
+    row = node if isinstance(node, (ir.Reduce, ir.Along)) else None
+    is_logical = isinstance(node, (ir.And, ir.Or, ir.Not))
+    for at, child in enumerate(node.children):
+
+        def put_node(new: ir.Expr, at: int = at) -> ir.Expr:
+            parts = iter((*node.children[:at], new, *node.children[at + 1 :]))
+            return site.put_node(map_children(node, lambda _: next(parts)))
+
+        is_own = child is getattr(node, "condition", None)
+        is_condition = is_own and (row is None or child not in {ir.TRUE, row.body})
+        yield from _find_sites(
+            Site(
+                *(site.formula, site.number, child, node, put_node),
+                is_inside=site.is_inside or isinstance(node, ir.Access),
+                is_guard=site.is_conditional or (is_own and row is not None and child != ir.TRUE),
+                is_condition=is_condition,
+                is_clause=is_condition or (is_logical and site.is_clause),
+            )
+        )
+
+
+Find: TypeAlias = Callable[[Site], Iterator[tuple[Edited, str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of edits, with its cost and an example."""
+    """An operator of edits, with its cost and an example.
+
+    It finds other nodes for a site, or other equations, each with words and an extra cost.
+    """
 
     name: str
     cost: float
@@ -183,29 +167,20 @@ class Operator:
     code: str
     words: str
     about: str
-    find: Callable[[Site], Iterator[Change]]
+    find: Find
 
 
 def operator(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
-) -> Callable[[Callable[[Site], Iterator[Change]]], Operator]:
+) -> Callable[[Find], Operator]:
     """Make a function of one site an operator, with its example."""
-
-    def wrap(find: Callable[[Site], Iterator[Change]]) -> Operator:
-        return Operator(find.__name__, cost, formula, code, words, about, find)
-
-    return wrap
-
-
-def join_parts(kind: type[ir.Expr], parts: tuple[ir.Expr, ...]) -> ir.Expr:
-    """The sum, product or the like of some parts; a single part itself."""
-    return parts[0] if len(parts) == 1 else kind(parts)  # type: ignore[call-arg,arg-type]
+    return lambda find: Operator(find.__name__, cost, formula, code, words, about, find)
 
 
 def leave_out(node: ir.Expr, at: int) -> ir.Expr:
     """A sum, a product or the like without one of its parts."""
-    parts = node.children
-    return join_parts(type(node), (*parts[:at], *parts[at + 1 :]))
+    parts = (*node.children[:at], *node.children[at + 1 :])
+    return parts[0] if len(parts) == 1 else type(node)(parts)  # type: ignore[call-arg,arg-type]
 
 
 def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
@@ -221,11 +196,6 @@ def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Inde
     for one, two in combinations(find_free(node), 2):
         if formula.extent(one) == formula.extent(two):
             yield one, two, " and ".join(sorted((one.name, two.name)))
-
-
-def rewrite_value(equation: ir.Equation, act: Callable[[ir.Expr], ir.Expr]) -> ir.Equation:
-    """The equation with a function applied to each node of its value, bottom up."""
-    return ir.Equation(equation.target, rewrite_bottom_up(equation.value, act))
 
 
 def expand_position(place: ir.Expr) -> ir.Expr:
@@ -249,8 +219,7 @@ def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
             case ir.Reduce(kind, bound, _, body):
                 return ir.Reduce(kind, bound, ir.TRUE, body)
             case ir.Mul(factors):
-                left = tuple(f for f in factors if not is_bracket(f) or f is kept)
-                return join_parts(ir.Mul, left) if left else ir.ONE
+                return ir.product_of([f for f in factors if not is_bracket(f) or f is kept])
         return expr
 
     return rewrite_bottom_up(value, act)
@@ -267,71 +236,61 @@ def show_node(expr: ir.Expr | ir.Equation, name: str = "") -> str:
     return text if len(text) <= LONGEST or not name else name
 
 
-_POWERS = (Fraction(1, 2), Fraction(-1, 2), Fraction(1), Fraction(-1))
+POWERS = (Fraction(1, 2), Fraction(-1, 2), Fraction(1), Fraction(-1))
 
 
-@dataclass(frozen=True)
-class Scale:
-    """A product of sizes and numbers, each to a power; sorted, without powers of 0."""
+Scale: TypeAlias = dict[ir.Expr, Fraction]  # the powers of sizes and numbers, without 0; sorted
 
-    powers: tuple[tuple[ir.Expr, Fraction], ...] = ()
-    negative: bool = False
 
-    @staticmethod
-    def of(*powers: tuple[ir.Expr, Fraction], negative: bool = False) -> Scale:
-        """The product of powers."""
-        total: dict[ir.Expr, Fraction] = {}
-        for atom, power in powers:
-            total[atom] = total.get(atom, Fraction(0)) + power
-        kept = [(atom, power) for atom, power in total.items() if power]
-        return Scale(tuple(sorted(kept, key=lambda pair: to_text(pair[0]))), negative)
+def multiply_scales(*parts: tuple[Scale, int | Fraction]) -> Scale:
+    """The product of scales, each to a power."""
+    total: Scale = {}
+    for scale, power in parts:
+        for atom, own in scale.items():
+            total[atom] = total.get(atom, Fraction(0)) + own * power
+    if ir.MINUS_ONE in total:
+        sign = total[ir.MINUS_ONE]
+        total[ir.MINUS_ONE] = sign % 2 if sign.denominator == 1 else Fraction(0)
+    return {atom: total[atom] for atom in sorted(total, key=to_text) if total[atom]}
 
-    def times(self, other: Scale, power: Fraction = Fraction(1)) -> Scale:
-        """The product with a power of another scale."""
-        more = ((atom, own * power) for atom, own in other.powers)
-        odd = other.negative and power.denominator == 1 and power % 2 == 1
-        return Scale.of(*self.powers, *more, negative=self.negative != odd)
 
-    def to_expr(self) -> ir.Expr:
-        """The scale as an expression: equal powers grouped, divisors last."""
+def scale_to_expr(scale: Scale) -> ir.Expr:
+    """The scale as an expression: equal powers grouped, divisors last."""
 
-        def raise_to(atoms: list[ir.Expr], power: Fraction) -> ir.Expr:
-            base = ir.product_of(atoms)
-            return base if power == 1 else ir.Pow(base, ir.Number(power))
+    def raise_to(power: Fraction) -> ir.Expr:
+        base = ir.product_of([a for a, p in scale.items() if p == power and a is not ir.MINUS_ONE])
+        base = base if abs(power) == 1 else ir.Pow(base, ir.Number(abs(power)))
+        return base if power > 0 else ir.Pow(base, ir.MINUS_ONE)
 
-        groups: dict[Fraction, list[ir.Expr]] = {}
-        for atom, power in self.powers:
-            groups.setdefault(power, []).append(atom)
-        over = [raise_to(atoms, p) for p, atoms in groups.items() if p > 0]
-        under = [ir.Pow(raise_to(atoms, -p), ir.MINUS_ONE) for p, atoms in groups.items() if p < 0]
-        factors = [*([ir.MINUS_ONE] if self.negative else []), *over, *under] or [ir.ONE]
-        return ir.product_of(factors)
+    powers = dict.fromkeys(power for atom, power in scale.items() if atom is not ir.MINUS_ONE)
+    sign = [ir.MINUS_ONE] if ir.MINUS_ONE in scale else []
+    return ir.product_of([*sign, *map(raise_to, sorted(powers, key=lambda p: p < 0))] or [ir.ONE])
 
-    def __str__(self) -> str:
-        """The scale in words: 1/sqrt(D)."""
-        return to_text(self.to_expr()).replace(" / ", "/").replace(" * ", "*")
+
+def show_scale(scale: Scale) -> str:
+    """The scale in words: 1/sqrt(D)."""
+    return to_text(scale_to_expr(scale)).replace(" / ", "/").replace(" * ", "*")
 
 
 def find_scale(expr: ir.Expr) -> Scale:
     """The sizes and numbers that multiply an expression, inside its sums too."""
     match expr:
         case ir.Number(value) if value not in {0, 1}:
-            over, under = Fraction(abs(value).numerator), Fraction(value.denominator)
-            powers = [(ir.Number(over), Fraction(1)), (ir.Number(under), Fraction(-1))]
-            kept = [(atom, power) for atom, power in powers if atom != ir.ONE]
-            return Scale.of(*kept, negative=value < 0)
+            sign = [ir.MINUS_ONE] if value < 0 else []
+            over, under = (
+                ir.Number(Fraction(n)) for n in (abs(value.numerator), value.denominator)
+            )
+            found = {over: Fraction(1), under: Fraction(-1)} | dict.fromkeys(sign, Fraction(1))
+            return multiply_scales(({a: p for a, p in found.items() if a != ir.ONE}, 1))
         case ir.Size() | ir.Scalar():
-            return Scale.of((expr, Fraction(1)))
+            return {expr: Fraction(1)}
         case ir.Pow(base, ir.Number(power)) if is_number(base):
-            return Scale().times(find_scale(base), power)
+            return multiply_scales((find_scale(base), power))
         case ir.Mul(factors):
-            total = Scale()
-            for factor in factors:
-                total = total.times(find_scale(factor))
-            return total
+            return multiply_scales(*((find_scale(factor), 1) for factor in factors))
         case ir.Reduce("sum", _, _, body):
             return find_scale(body)
-    return Scale()
+    return {}
 
 
 def is_number(expr: ir.Expr) -> bool:
@@ -343,37 +302,36 @@ def is_number(expr: ir.Expr) -> bool:
 
 def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, float]]:
     """Extra factors that code may have, and how much less likely each is."""
-    mine = [atom for atom, _ in own.powers]
+    mine = {atom: power for atom, power in own.items() if atom is not ir.MINUS_ONE}
+    pairs = [dict.fromkeys(pair, Fraction(1)) for pair in combinations(sizes, 2)]
     if mine:
-        yield Scale().times(own, Fraction(-1)), 0.0
+        yield multiply_scales((own, -1)), 0.0
         yield own, 0.1
-        yield Scale().times(own, Fraction(-2)), 0.1
-    for atom, power in own.powers:
+        yield multiply_scales((own, -2)), 0.1
+    for atom, power in mine.items():
         for times, extra in ((-1, 0.02), (1, 0.12), (-2, 0.12)):
-            yield Scale.of((atom, times * power)), extra
+            yield {atom: times * power}, extra
         for other in sizes:
             if other is not atom:
-                yield Scale.of((atom, -power), (other, power)), 0.2
-        for one, two in combinations(sizes, 2):
-            yield Scale.of((atom, -power), (one, power), (two, power)), 0.25
-    for power in _POWERS:
+                yield multiply_scales(({atom: -power, other: power}, 1)), 0.2
+        for pair in pairs:
+            yield multiply_scales(({atom: power}, -1), (pair, power)), 0.25
+    for power in POWERS:
         for size in sizes:
-            yield Scale.of((size, power)), 0.15 if size in mine else 0.3
+            yield {size: power}, 0.15 if size in mine else 0.3
         for value in (2, 3, 4) if power.denominator == 1 else (2,):
-            yield Scale.of((ir.Number(Fraction(value)), power)), 0.4
-        for one, two in combinations(sizes, 2):
-            yield Scale.of((one, power), (two, power)), 0.5
+            yield {ir.Number(Fraction(value)): power}, 0.4
+        for pair in pairs:
+            yield multiply_scales((pair, power)), 0.5
 
 
 def say_scale(what: str, own: Scale, factor: Scale) -> str:
     """Words for the correction of code that multiplies by an extra factor."""
-    code, lacking = own.times(factor), Scale().times(factor, Fraction(-1))
-    here, there = str(code), str(own)
-    powers = dict(own.powers)
-    within = all(0 < power / powers.get(atom, -power) <= 1 for atom, power in lacking.powers)
-    if within and (not lacking.negative or own.negative) and lacking != Scale():
+    lacking = multiply_scales((factor, -1))
+    here, there = show_scale(multiply_scales((own, 1), (factor, 1))), show_scale(own)
+    if lacking and all(0 < power / own.get(atom, -power) <= 1 for atom, power in lacking.items()):
         whole = "" if lacking == own else f", so that its factor is {there}"
-        return f"SCALE {what} by {lacking}{whole}"
-    if own == Scale():
+        return f"SCALE {what} by {show_scale(lacking)}{whole}"
+    if not own:
         return f"SCALE {what} by 1, not by {here}: DROP the factor {here}"
     return f"SCALE {what} by {there}, not by {here}"
