@@ -11,7 +11,7 @@ that is not finite spoils its whole row. So it is used only where neither matter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from math import gcd, lcm, log2
 
 from derive.analysis.facts import find_range, is_integer, is_never_negative, is_positive, is_whole
@@ -151,7 +151,7 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
             found = (Polynomial.of(exponent) * Polynomial.of(power)).split_linear(UNIT)
         case _:
             found = None
-    return (*found, "") if found else (Polynomial({}), Polynomial({}), "")
+    return (*found, "") if found else (NOTHING, NOTHING, "")
 
 
 def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
@@ -367,16 +367,15 @@ def find_product(total: ir.Reduce) -> Product | None:
     for kept, offset in ends.items():
         (index,) = (i for i, _ in offset if i is not kept)
         steps = offset, tuple((i, -n) for i, n in offset)
-        found = next(filter(None, (_find_cycle(table, index, kept, s, taken) for s in steps)), None)
+        ways = [_find_cycle(table, index, kept, each, taken) for each in steps]
+        if not any(ways):
+            is_up = dict(offset)[index] > 0 or dict(offset)[kept] > 0
+            ways = [_find_line(table, index, kept, steps[not is_up], left_guards, taken)]
+        found = next(filter(None, ways), None)
         if found is None:
-            steps = steps if dict(offset)[index] > 0 or dict(offset)[kept] > 0 else steps[::-1]
-            found_run = _find_line(table, index, kept, steps[0], left_guards, taken)
-            if found_run is None:
-                return None
-            table, pair, gone = found_run
-            left_guards = [g for g in left_guards if g not in gone]
-        else:
-            table, pair = found
+            return None
+        table, pair, gone = found
+        left_guards = [g for g in left_guards if g not in gone]
         pairs.append(pair)
         taken = taken | {pair.run.name}
     left = [_to_bracket(g) for g in left_guards]
@@ -396,8 +395,8 @@ def _to_bracket(condition: ir.Expr) -> ir.Expr:
 
 def _find_cycle(
     table: ir.Expr, index: ir.Index, kept: ir.Index, offset: Offset, taken: set[str]
-) -> tuple[ir.Expr, Pair] | None:
-    """Return (g over one period, the pair of indices) if an offset is used modulo a period only."""
+) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
+    """Return (g over one period, the pair of indices, no guards) if an offset is used modulo it."""
     value, steps = to_polynomial(offset), dict(offset)
     cycles = {
         Polynomial.of(part.arguments[1])
@@ -424,11 +423,11 @@ def _find_cycle(
                 return ir.ZERO if gone else run if is_plain else part
         return part
 
-    if run in find_free(rewrite_bottom_up(whole, lambda part: fold_modulus(part, gone=True))):
+    if run in find_free(rewrite_bottom_up(whole, partial(fold_modulus, gone=True))):
         return None
-    whole = rewrite_bottom_up(whole, lambda part: fold_modulus(part, gone=False))
+    whole = rewrite_bottom_up(whole, partial(fold_modulus, gone=False))
     flipped = {(1, 1): "one", (-1, 1): "", (1, -1): "table"}[steps[index], steps[kept]]
-    return whole, Pair(index, kept, run, length, Polynomial({}), flipped, Polynomial({}))
+    return whole, Pair(index, kept, run, length, NOTHING, flipped, NOTHING), set()
 
 
 def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its guards
@@ -458,14 +457,11 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its 
     # The cyclic result is nonzero from `start` to `end`, modulo the length.
     start, end = {
         "one": (ONE - own, count - ONE),
-        "": (Polynomial({}), own + count - TWO),
+        "": (NOTHING, own + count - TWO),
         "table": (ONE - count, own - ONE),
     }[flipped]
-    if is_never_negative(first):
-        padding = Polynomial({})
-    elif is_never_negative(-first):
-        padding = -first
-    else:
+    padding = NOTHING if is_never_negative(first) else -first
+    if not is_never_negative(padding):
         return None
     longer = own if flipped == "table" else count
     least = [

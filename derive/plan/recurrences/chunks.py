@@ -291,17 +291,15 @@ class _Chunker:
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
         self.kept: ir.Expr = ir.ONE
         decayed: ir.Expr = ir.ONE  # from s + 1 on
-        before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
-        is_first = ir.Compare("<", before[c], ir.ZERO)
-        decay_before: ir.Expr = ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO)
+        behind: tuple[ir.Expr, ...] = (ir.ONE, ir.Where(ir.Compare(">", c, s), ir.ONE, ir.ZERO))
         if slope is not ir.ONE:
             decayed = self.decay = self.make_products(slope)
-            decay_before = ir.Where(is_first, ir.ZERO, substitute(decayed, before))
-        kept_before: ir.Expr = self.kept
-        if slope is not ir.ONE:
-            kept_before = ir.Where(is_first, ir.ONE, substitute(self.kept, before))
+            before: dict[ir.Expr, ir.Expr] = {c: ir.Add((c, ir.MINUS_ONE))}
+            is_first = ir.Compare("<", before[c], ir.ZERO)
+            pairs = (ir.ONE, self.kept), (ir.ZERO, self.decay)
+            behind = tuple(ir.Where(is_first, one, substitute(p, before)) for one, p in pairs)
         # The factors of S before the chunk and of values added in it: at t, and at t - 1.
-        self.ways = ((self.kept, self.decay), (kept_before, decay_before))
+        self.ways = ((self.kept, self.decay), behind)
         ends = self.make_access(f"{name}_ends", (n, *self.state))
         back = ir.Add((n, ir.MINUS_ONE))
         self.start = ir.Where(
