@@ -187,7 +187,9 @@ class Factoring:
             best = max(several, key=rank, default=None)
             if best is None or rank(best)[0] <= 0:
                 return target, left
-            inner = {rest: left.pop(factors) for factors, (rest, _) in groups[best].items()}
+            inner: Terms = {}
+            for factors, (rest, _) in groups[best].items():
+                inner[rest] = inner.get(rest, Fraction(0)) + left.pop(factors)
             number, part = self.make_part(best[1], inner)
             product, _ = normalize((best[0], part), frozenset(free))
             left[product] = left.get(product, Fraction(0)) + number
@@ -195,7 +197,7 @@ class Factoring:
     def make_part(self, free: Indices, terms: Terms) -> tuple[Fraction, ir.Access]:
         """A number and a part, new or known, whose product is the sum of the terms."""
         target = ir.name_axes("part", free)
-        most = max(map(abs, terms.values()))
+        most = max(map(abs, terms.values())) or Fraction(1)
         for scale in (-most, most):
             form, order = outline_sum((target, terms), scale)
             if form in self.forms:
