@@ -18,7 +18,7 @@ from typing import Any
 from derive.bench.timing import Candidate, say_failure
 from derive.checker import pick, processes, runs
 from derive.checker.load import load
-from derive.checker.program import Program, evaluate_source, find_expected
+from derive.checker.program import Program, find_expected
 from derive.compiler import Built
 from derive.errors import refuse
 from derive.ir import nodes as ir
@@ -36,15 +36,11 @@ class Hand:
     def bind(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Candidate:
         """A call of the code itself; what a check would do around it is done here, once."""
         program = self.program
-
-        def find(source: str) -> Any:
-            value = evaluate_source(source, inputs, sizes, program.indices)
-            # A leaf of its own, whatever it is a view of.
-            return value.detach() if isinstance(value, torch.Tensor) else value
-
-        given = {name: find(source) for name, source in program.arguments.items()}
-        parameters = {name: find(source) for name, source in program.parameters.items()}
-        made = {name: find(source) for name, source in program.constructor.items()}
+        found = program.find_given(inputs, sizes)
+        given, parameters, made = (  # leaves of their own, whatever they are views of
+            {n: v.detach() if isinstance(v, torch.Tensor) else v for n, v in part.items()}
+            for part in (found.arguments, found.parameters, found.constructor)
+        )
         target = program.code.target
         if isinstance(target, type) and issubclass(target, torch.nn.Module):
             target = target(**made).eval()

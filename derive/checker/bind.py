@@ -69,7 +69,6 @@ class Task:
             arguments=arguments,
             indices=find_indices(self.system),
             results={first: self.binds["return"]} if "return" in self.binds else {},
-            told=tuple(self.told),
         )
 
     def find_fixed(self, program: Program) -> dict[str, int]:
@@ -217,20 +216,11 @@ def assign_numbers(
     idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
     optional = tuple(slot.name for slot in numbers if not slot.required)
     numbers = [slot for slot in numbers if slot.name not in idle]
-
-    def make_program(given: Mapping[str, str], doubt: int) -> Program:
-        made = {**getattr(base, kind), **idle, **{n: s for n, s in given.items() if s}}
-        own: dict[str, Any] = {kind: made, "optional": (*optional, *base.optional)}
-        return replace(base, doubt=base.doubt + doubt, **own)
-
-    if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
-        pairs = zip(numbers, scalars, strict=True)
-        yield make_program({slot.name: scalar.name for slot, scalar in pairs}, 0)
-        return
     any_required = any(slot.required for slot in numbers)
     sources = (*find_extents(system), *(scalar.name for scalar in scalars))
-    choices = []
-    for slot in numbers:
+
+    def rank_sources(slot: Slot) -> list[tuple[int, int, str]]:
+        """The rank of each source's name, its place among them, and the source, best first."""
         known = [(rank_size(slot.called, source), source) for source in sources]
         if not slot.required:
             like = [each for each in known if each[0] < NAMED]
@@ -238,17 +228,22 @@ def assign_numbers(
         ranked = sorted(known, key=lambda choice: choice[0])
         if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
             ranked = ranked[:1]
-        choices.append([(rank, place, source) for place, (rank, source) in enumerate(ranked)])
+        return [(rank, place, source) for place, (rank, source) in enumerate(ranked)]
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
         """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
         ranks, places, chosen = zip(*pick, strict=True) if pick else ((), (), ())
         return sum(ranks), len(pick) - len({*chosen}), sum(places)
 
+    choices = [rank_sources(slot) for slot in numbers]
+    if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
+        choices = [[(0, 0, scalar.name)] for scalar in scalars]
     for pick in sorted(islice(product(*choices), MOST_NUMBERS), key=measure):
         both = list(zip(numbers, pick, strict=True))
-        doubt = sum(rank for slot, (rank, _, _) in both if slot.required)
-        yield make_program({slot.name: source for slot, (_, _, source) in both}, doubt)
+        doubt = base.doubt + sum(rank for slot, (rank, _, _) in both if slot.required)
+        given = {slot.name: source for slot, (_, _, source) in both if source}
+        own: dict[str, Any] = {kind: {**getattr(base, kind), **idle, **given}}
+        yield replace(base, doubt=doubt, optional=(*optional, *base.optional), **own)
 
 
 @lru_cache(maxsize=8)
@@ -270,10 +265,10 @@ def find_constructor(task: Task) -> list[Slot]:
     system, binds = task.system, task.binds
     slots, _ = find_slots(task.code.target)
     scalars = {fold_name(scalar.name) for scalar in system.scalars}
-    needed = [s for s in slots if s.required or (s.name in binds and not s.is_flag)]
     tensors = {tensor.name for tensor in system.tensors}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
-    needed = [slot for slot in slots if slot in needed or slot.name in told]
+    told |= {slot.name for slot in slots if slot.name in binds and not slot.is_flag}
+    needed = [slot for slot in slots if slot.required or slot.name in told]
     named = [s for s in slots if s.is_number and fold_name(s.called) in scalars and s not in needed]
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
     if needed:  # keep only numbers named like a size
@@ -281,11 +276,12 @@ def find_constructor(task: Task) -> list[Slot]:
     return [*needed, *named, *sized]
 
 
-def find_layouts(program: Program, system: ir.System) -> Iterator[dict[str, str]]:
+def find_layouts(program: Program, task: Task) -> Iterator[dict[str, str]]:
     """Yield bindings with other layouts of the arguments and parameters that no --bind fixes."""
+    system = task.system
     tensors = {tensor.name: tensor for tensor in system.tensors}
     heads = {name: source.partition(".")[0] for name, source in program.sources.items()}
-    plain = {n: tensors[h] for n, h in heads.items() if h in tensors and n not in program.told}
+    plain = {n: tensors[h] for n, h in heads.items() if h in tensors and n not in task.binds}
     # A mask with axes of extent 1 added, up to the largest rank in the formula.
     made = (equation.target.tensor for equation in system.equations)
     most = max((len(tensor.shape) for tensor in (*system.tensors, *made)), default=0)
@@ -362,34 +358,29 @@ class Holder:
     source: str
     indices: Mapping[str, tuple[str, ...]]
 
-    def measure(self, shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The shape of the source for a shape of the tensor; None where unknown."""
+    def measure(
+        self, sizes: Mapping[str, int], shape: Sequence[int] = ()
+    ) -> tuple[int, ...] | None:
+        """The shape of the source at these sizes, or for a shape; None where unknown."""
         try:
-            values = {self.tensor.name: torch.empty(shape, device="meta")}
+            own = shape or [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
+            values = {self.tensor.name: torch.empty(own, device="meta")}
             return tuple(evaluate_source(self.source, values, sizes, self.indices).shape)
-        except DeriveError:  # a size that nothing determines
+        except (KeyError, DeriveError):  # a size that nothing determines
             return None
         except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
             return ()
 
-    def find_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The shape of the source at these sizes; None where unknown."""
-        try:
-            return self.measure([evaluate_extent(e, sizes) for e in self.tensor.shape], sizes)
-        except (KeyError, DeriveError):
-            return None
-
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the source has the shape."""
-        return self.find_shape(sizes) in {None, self.shape}
+        return self.measure(sizes) in {None, self.shape}
 
     def find_extents(self) -> list[Polynomial]:
         """The extents of the source's axes; none where it does more than permute."""
         probe = [*range(_PROBE, _PROBE + len(self.tensor.shape))]
-        found = self.measure(probe, {}) or ()
-        order = [number - _PROBE for number in found]
-        is_permuted = sorted(found) == probe
-        return [Polynomial.of(self.tensor.shape[k]) for k in order] if is_permuted else []
+        found = self.measure({}, probe) or ()
+        order = [number - _PROBE for number in found] if sorted(found) == probe else []
+        return [Polynomial.of(self.tensor.shape[place]) for place in order]
 
     def find_equations(self) -> list[tuple[Polynomial, int]]:
         """The extents with the numbers that they are equal to."""
@@ -403,7 +394,7 @@ class Holder:
 
     def find_misfits(self, sizes: Mapping[str, int]) -> Iterator[Statement]:
         """Statements of numbers that must be equal for the source to have the shape."""
-        found, have = self.find_shape(sizes), self.shape
+        found, have = self.measure(sizes), self.shape
         if found is None or found == have:
             return
         names = list(map(_find_names, self.find_extents())) or [(1, ())] * len(found)

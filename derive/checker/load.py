@@ -37,7 +37,7 @@ from derive.checker.reading import (
     say_line,
     to_function,
 )
-from derive.checker.slots import find_definition, parse_text
+from derive.checker.slots import find_definition, parse_text, unwrap
 from derive.errors import DeriveError, Diagnostic, refuse, suggest
 from derive.frontend.notebooks import is_file, read_text
 from derive.libraries import NUMPY, find_uncompiled, torch
@@ -235,9 +235,8 @@ def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
         )
     with _run_by_user(code):
         target = find_member(names, name, asked.init, shown)
-    inner = inspect.unwrap(getattr(target, "forward", target))
-    unused = _find_unused_names(getattr(inner, "__func__", inner), code.places)
-    findings = (*code.findings, *unused)
+    inner = unwrap(getattr(target, "forward", target))
+    findings = (*code.findings, *_find_unused_names(inner, code.places))
     return replace(code, name=f"{shown}:{name}", target=target, findings=findings, names=names)
 
 
@@ -259,21 +258,24 @@ def find_candidates(tree: ast.Module) -> list[str]:
     """
     found: list[str] = []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    work = 0
+    work = 0  # statements that compute with tensors beyond creating one
     for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            inside = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
-            bases = [ast.unparse(base) for base in node.bases]
-            is_step = any(base.endswith("Function") for base in bases)  # an autograd.Function
-            is_callable = bool({"forward", "__call__"} & {*inside})
-            if (is_callable and not is_step) or any(b.endswith("Module") for b in bases):
-                found.append(node.name)
-        elif isinstance(node, ast.FunctionDef):
-            found.append(node.name)
-        elif isinstance(node, ast.Assign) and _is_function(node.value, functions, tree):
-            found += [each.id for each in node.targets if isinstance(each, ast.Name)]
-        else:
-            work += _is_work(node)
+        match node:
+            case ast.ClassDef(name, [*bases], body=body):
+                inside = {each.name for each in body if isinstance(each, ast.FunctionDef)}
+                kinds = [ast.unparse(base) for base in bases]
+                is_step = any(kind.endswith("Function") for kind in kinds)  # autograd.Function
+                is_callable = bool({"forward", "__call__"} & inside) and not is_step
+                found += [name] * (is_callable or any(kind.endswith("Module") for kind in kinds))
+            case ast.FunctionDef(name):
+                found.append(name)
+            case ast.Assign(targets, value) if _is_function(value, functions, tree):
+                found += [each.id for each in targets if isinstance(each, ast.Name)]
+            case ast.Assign(_, value) if not makes_tensor(value):
+                parts = [*ast.walk(value)]
+                products = (part.op for part in parts if isinstance(part, ast.BinOp))
+                is_product = any(isinstance(each, ast.MatMult) for each in products)
+                work += is_product or any(isinstance(part, ast.Call) for part in parts)
     public = [name for name in found if not name.startswith("_")]
     if found and work >= FEWEST_STATEMENTS:
         return []  # the top-level statements do the work: a script
@@ -293,17 +295,6 @@ def _is_function(value: ast.expr, functions: Collection[str], tree: ast.Module) 
             targets = (e for n in computed for each in n.targets for e in ast.walk(each))
             return not any(isinstance(e, ast.Name) and e.id in read for e in targets)
     return False
-
-
-def _is_work(node: ast.stmt) -> bool:
-    """Whether a top-level statement computes with tensors beyond creating one."""
-    if not isinstance(node, ast.Assign) or makes_tensor(node.value):
-        return False
-    return any(
-        isinstance(part, ast.Call)
-        or (isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult))
-        for part in ast.walk(node.value)
-    )
 
 
 def _from_script(code: Code, tree: ast.Module, chosen: str = "") -> Code:
@@ -358,11 +349,12 @@ def _compile(tree: ast.Module, path: str) -> CodeType:
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     known = (*(alias.name for alias in aliases), *(str(node.module) for node in froms))
     heads = {name.partition(".")[0] for name in known}
-    if "numpy" in heads and not heads & _FRAMEWORKS:
-        for alias in (each for each in aliases if each.name.partition(".")[0] == "numpy"):
+    is_numpy = "numpy" in heads and not heads & _FRAMEWORKS
+    for alias in aliases if is_numpy else ():
+        if re.match(r"numpy\b", alias.name):
             alias.name, alias.asname = f"{NUMPY}{alias.name[5:]}", alias.asname or alias.name
-        for node in (each for each in froms if str(each.module).partition(".")[0] == "numpy"):
-            node.module = f"{NUMPY}{str(node.module)[5:]}"
+    for node in froms if is_numpy else ():
+        node.module = re.sub(r"^numpy\b", NUMPY, str(node.module))
     return compile(tree, path, "exec", dont_inherit=True)
 
 

@@ -115,11 +115,10 @@ class _Search:
         for subject in subjects.find_subjects(self.task):
             best = _choose(best, self._find_certain(subject))
             if best is not None and best.fits and (best.agrees or not subject.is_wide):
-                return self._complete(best)
+                break
         if best is not None and best.fits:
             return self._complete(best)
-        undefined = (error for error in self.errors if runs.is_undefined(error))
-        error = next(iter((*undefined, *self.errors)), None)
+        error = max(self.errors, key=runs.is_undefined, default=None)
         guess = None if self._is_incurable() else self._find_guess()
         if best is not None:
             if guess is not None and guess.agrees:
@@ -286,7 +285,7 @@ class _Search:
         task, sample = self.task, self._find_tried(subject)
         fitting = subject.make(sample, []) if sample and not task.code.is_einsum else ()
         known = [*islice(fitting, MOST_AT_GUESSES)] or subject.unfit
-        every = (moved for program in known for moved in find_layouts(program, task.system))
+        every = (moved for program in known for moved in find_layouts(program, task))
         layouts = dict.fromkeys(tuple(moved.items()) for moved in islice(every, MOST_GUESSED))
         for given in layouts if not task.code.is_einsum else ():
             for other in subjects.find_subjects(replace(task, binds={**task.binds, **dict(given)})):

@@ -201,7 +201,6 @@ class Program:
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)  # layouts of results that differ
     names: tuple[str, ...] = ()  # names of the formula's results
-    told: tuple[str, ...] = ()  # arguments and parameters bound by the user
     doubt: int = 0  # sum of the name ranks of assigned numbers; 0: all names match
     optional: tuple[str, ...] = ()  # numbers that have a default
 
@@ -252,10 +251,8 @@ class Program:
         self, answer: runs.Answer, wanted: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
         """Triples of a result's name, the code's value and the formula's."""
-        expected = find_expected(self, wanted)
-        return (
-            (n, found, value) for (n, value), found in zip(expected, answer.results, strict=False)
-        )
+        both = zip(find_expected(self, wanted), answer.results, strict=False)
+        return ((name, found, value) for (name, value), found in both)
 
     def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """The values of all sources, computed on copies of the inputs."""
@@ -269,17 +266,12 @@ class Program:
 
     def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """The values of all sources."""
-
-        def read_sources(sources: Mapping[str, str]) -> dict[str, Any]:
-            return {
-                name: evaluate_source(source, values, sizes, self.indices)
-                for name, source in sources.items()
-            }
-
+        parts = (self.arguments, self.parameters, self.constructor)
         return runs.Given(
-            read_sources(self.arguments),
-            read_sources(self.parameters),
-            read_sources(self.constructor),
+            *(
+                {n: evaluate_source(s, values, sizes, self.indices) for n, s in part.items()}
+                for part in parts
+            )
         )
 
     def find_read(self) -> set[str]:
@@ -290,14 +282,6 @@ class Program:
         """The sizes and scalars passed as numbers to the code."""
         sources = (*self.arguments.values(), *self.constructor.values())
         return {name for source in sources for name in find_number_names(source)}
-
-    def call(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
-        """The results of the code, called in this process."""
-        given = self.find_given(values, sizes)
-        found = runs.call_target(
-            self.code.target, given.arguments, given.parameters, given.constructor
-        )
-        return runs.pick_results(found, self.names)
 
     def describe(self) -> tuple[str, ...]:
         """The bindings whose source is not the argument's own name, as reports show them."""
@@ -326,9 +310,12 @@ def check_answer(found: Any) -> None:
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Lifted:
     """The equations of code, traced at these sizes; DeriveError where it cannot be lifted."""
 
-    def call(**given: Any) -> Any:
-        values = {name: value for name, value in given.items() if name not in sizes}
-        return program.call(values, {name: given[name] for name in sizes})
+    def call(**named: Any) -> Any:
+        values = {name: value for name, value in named.items() if name not in sizes}
+        given = program.find_given(values, {name: named[name] for name in sizes})
+        target, made = program.code.target, given.constructor
+        found = runs.call_target(target, given.arguments, given.parameters, made)
+        return runs.pick_results(found, program.names)
 
     arguments: dict[str, Any] = {entry.name: entry for entry in inputs}
     arguments |= {name: ir.Size(name) for name in sizes}

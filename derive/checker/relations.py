@@ -212,7 +212,6 @@ def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterato
 def find_merged(system: ir.System) -> list[tuple[str, ...]]:
     """The products of two sizes that are extents of the formula."""
     tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
-    extents = (extent for tensor in tensors for extent in tensor.shape)
-    merged = (extent.factors for extent in extents if isinstance(extent, ir.Mul))
-    names = (tuple(f.name for f in factors if isinstance(f, ir.Size)) for factors in merged)
-    return list(dict.fromkeys(tuple(sorted(each)) for each in names if len(each) == 2))
+    merged = (e for tensor in tensors for e in tensor.shape if isinstance(e, ir.Mul))
+    names = (sorted(f.name for f in e.factors if isinstance(f, ir.Size)) for e in merged)
+    return list(dict.fromkeys(tuple(each) for each in names if len(each) == 2))

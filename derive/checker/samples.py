@@ -229,11 +229,11 @@ def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample]
     for part in list_parts(sample.system):
         inside = list(walk(part)) if isinstance(part, (ir.Compare, ir.Call)) else []
         told = [abs(n.value) for n in inside if isinstance(n, ir.Number) and abs(n.value) > _LEAST]
-        extents = (each for i in inside if isinstance(i, ir.Index) for each in walk(i.extent))
-        names = dict.fromkeys(each.name for each in extents if isinstance(each, ir.Size))
+        extents = (index.extent for index in inside if isinstance(index, ir.Index))
+        names = find_size_names(*extents)
         if not told or not names or any(isinstance(each, ir.Access) for each in inside):
             continue
-        if names.keys() <= {*sample.fixed} or _is_beyond(part, sample):
+        if {*names} <= {*sample.fixed} or _is_beyond(part, sample):
             continue
         far = int(max(told))
         lengths = dict.fromkeys((far + 3, 2 * far + 3, min(int(prod(told)), _FARTHEST) + 2))
@@ -325,8 +325,7 @@ def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict
         for size in (number - 1, number, number + 1):
             yield {name: size}, f"{name} is {size}, for the {number} of {whose}"
     # Products that code may compare with a number: of two sizes, and of a tensor's sizes.
-    tensors = list_tensors(sample.system)
-    inside = [{getattr(p, "name", "") for x in e.shape for p in walk(x)} for e in tensors]
+    inside = [find_size_names(*tensor.shape) for tensor in list_tensors(sample.system)]
     shapes = (tuple(name for name in names if name in own) for own in inside)
     products = [p for p in dict.fromkeys((*combinations(names, 2), *shapes)) if len(p) > 1]
     for (number, whose), others in product(numbered, products):

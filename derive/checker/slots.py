@@ -53,8 +53,13 @@ def gather(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 def find_groups(function: Any) -> Mapping[str, Group]:
     """The arguments of a function or a constructor that have several parts."""
     own = getattr(function, "__init__") if isinstance(function, type) else function  # noqa: B009
-    inner = inspect.unwrap(own)
-    return _find_groups(getattr(inner, "__func__", inner))
+    return _find_groups(unwrap(own))
+
+
+def unwrap(function: Any) -> Any:
+    """The function inside decorators and methods."""
+    inner = inspect.unwrap(function)
+    return getattr(inner, "__func__", inner)
 
 
 @lru_cache(maxsize=64)
@@ -254,20 +259,16 @@ def find_arguments(function: Any) -> list[Slot]:
     except (TypeError, ValueError):
         return []
     groups, slots = find_groups(function), list[Slot]()
-
-    def add_slot(name: str, default: Any, hint: Any, part: str = "") -> None:
-        if not isinstance(hint, str):
-            hint = "" if hint is _EMPTY else getattr(hint, "__name__", "")
-        required = default is _EMPTY
-        slots.append(Slot(name, required, None if required else default, hint, part=part))
-
-    for each in known:
-        if each.name in groups:
-            for part, (default, hint) in groups[each.name].parts.items():
-                is_open = each.kind is each.VAR_KEYWORD
-                add_slot(part if is_open else f"{each.name}.{part}", default, hint, part)
-        elif each.kind is not each.VAR_POSITIONAL:
-            add_slot(each.name, each.default, each.annotation)
+    for each in (each for each in known if each.kind is not each.VAR_POSITIONAL):
+        parts: Mapping[str, tuple[Any, Any]] = {"": (each.default, each.annotation)}
+        parts = groups[each.name].parts if each.name in groups else parts
+        for part, (default, hint) in parts.items():
+            is_open = each.kind is each.VAR_KEYWORD and part
+            name = part if is_open else f"{each.name}.{part}" if part else each.name
+            told = "" if hint is _EMPTY else getattr(hint, "__name__", "")
+            told = hint if isinstance(hint, str) else told
+            required = default is _EMPTY
+            slots.append(Slot(name, required, None if required else default, told, part=part))
     return slots
 
 

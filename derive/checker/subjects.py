@@ -7,7 +7,6 @@ parameters fit. A script is a function of the tensors that it creates, whose sha
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from derive.checker.program import Program, evaluate_source
 from derive.checker.reading import Script
 from derive.checker.relations import Statement
 from derive.checker.samples import Sample
-from derive.checker.slots import NAMED, UNSAID, Slot, find_arguments, find_slots, rank_size
+from derive.checker.slots import NAMED, UNSAID, Slot, find_arguments, find_slots, rank_size, unwrap
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.text import write_extent
@@ -129,20 +128,20 @@ def find_functions(target: Any) -> list[FunctionType]:
     """The functions of a target and those that they read; none of torch's own."""
     found, left = list[FunctionType](), [target]
     for value in left:
-        inner: list[Any] = []
-        if isinstance(value, FunctionType):
-            found.append(value)
-            inner = [getattr(value, "__wrapped__", None), *(each for _, each in find_reads(value))]
-        elif isinstance(value, (staticmethod, classmethod)):
-            inner = [value.__func__]
-        elif isinstance(value, property):
-            inner = [value.fget]
-        elif isinstance(value, type):
-            owners = (e for e in value.__mro__ if not e.__module__.startswith("torch"))
-            inner = [each for owner in owners for each in vars(owner).values()]
-        else:
-            parts = value.modules() if isinstance(value, torch.nn.Module) else [value]
-            inner = [getattr(value, "__func__", None), *map(type, parts)]
+        match value:
+            case FunctionType():
+                found.append(value)
+                inner = [getattr(value, "__wrapped__", None), *(e for _, e in find_reads(value))]
+            case staticmethod() | classmethod():
+                inner = [value.__func__]
+            case property():
+                inner = [value.fget]
+            case type():
+                owners = (e for e in value.__mro__ if not e.__module__.startswith("torch"))
+                inner = [each for owner in owners for each in vars(owner).values()]
+            case _:
+                parts = value.modules() if isinstance(value, torch.nn.Module) else [value]
+                inner = [getattr(value, "__func__", None), *map(type, parts)]
         own = (e for e in inner if isinstance(e, _HOLDERS) and e not in left)
         left += (e for e in own if not (getattr(e, "__module__", "") or "").startswith("torch"))
     return found
@@ -150,8 +149,7 @@ def find_functions(target: Any) -> list[FunctionType]:
 
 def find_reads(function: Any) -> list[tuple[str, Any]]:
     """Names and values of the globals and closure cells that a function reads."""
-    inner = inspect.unwrap(function)
-    inner = getattr(inner, "__func__", inner)
+    inner = unwrap(function)
     own = getattr(inner, "__globals__", {})
     read = dict.fromkeys(chain.from_iterable(body.co_names for body in _find_bodies(function)))
     found = [(name, own[name]) for name in read if name in own]
@@ -164,8 +162,13 @@ def find_reads(function: Any) -> list[tuple[str, Any]]:
 
 def _find_bodies(function: Any) -> list[CodeType]:
     """The code objects of a function and of its inner functions."""
-    inner = inspect.unwrap(function)
-    found = [b for b in [getattr(getattr(inner, "__func__", inner), "__code__", None)] if b]
+    code = getattr(unwrap(function), "__code__", None)
+    return [] if code is None else list_codes(code)
+
+
+def list_codes(code: CodeType) -> list[CodeType]:
+    """A code object and those of the functions inside."""
+    found = [code]
     for body in found:
         found += [each for each in body.co_consts if isinstance(each, CodeType)]
     return found
@@ -180,25 +183,15 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
         raise runs.describe_error(error, path) from error
 
 
-@dataclass(frozen=True)
-class Made:
-    """The slots of an instance, or the failure to construct it."""
-
-    arguments: tuple[Slot, ...] = ()
-    parameters: tuple[Slot, ...] = ()
-    failure: processes.CannotRunError | None = None
-
-
 @processes.where_it_lives
-def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Made]:
-    """The instances of a class for each set of arguments."""
-    found = []
+def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
+    """The slots of an instance of a class for each set of arguments, or its failure."""
+    found: list[Any] = []
     for each in given:
         try:
-            arguments, parameters = find_slots(construct(target, each, path))
-            found.append(Made(tuple(arguments), tuple(parameters)))
+            found.append(find_slots(construct(target, each, path)))
         except processes.CannotRunError as error:
-            found.append(Made(failure=error))
+            found.append(error)
     return found
 
 
@@ -236,16 +229,16 @@ def _make_programs(
     said, fits = list[list[Statement]](), 0
     refused: Exception | None = None
     for maker, made in _construct_new(task, makers, {**sample.make_inputs(), **sample.sizes}):
-        if made.failure is not None:
-            said.append([*made.failure.statements])
-            refused = refused or made.failure
+        if isinstance(made, processes.CannotRunError):
+            said.append([*made.statements])
+            refused = refused or made
             continue
         try:
-            programs = bind.find_programs(task, (made.arguments, made.parameters), maker)
+            programs = bind.find_programs(task, made, maker)
         except DeriveError as error:  # a bound parameter does not exist with these numbers
             refused = refused or error
             continue
-        holders = bind.find_holders(task.system, programs[0], made.parameters)
+        holders = bind.find_holders(task.system, programs[0], made[1])
         if not bind.is_fitting(holders, sample.sizes):
             unfit.append(programs[0])
             said.append([each for holder in holders for each in holder.find_misfits(sample.sizes)])
@@ -262,7 +255,7 @@ def _make_programs(
 
 def _construct_new(
     task: Task, makers: Sequence[Program], names: Mapping[str, Any]
-) -> Iterator[tuple[Program, Made]]:
+) -> Iterator[tuple[Program, Any]]:
     """The instances of all makers with different arguments, the new ones in one request."""
     chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
     for maker in makers:

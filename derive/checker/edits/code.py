@@ -327,13 +327,8 @@ class Texts:
             block = "\n".join(edited.split("\n")[first - 1 : last])
             made = compile("\n" * (first - 1) + block, code.path, "exec", dont_inherit=True)
 
-        def find_codes(code: CodeType) -> Iterator[CodeType]:
-            for each in code.co_consts:
-                if isinstance(each, CodeType):
-                    yield each
-                    yield from find_codes(each)
-
-        new = {(each.co_qualname, each.co_firstlineno): each for each in find_codes(made)}
+        every = subjects.list_codes(made)
+        new = {(each.co_qualname, each.co_firstlineno): each for each in every}
         for function, before in zip(self.functions, self.before, strict=True):
             function.__code__ = new.get((before.co_qualname, before.co_firstlineno), before)
 

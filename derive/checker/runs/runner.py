@@ -55,7 +55,6 @@ _RECORDS = (
     (modes, "Lowering"),
     (trace, "Event Trace Example"),
     (relations, "Statement"),
-    (subjects, "Made"),
     (code, "Rewrite"),
     (circumstances, "PlannedRun RunOutcome"),
 )
