@@ -280,17 +280,14 @@ def _write_weights(
     heads = places.batch if places.group is None else (*places.batch, places.group)
     kept = (*heads, places.row, places.column)
     logits: ops.Op = ops.Einsum(given, kept)
-    if scores.causal:
+    chosen = mask if mask is not None and ops.is_boolean(mask) else None
+    if scores.causal or chosen is not None:
         causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
-        logits = ops.Fill(logits, causal, ops.Num(ir.MINUS_INFINITY), False)
-    elif mask is not None and ops.is_boolean(mask):
-        logits = ops.Fill(logits, mask, ops.Num(ir.MINUS_INFINITY), False)
+        logits = ops.Fill(logits, chosen or causal, ops.Num(ir.MINUS_INFINITY), False)
     elif mask is not None:
         logits = ops.Apply("+", (logits, mask), kept)
-    weights: ops.Op = ops.Along("softmax", logits, places.column)
-    if mask is not None and ops.is_boolean(mask):
-        weights = ops.Fill(weights, mask, ops.Num(ir.ZERO), False)
-    return weights
+    weights = ops.Along("softmax", logits, places.column)
+    return weights if chosen is None else ops.Fill(weights, chosen, ops.Num(ir.ZERO), False)
 
 
 SEPARABLE = "_weigh_apart"  # a function of the file

@@ -203,7 +203,14 @@ def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell
     """Return (the segment sum in a term, its entries times the other factors)."""
     parts = split_product(term.op, definitions.unwrap)
     opened = [definitions.unwrap(factor) for factor in parts.over]
-    cells = [each for each in opened if isinstance(each, ops.Cell) and _is_segment_sum(each)]
+    cells = [
+        each
+        for each in opened
+        if isinstance(each, ops.Cell)
+        and isinstance(each.call, TorchCall)
+        and each.call.function in {SUMS, ADDED}
+        and isinstance(each.whole, ops.Einsum)
+    ]
     if len(cells) != 1:
         return None
     factors = [f for f, each in zip(parts.over, opened, strict=True) if each is not cells[0]]
@@ -214,9 +221,3 @@ def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell
     if term.negative is not parts.negative:
         scaled = ops.Apply("neg", (scaled,), axes)
     return cells[0], ops.arrange(scaled, axes)
-
-
-def _is_segment_sum(cell: ops.Cell) -> bool:
-    """Whether the call is a segment sum."""
-    is_call = isinstance(cell.call, TorchCall) and cell.call.function in {SUMS, ADDED}
-    return is_call and isinstance(cell.whole, ops.Einsum)
