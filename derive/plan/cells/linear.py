@@ -167,17 +167,28 @@ def _write_fused_sum(
 ) -> ops.Op | None:
     """Return the call for a contraction plus a term; None where torch would copy an operand."""
     addend, beta = split_scale(other)
-    if isinstance(addend, ops.Num):
+    found, axes, summed = {*find_true_axes(addend)}, product.axes, product.summed
+    x = ops.arrange(product.one, (*product.batch, *product.rows, summed))
+    if alpha == beta == 1 and not product.batch and found == {*product.columns}:
+        plain = ops.Einsum((product.one, product.other), axes)
+        if len(product.rows) > 1 and product.one in find_copied(plain, definitions.memory):
+            return None
+        weight = ops.arrange(product.other, (*product.columns, summed))
+        whole = ops.combine("+", (ops.Einsum((x, weight), axes), addend), axes)
+        given = {"x": x, "weight": weight, "bias": addend}
+        return make_cell("torch.nn.functional.linear(x, weight, bias)", given, whole)
+    if len(product.batch) > 1 or len(product.rows) != 1 or not found or not found <= {*axes}:
         return None
-    found = find_true_axes(addend)
-    if alpha == beta == 1 and not product.batch and set(found) == set(product.columns):
-        plain = ops.Einsum((product.one, product.other), product.axes)
-        is_copied = len(product.rows) > 1 and product.one in find_copied(plain, definitions.memory)
-        return None if is_copied else _write_linear(product, addend)
-    is_matrix = len(product.batch) <= 1 and len(product.rows) == 1
-    if is_matrix and found and set(found) <= set(product.axes):
-        return _write_addmm(product, addend, beta, alpha)
-    return None
+    y = ops.arrange(product.other, (*product.batch, summed, *product.columns))
+    added: dict[str, ops.Op | None] = {"c": ops.arrange(addend, axes), "x": x, "y": y}
+    terms = []
+    for name, op, number in (("beta", addend, beta), ("alpha", ops.Einsum((x, y), axes), alpha)):
+        added[name] = None if number == 1 else ops.Num(ir.Number(number))
+        size = ops.Num(ir.Number(abs(number)))
+        scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), op.axes)
+        terms.append(Signed(scaled, number < 0))
+    text = f"torch.{'baddbmm' if product.batch else 'addmm'}(c, x, y, beta=beta, alpha=alpha)"
+    return make_cell(text, added, join_sum(terms, axes), axes)
 
 
 def _find_product(
@@ -198,35 +209,6 @@ def _find_product(
         if len(rows) != 1 or order.index(rows[0]) < order.index(columns[0]):
             return Product(one, other, batch, rows, summed[0], columns)
     return None
-
-
-def _write_linear(product: Product, bias: ops.Op) -> ops.Cell:
-    axes = product.axes
-    weight = ops.arrange(product.other, (*product.columns, product.summed))
-    arg = ops.arrange(product.one, (*product.rows, product.summed))
-    whole = ops.combine("+", (ops.Einsum((arg, weight), axes), bias), axes)
-    given = {"x": arg, "weight": weight, "bias": bias}
-    return make_cell("torch.nn.functional.linear(x, weight, bias)", given, whole)
-
-
-def _write_addmm(product: Product, added: ops.Op, beta: Fraction, alpha: Fraction) -> ops.Cell:
-    """Return the call of addmm or baddbmm, with the coefficients of both terms."""
-    axes = product.axes
-    matrices = (
-        ops.arrange(product.one, (*product.batch, *product.rows, product.summed)),
-        ops.arrange(product.other, (*product.batch, product.summed, *product.columns)),
-    )
-    given: dict[str, ops.Op | None] = {"c": ops.arrange(added, axes)}
-    given |= zip("ab", matrices, strict=True)
-    terms = []
-    for name, op, number in (("beta", added, beta), ("alpha", ops.Einsum(matrices, axes), alpha)):
-        given[name] = None if number == 1 else ops.Num(ir.Number(number))
-        size = ops.Num(ir.Number(abs(number)))
-        scaled = op if abs(number) == 1 else ops.Apply("*", (op, size), op.axes)
-        terms.append(Signed(scaled, number < 0))
-    name = "baddbmm" if product.batch else "addmm"
-    text = f"torch.{name}(c, a, b, beta=beta, alpha=alpha)"
-    return make_cell(text, given, join_sum(terms, axes), axes)
 
 
 SOLVE = "torch.linalg.solve"
