@@ -25,7 +25,7 @@ from derive.plan.common import to_product
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
 from derive.plan.machine import WIDTH
 from derive.plan.plan import Plan, find_root, fix_chunks
-from derive.plan.recurrences.chunks import close_running
+from derive.plan.recurrences.chunks import Chunks, close_running
 from derive.plan.recurrences.scans import extract_loops
 from derive.plan.recurrences.waves import turn_upward
 from derive.plan.search import Request, find_plan
@@ -105,7 +105,7 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the r
 
     def time_saving(names: tuple[str, ...]) -> float:
         pair = split_passes(system, gradients, names)
-        opened = (extract_loops(close_running(turn_upward(each)))[0] for each in pair)
+        opened = (extract_loops(Chunks(close_running(turn_upward(each))))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time() for plan in plans)
 

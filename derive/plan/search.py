@@ -84,14 +84,14 @@ class LoopFree:
     @property
     def lengths(self) -> dict[str, int]:
         """The lengths of chunks, and 0 for the turn numbers that positions read."""
-        return {**self.chunks.lengths, **{loop.turn: 0 for loop in self.loops if loop.turn}}
+        lengths = {name: length for name, (_, length) in self.chunks.lengths.items()}
+        return {**lengths, **{loop.turn: 0 for loop in self.loops if loop.turn}}
 
     def restore_loops(self, plan: Plan) -> Plan:
         """The plan of the formula, from one of the system without recurrences."""
         if not self.loops:
             return plan
-        lengths = {name: (self.chunks.indices[name], n) for name, n in self.chunks.lengths.items()}
-        plan = replace(plan, sizes=dict(self.sizes), lengths=lengths)
+        plan = replace(plan, sizes=dict(self.sizes), lengths=self.chunks.lengths)
         return restore_loops(plan, self.formula, self.loops)
 
 
@@ -100,14 +100,9 @@ def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Re
     keywords, cells = request.keywords, request.cells and not request.is_matmul
     closed = close_running(turn_upward(fold_sums(formula)))
     chunks = chunk_values(closed, sizes, keywords=keywords)
-    complete = {**sizes, **chunks.lengths}
-    system, loops = extract_loops(
-        chunks.system,
-        chunks.views,
-        chunks.lengths,
-        keywords=keywords,
-        turns=Turns(complete, cells, frozenset(chunks.inner)),
-    )
+    complete = {**sizes, **{name: length for name, (_, length) in chunks.lengths.items()}}
+    turns = Turns(complete, cells, frozenset(chunks.inner))
+    system, loops = extract_loops(chunks, keywords=keywords, turns=turns)
     return LoopFree(formula, system, loops, chunks, sizes)
 
 

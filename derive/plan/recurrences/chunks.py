@@ -114,8 +114,8 @@ class Chunks:
 
     system: ir.System
     views: dict[ir.Equation, int] = field(default_factory=dict)  # the axis of the index
-    lengths: dict[str, int] = field(default_factory=dict)  # keyword arguments and their defaults
-    indices: dict[str, ir.Index] = field(default_factory=dict)  # the index that each keyword cuts
+    # The keyword arguments, each with the index that it cuts and its default.
+    lengths: dict[str, tuple[ir.Index, int]] = field(default_factory=dict)
     inner: set[ir.Tensor] = field(default_factory=set)  # D and P
 
 
@@ -166,8 +166,7 @@ class _Chunker:
         if self.keywords:
             word = self.names.take(f"{t.name}_chunk")
             self.length = ir.Size(word)
-            self.made.lengths[word] = length
-            self.made.indices[word] = t
+            self.made.lengths[word] = t, length
         # At least one chunk, even for extent 0: torch cannot pad to a negative length.
         count = ir.Add((ir.Call("floordiv", (t.extent, self.length)), ir.ONE))
         self.n = ir.Index(self.names.take("n"), count)

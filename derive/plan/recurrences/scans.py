@@ -17,7 +17,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from types import MappingProxyType
 from typing import TypeGuard
 
 from derive.analysis.facts import is_never_negative, is_whole
@@ -41,6 +40,7 @@ from derive.ir.walk import (
 )
 from derive.plan import ops
 from derive.plan.plan import RECUR_CHUNK, Plan
+from derive.plan.recurrences.chunks import Chunks
 from derive.plan.recurrences.gates import Gated, find_gated
 from derive.plan.recurrences.loops import Linear, Loop, View, find_indices_of
 from derive.plan.recurrences.readers import Turns, find_last, fold_readers, read_last
@@ -57,27 +57,22 @@ from derive.rewrite.guards import find_nonfinite
 
 
 def extract_loops(
-    system: ir.System,
-    views: Mapping[ir.Equation, int] = MappingProxyType({}),
-    lengths: Mapping[str, int] = MappingProxyType({}),
-    *,
-    keywords: bool = True,
-    turns: Turns | None = None,
+    chunks: Chunks, *, keywords: bool = True, turns: Turns | None = None
 ) -> tuple[ir.System, list[Loop]]:
     """A system without recurrences, and the loops of the given system.
 
-    `views` are equations that cut an axis into chunks or join chunks; each has that axis. `lengths`
-    are the lengths of these chunks. The chunk length of a linear recurrence is a keyword argument,
-    or a constant without `keywords`. With `turns`, a recurrence may become one call of torch, and
-    sums over states may move into the loop.
+    The chunk length of a linear recurrence is a keyword argument, or a constant without `keywords`.
+    With `turns`, a recurrence may become one call of torch, and sums over states may move into the
+    loop.
     """
+    system, views = chunks.system, chunks.views
     found = find_recurrences(system)
     if not found:
         return system, []
     system, found = fold_readers(system, found, turns)
     recurrences = {each.equations[0]: each for each in found}
     together = {e for each in recurrences.values() for e in each.equations}
-    extractor = _LoopExtractor(system, lengths, keywords=keywords, turns=turns)
+    extractor = _LoopExtractor(system, {*chunks.lengths}, keywords=keywords, turns=turns)
     equations: list[ir.Equation] = []
     for equation in system.equations:
         if equation in recurrences:
@@ -125,7 +120,7 @@ class _LoopExtractor:
     """A converter of recurrences to loops, with the names and the loops so far."""
 
     def __init__(
-        self, system: ir.System, lengths: Mapping[str, int], *, keywords: bool, turns: Turns | None
+        self, system: ir.System, lengths: set[str], *, keywords: bool, turns: Turns | None
     ) -> None:
         self.system, self.lengths, self.keywords = system, lengths, keywords
         self.turns = turns
@@ -134,7 +129,7 @@ class _LoopExtractor:
         self.last: dict[ir.Tensor, tuple[ir.Tensor, int]] = {}
         self.starts: dict[ir.Tensor, ir.Equation] = {}
         self.names = Names.of(system)
-        self.names |= {*lengths}
+        self.names |= lengths
         self.outside: list[ir.Equation] = []  # equations before the loop
         self.chunks: dict[str, str] = {}  # the keyword argument for the chunks of each index
         self.nonfinite = find_nonfinite(system)
