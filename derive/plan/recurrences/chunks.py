@@ -310,15 +310,13 @@ class _Chunker:
         if self.begin is ir.ZERO:  # zeros in front instead of a choice
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
-    def find_own(self, part: ir.Expr) -> tuple[ir.Index, ...]:
-        free = find_free(part)
-        return tuple(i for i in self.state if i in free)
-
     def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
         """A tensor for products of the slope in a chunk, with the bounds that follow."""
-        lead = (self.n,) if self.index in find_free(slope) else ()
+        free = find_free(slope)
+        lead = (self.n,) if self.index in free else ()
+        own = tuple(i for i in self.state if i in free)
         name = f"{self.target.tensor.name}_{word}"
-        made = self.make_access(name, (*lead, *places, *self.find_own(slope)))
+        made = self.make_access(name, (*lead, *places, *own))
         low, high = find_interval(slope, self.made.system)
         upper = ir.ONE if low >= 0 and high <= 1 else None
         lower = ir.ZERO if upper is not None else None

@@ -163,19 +163,11 @@ class _Folder:
             return None
         turn = self.recurrence.index
         alongs = {part.index for part in walk(expr) if isinstance(part, ir.Along)}
-        for index in (i for i in places if isinstance(i, ir.Index) and i not in alongs | bound):
-            free = {*find_indices(expr)}
-            is_apart = index is turn or turn not in free
-            if (
-                is_apart
-                and is_same_extent(index.extent, turn.extent)
-                and all(
-                    access.places[self.recurrence.find_axis(access.tensor)] is index
-                    for access in reads
-                )
-            ):
-                return index
-        return None
+        index, *more = {a.places[self.recurrence.find_axis(a.tensor)] for a in reads}
+        is_apart = index is turn or turn not in find_indices(expr)
+        if more or not isinstance(index, ir.Index) or index in alongs | bound or not is_apart:
+            return None
+        return index if index in places and is_same_extent(index.extent, turn.extent) else None
 
     def _is_kept(self, equation: ir.Equation) -> bool:
         """Whether an equation reads a summed state other than by its last value."""

@@ -74,23 +74,25 @@ def extract_loops(
     together = {e for each in recurrences.values() for e in each.equations}
     extractor = _LoopExtractor(system, {*chunks.lengths}, keywords=keywords, turns=turns)
     equations: list[ir.Equation] = []
+
+    def read(equation: ir.Equation) -> ir.Equation:
+        value = read_last(equation.value, extractor.last, extractor.starts)
+        return ir.Equation(equation.target, value)
+
     for equation in system.equations:
         if equation in recurrences:
-            read = (
-                ir.Equation(e.target, read_last(e.value, extractor.last, extractor.starts))
-                for e in recurrences[equation].equations
-            )
-            own = replace(recurrences[equation], equations=tuple(read))
+            own = recurrences[equation]
+            own = replace(own, equations=tuple(map(read, own.equations)))
             equations += extractor.extract_loop(own)
         elif equation in views:
             extractor.add_view(equation, views[equation])
         elif equation not in together:
-            value = read_last(equation.value, extractor.last, extractor.starts)
-            equations.append(ir.Equation(equation.target, value))
+            equations.append(read(equation))
     loops = extractor.loops
     inputs = [t for loop in loops for t in (*loop.sliced.values(), *loop.before.values())]
     inputs += [t for loop in loops for t in (*loop.made, *loop.last.values())]
-    given, marked = {*system.inputs, *inputs}, extractor.nonfinite
+    given, marked, finite = {*system.inputs, *inputs}, extractor.nonfinite, system.finite
+    states = (m.name for loop in loops for t, m in loop.made.items() if t.name in finite)
     wanted = [*system.results]
     for loop in loops:
         wanted += [tensor for tensor, _ in loop.sliced]
@@ -104,16 +106,10 @@ def extract_loops(
         equations=tuple(equations),
         results=results,
         written=(),
-        finite=_add_states(system.finite, loops),
+        finite=(*finite, *states),
         varying=tuple(tensor.name for tensor in inputs),
     )
     return acyclic, loops
-
-
-def _add_states(names: tuple[str, ...], loops: Sequence[Loop]) -> tuple[str, ...]:
-    """The names of tensors, and the names of their states in a turn."""
-    made = (m.name for loop in loops for t, m in loop.made.items() if t.name in names)
-    return (*names, *made)
 
 
 class _LoopExtractor:
@@ -156,17 +152,11 @@ class _LoopExtractor:
         self.positions: dict[tuple[ir.Expr, ir.Expr], ir.Access] = {}
         if recurrence.inner is not None:
             raise self._refuse("it needs a loop in a loop", "read D[i - 1,j], D[i,j - 1] alone")
-        loop = self.loop = Loop(recurrence.index)
+        loop = self.loop = Loop(recurrence.index, axes={t: recurrence.find_axis(t) for t in own})
         self.shift = 0  # turns peeled off the front of the loop
-        for tensor in own:
-            loop.axes[tensor] = recurrence.find_axis(tensor)
         self.loops.append(loop)
-        self.lags = {
-            (access.tensor, lag)
-            for access in recurrence.find_reads(*(each.value for each in recurrence.equations))
-            for lag in (recurrence.find_lag(access),)
-            if lag
-        }
+        reads = recurrence.find_reads(*(each.value for each in recurrence.equations))
+        self.lags = {(a.tensor, lag) for a in reads if (lag := recurrence.find_lag(a))}
         last = find_last(self.system, recurrence)
         is_whole = len(own) == 1 and not (last and self.turns and self.turns.pays(recurrence))
         if is_whole and (linear := self._find_linear()) is not None:
@@ -175,9 +165,9 @@ class _LoopExtractor:
         values, starts = strip_starts(recurrence) or (None, {})
         if values is not None:
             self._add_starts(starts)
-        if values is not None and self.turns and self.turns.cells:
-            gated = find_gated(recurrence, values, {t for t in own if last.get(t, True)})
-            if gated is not None:
+            shown = {t for t in own if last.get(t, True)}
+            is_call = self.turns is not None and self.turns.cells
+            if is_call and (gated := find_gated(recurrence, values, shown)) is not None:
                 return self._use_gated(gated)
         values = values or self._choose_peeling()
         if values is None:  # a condition on the turn remains, or every read is guarded

@@ -232,17 +232,12 @@ class _Table:
             ir.Equation(target, self._read_place(target)) for target in self.targets.values()
         ]
         system = replace_fixed(self.system, self.recurrence, self._read_place)
-        system = self._declare_tables(system)
+        if self.is_harmless:  # so are the tables
+            made = (self.whole.values(), self.next.values(), self.shifted.values(), self.plain)
+            finite = (*system.finite, *(tensor.name for tensor in chain(*made)))
+            system = replace(system, finite=finite)
         new = [*self.before, *equations, *wide_equations, *self.views, *results]
         return exchange_equations(system, self.recurrence, new)
-
-    def _declare_tables(self, system: ir.System) -> ir.System:
-        """The system with the tables declared finite."""
-        if not self.is_harmless:
-            return system
-        made = (self.whole.values(), self.next.values(), self.shifted.values(), self.plain)
-        names = (tensor.name for tensor in chain(*made))
-        return replace(system, finite=(*system.finite, *names))
 
     def _name_tables(self) -> None:
         """Name the tensors of a wave, without (`next`) and with (`whole`) the initial values."""
