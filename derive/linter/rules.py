@@ -488,29 +488,21 @@ CALL_RULES = tuple(rule for rule in RULES if rule.code < "DE9")
 
 def find_rule(word: str) -> Rule:
     """The rule of a code or a name; raises DeriveError for an unknown one."""
-    found = next((r for r in RULES if word.upper() == r.code or word == r.name), None)
-    if found is None:
-        raise _refuse(word)
-    return found
+    return _find_rules(word, word.upper())[0]
 
 
 def choose(words: Iterable[str]) -> frozenset[str]:
     """The codes that some words select; raises DeriveError for a word without a rule."""
-    codes: frozenset[str] = frozenset()
-    for word in (w.strip() for text in words for w in text.split(",")):
-        if not word:
-            continue
-        found = {r.code for r in RULES if r.name == word or r.code.startswith(word.upper())}
-        if not found:
-            raise _refuse(word)
-        codes |= found
-    return codes
+    parts = [part.strip() for text in words for part in text.split(",") if part.strip()]
+    starts = {part: {r.code for r in RULES if r.code.startswith(part.upper())} for part in parts}
+    return frozenset(r.code for part in parts for r in _find_rules(part, *starts[part]))
 
 
-def _refuse(word: str) -> Exception:
-    # only names are compared: similar codes are different rules
-    advice = (
-        suggest(word, [rule.name for rule in RULES])
-        or "derive lint --list shows all codes and names"
-    )
-    return refuse("rule-unknown", f"there is no rule {word}", help=advice)
+def _find_rules(word: str, *codes: str) -> list[Rule]:
+    """The rules of a name or of some codes."""
+    found = [rule for rule in RULES if rule.name == word or rule.code in codes]
+    if not found:  # only names are compared: similar codes are different rules
+        advice = suggest(word, [rule.name for rule in RULES])
+        advice = advice or "derive lint --list shows all codes and names"
+        raise refuse("rule-unknown", f"there is no rule {word}", help=advice)
+    return found

@@ -139,10 +139,6 @@ class SourceText:
         start, end = self.span(node)
         return self.text[start:end]
 
-    def operand_of(self, node: ast.expr) -> str:
-        """The text of a node, in brackets if it can need them."""
-        return put_brackets(self.text_of(node))
-
 
 @dataclass(frozen=True)
 class Site:

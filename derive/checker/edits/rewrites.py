@@ -344,7 +344,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
 
     def fill(table: Sequence[tuple[str, str, float]], by: str, more: float) -> Iterator[Any]:
         for text, words, extra in table:
-            told = {"x": site.source.operand_of(site.node), "bare": site.text, "by": by}
+            told = {"x": code.put_brackets(site.text), "bare": site.text, "by": by}
             sign = re.match(r"\{x\} ([-+*/@]) ", text)
             mine = _BINDING.get(_show_op(getattr(site.node, "op", ast.Pow())), -1)
             if sign and mine >= _BINDING[sign[1]]:

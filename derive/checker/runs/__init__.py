@@ -108,15 +108,15 @@ _NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.I
 def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None]:
     """Call `receive` for each event of a frame of the user's file."""
 
-    def trace_line(frame: Any, event: str, _: Any) -> Any:
-        receive(frame, event)
-        return trace_line
-
-    def trace_call(frame: Any, event: str, _: Any) -> Any:
-        return trace_line if frame.f_code.co_filename == path else None
+    def trace_event(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != path:
+            return None
+        if event != "call":
+            receive(frame, event)
+        return trace_event
 
     before = sys.gettrace()
-    sys.settrace(trace_call)
+    sys.settrace(trace_event)
     try:
         yield
     finally:
