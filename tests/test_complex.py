@@ -1,7 +1,5 @@
 """Complex tensors are read, built, judged, and checked; comparisons are refused."""
 
-from pathlib import Path
-
 import pytest
 import sympy
 import torch
@@ -13,7 +11,7 @@ from derive import Formula, build, parse, show
 from derive.errors import DeriveError
 from derive.judge.samples import draw_inputs
 
-FORMULAS = read_named(Path(__file__).with_name("complex.txt"))
+FORMULAS = read_named(__file__, "complex.txt")
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -1,16 +1,12 @@
 """Formulas that are refused when they are built."""
 
-from pathlib import Path
-
 import pytest
 from texts import read_rows
 
 from derive import DeriveError, build, parse
 
 
-@pytest.mark.parametrize(
-    ("code", "says", "text"), read_rows(Path(__file__).with_name("refused.txt"))
-)
+@pytest.mark.parametrize(("code", "says", "text"), read_rows(__file__, "refused.txt"))
 def test_malformed_formulas_are_refused_with_help(code, says, text):
     with pytest.raises(DeriveError) as caught:
         build(parse(text))

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,9 +18,9 @@ from derive.frontend.from_sympy import from_sympy
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 
-ROWS = Expressions(Path(__file__).with_name("analysis_rows.txt"), globals())
+ROWS = Expressions(__file__, "analysis_rows.txt", globals())
 
-TABLES = read_tables(Path(__file__).with_name("tables.txt"))
+TABLES = read_tables(__file__, "tables.txt")
 N, M, K = ir.Size("N"), ir.Size("M"), ir.Size("K")
 INDICES = ROWS["indices"]
 

@@ -1,13 +1,12 @@
 """Typical errors of users with their whole messages, and beside each error the right form."""
 
 import re
-from pathlib import Path
 
 import pytest
 import sympy
 import torch
 from sympy import Eq, Symbol
-from texts import Expressions, read_parts, read_rows, read_tables
+from texts import Expressions, read_parts, read_rows, read_tables, read_text
 
 from derive import (
     DeriveError,
@@ -37,10 +36,10 @@ bools = tensors("bools", N, dtype="bool")
 z, q, L = tensors("z q L")
 n, s = Symbol("n", integer=True), Symbol("s", integer=True)
 
-_, *BLOCKS = Path(__file__).with_name("analyser_mistakes.txt").read_text("utf8").split("\n\n")
+_, *BLOCKS = read_text(__file__, "analyser_mistakes.txt").split("\n\n")
 CODE = re.compile(r"\n(?=[a-z]+(?:-[a-z]+)+: )")  # a message begins with its code
 MISTAKES = [CODE.split(block.strip(), maxsplit=1) for block in BLOCKS]
-ROWS = Expressions(Path(__file__).with_name("mistakes_rows.txt"), {**vars(sympy), **globals()})
+ROWS = Expressions(__file__, "mistakes_rows.txt", {**vars(sympy), **globals()})
 
 
 def check_system(system):
@@ -64,7 +63,7 @@ def test_a_text_is_refused_with_this_message(text, message):
 SYMPY = dict(ROWS["sympy"])
 
 
-MESSAGES = read_parts(Path(__file__).with_name("sympy_mistakes.txt"))
+MESSAGES = read_parts(__file__, "sympy_mistakes.txt")
 
 
 @pytest.mark.parametrize("name", SYMPY)
@@ -72,7 +71,7 @@ def test_sympy_objects_are_refused_with_this_message(name):
     assert refuse(SYMPY[name]) == MESSAGES[name][0]
 
 
-RIGHT = [text for (text,) in read_rows(Path(__file__).with_name("analyser_right.txt"))]
+RIGHT = [text for (text,) in read_rows(__file__, "analyser_right.txt")]
 
 
 @pytest.mark.parametrize("text", RIGHT)
@@ -93,7 +92,7 @@ def test_of_a_largest_or_smallest_place_one_part_keeps_each_end(place):
         check_system(from_sympy(parse(text)))
 
 
-NARROWED = read_tables(Path(__file__).with_name("tables.txt"))["narrowed"]
+NARROWED = read_tables(__file__, "tables.txt")["narrowed"]
 
 
 @pytest.mark.parametrize("text", [text for (text,) in NARROWED])

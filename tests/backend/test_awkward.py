@@ -1,7 +1,6 @@
 """Generated functions with empty, strided, huge, masked and malformed inputs."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("awkward_rows.txt"), globals())
+ROWS = Expressions(__file__, "awkward_rows.txt", globals())
 
 REFUSAL = (
     RuntimeError,
@@ -139,14 +138,6 @@ def test_integers_stay_integers_where_torch_keeps_them(example):
         parse(example.text), exact=True
     )  # without exact=True means are subtracted before products
     assert torch.equal(exact.function(**tensors), example.reference(**tensors))
-
-
-@pytest.mark.parametrize("example", [RELATIVE, MASKED, MULTI_HEAD], ids=str)
-def test_integers_are_refused_where_torch_refuses_them(example):
-    tensors, sizes = example.draw()
-    tensors = {n: v if v.dtype == torch.bool else v.long() for n, v in tensors.items()}
-    with pytest.raises(REFUSAL):
-        example.build().function(**tensors, **sizes)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.complex128, torch.bool])

@@ -1,7 +1,6 @@
 """Files with a generated backward pass: `derive build --backward`."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from derive.plan.machine import WIDTH
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
-CASES = read_named(Path(__file__).with_name("backward.txt"))
+CASES = read_named(__file__, "backward.txt")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Formulas as LaTeX."""
 
 import re
-from pathlib import Path
 
 import pytest
 from built import LIBRARY, read
@@ -14,7 +13,7 @@ from derive.backend.to_latex import escape, to_align, to_latex, to_name
 from derive.formulas import find_formula
 from derive.frontend.from_sympy import to_system
 
-LATEX = read_named(Path(__file__).with_name("to_latex.txt"))
+LATEX = read_named(__file__, "to_latex.txt")
 
 
 @pytest.mark.parametrize("text", LATEX)

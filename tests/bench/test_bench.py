@@ -2,11 +2,11 @@
 
 import math
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import run_process
+from texts import read_text
 
 from derive import DeriveError, build, parse
 from derive.bench import bench
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes  # measuring forks
 CHAIN = "A[N, M]; B[M, K]; C[K, P]; z[n,p] = sum[m,k](A[n,m] * B[m,k] * C[k,p])"
 SIZES = {"N": 5, "M": 6, "K": 7, "P": 8}
 ONCE = {"runs": 1, "options": Options(sizes=SIZES)}
-CODE = Path(__file__).with_name("hand.txt").read_text(encoding="utf-8")
+CODE = read_text(__file__, "hand.txt")
 
 
 @pytest.fixture

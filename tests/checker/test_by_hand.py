@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ class Case:
 def read_cases() -> Iterator[Case]:
     """Read the cases of by_hand.txt."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("by_hand.txt")):
+    for section in read_sections(__file__, "by_hand.txt"):
         if section.title == "formula":
             formula = section.text
         else:

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from texts import Expressions
 from derive import DeriveError, check, parse
 from derive.testing import assert_computes
 
-ROWS = Expressions(Path(__file__).with_name("checker_rows.txt"), globals())
+ROWS = Expressions(__file__, "checker_rows.txt", globals())
 
 DOUBLE = "x[N]; y[n] = 2*x[n]"
 ATTENTION = """

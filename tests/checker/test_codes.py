@@ -1,7 +1,5 @@
 """Pasted code and its verdicts: codes.txt."""
 
-from pathlib import Path
-
 import pytest
 from judged import read_binds
 from texts import read_sections
@@ -21,7 +19,7 @@ FAST = {
 def read_cases():
     """(formula, verdict, section) of each code."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("codes.txt")):
+    for section in read_sections(__file__, "codes.txt"):
         if section.title == "formula":
             formula = section.text
         else:

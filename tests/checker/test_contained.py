@@ -24,7 +24,7 @@ DOUBLE = parse("x[N]; y[n] = 2*x[n]")
 
 def read_codes(kind):
     """Return the codes of a kind in contained.txt, by description or by a pattern of the report."""
-    sections = read_sections(Path(__file__).with_name("contained.txt"))
+    sections = read_sections(__file__, "contained.txt")
     return {s.title.split(": ")[1]: s.text for s in sections if s.title.startswith(kind)}
 
 

@@ -5,7 +5,6 @@ Each operator of edits repairs its example; shown edits are right.
 
 import importlib.util
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -69,7 +68,7 @@ class Wrong:
 
 def read_right():
     """The formulas of explain.txt and right code of each, by name."""
-    sections = list(read_sections(Path(__file__).with_name("explain.txt")))
+    sections = list(read_sections(__file__, "explain.txt"))
     return {
         formula.title: (formula.text, code.text)
         for formula, code in zip(sections[::2], sections[1::2], strict=True)
@@ -82,9 +81,7 @@ HEADS, HEADS_CODE = RIGHT["HEADS"]
 
 def read_wrong():
     """The wrong codes of explain_wrong.txt."""
-    for name, which, old, new, words, part in read_rows(
-        Path(__file__).with_name("explain_wrong.txt")
-    ):
+    for name, which, old, new, words, part in read_rows(__file__, "explain_wrong.txt"):
         formula, code = RIGHT[which]
         assert old in code, f"{name}: the code has no {old}"
         yield Wrong(name, formula, code.replace(old, new), words, part)
@@ -231,7 +228,7 @@ def test_code_that_is_not_given_a_tensor_may_be_another_formula():
     assert "USE k, not v" in verdict.edit, verdict
 
 
-MENDED = {case.title: case for case in read_sections(Path(__file__).with_name("edits.txt"))}
+MENDED = {case.title: case for case in read_sections(__file__, "edits.txt")}
 
 
 @pytest.mark.sampled(6)

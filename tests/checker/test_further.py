@@ -1,7 +1,6 @@
 """Code runs at special sizes and inputs, so that a single wrong size or number is found."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,14 +15,14 @@ from derive.checker.samples import find_other_sides, make_sample, vary_sizes
 from derive.frontend.from_sympy import to_system
 from derive.ir.nodes import Call, Compare, Number, Size
 
-ROWS = Expressions(Path(__file__).with_name("further_rows.txt"), globals())
+ROWS = Expressions(__file__, "further_rows.txt", globals())
 
 TWICE = "x[B, S]; y[b,s] = 2*x[b,s]"
 ITSELF = "x[N]; y[i] = x[i]"
 TABLE = "int t[N] < V; E[V, D]; y[n,d] = E[t[n],d]"
 SHOWN = r"[pry] is|[pry]\[[\d, ]+\] is .*, the formula says .*, .*at \w+=\d+"
 
-VERDICTS = read_tables(Path(__file__).with_name("verdicts.txt"))
+VERDICTS = read_tables(__file__, "verdicts.txt")
 BODIES = [
     pytest.param((formula, *getattr(row, "values", row)), marks=getattr(row, "marks", ()))
     for formula, rows in VERDICTS.items()
@@ -56,9 +55,7 @@ def test_sizes_on_the_other_side_are_tried(condition):
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize(
-    ("text", "wrong", "right"), read_rows(Path(__file__).with_name("sides.txt"))
-)
+@pytest.mark.parametrize(("text", "wrong", "right"), read_rows(__file__, "sides.txt"))
 def test_special_numbers_whole_tensors_and_ties_are_tried(text, wrong, right):
     verdict = judge(wrong.replace("\\n", "\n"), text)
     assert verdict.same is False, str(verdict)

@@ -1,7 +1,6 @@
 """Bindings by name, order and torch's layouts are judged; guesses are named, and never the same."""
 
 import math  # noqa: F401 - the rows name it
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from derive.checker.pick import explain_samples, pick_program
 from derive.checker.samples import Sample
 from derive.frontend.from_sympy import to_system
 
-ROWS = Expressions(Path(__file__).with_name("guesses_rows.txt"), globals())
+ROWS = Expressions(__file__, "guesses_rows.txt", globals())
 
 LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"
 LINEAR_IN = "x[N, I]; W[I, O]; y[n, o] = sum[i](x[n, i] * W[i, o])"

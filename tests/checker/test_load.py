@@ -2,12 +2,11 @@
 
 import ast
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from texts import Expressions
+from texts import Expressions, read_text
 
 from derive import DeriveError, check, parse
 from derive.checker.load import load
@@ -15,9 +14,9 @@ from derive.checker.reading import find_unused
 from derive.checker.runs import pick_results
 from derive.checker.slots import find_groups, gather
 
-ROWS = Expressions(Path(__file__).with_name("load_rows.txt"), globals())
+ROWS = Expressions(__file__, "load_rows.txt", globals())
 
-CODE = Path(__file__).with_name("load.txt").read_text(encoding="utf-8")
+CODE = read_text(__file__, "load.txt")
 LINEAR = "x[B, I]; w[O, I]\ny[b, o] = sum[i](x[b, i] * w[o, i])"
 TWICE = LINEAR.replace("= ", "= 2 * ")
 GATED = (

@@ -107,7 +107,7 @@ class Pair:
 def read_pairs() -> Iterator[Pair]:
     """Yield the pairs in the order of the text."""
     formula = ""
-    for section in read_sections(Path(__file__).with_name("pairs.txt")):
+    for section in read_sections(__file__, "pairs.txt"):
         if section.title == "formula":
             formula = section.text
             continue

@@ -2,7 +2,6 @@
 
 import ast
 import json
-from pathlib import Path
 
 import pytest
 from texts import Expressions
@@ -10,7 +9,7 @@ from texts import Expressions
 from derive import check
 from derive.checker.reading import UnreadableError, find_renames, read_notebook, read_python
 
-ROWS = Expressions(Path(__file__).with_name("reading_rows.txt"))
+ROWS = Expressions(__file__, "reading_rows.txt")
 
 MENDED = dict(ROWS["MENDED"])
 

@@ -1,7 +1,5 @@
 """Sizes are tied together only where the code ties them, in a view or an assertion."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from judged import HEADS, Heads, ScrambledHeads
@@ -18,7 +16,7 @@ from derive.checker.runs import describe_error
 from derive.checker.runs.modes import watch_failures
 from derive.frontend.from_sympy import to_system
 
-ROWS = Expressions(Path(__file__).with_name("relations_rows.txt"), globals())
+ROWS = Expressions(__file__, "relations_rows.txt", globals())
 
 SIZES = {"B": 2, "S": 7, "E": 13, "H": 3, "D": 5}
 

@@ -195,7 +195,7 @@ def test_a_file_finds_its_neighbours(run, tmp_path):
     del sys.modules["neighbour"]
 
 
-MISTAKES = read_parts(Path(__file__).with_name("mistakes.txt"))
+MISTAKES = read_parts(__file__, "mistakes.txt")
 
 
 @pytest.mark.parametrize("case", MISTAKES)

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from cli_runs import MATMUL, TWO, Answer, run_process
@@ -68,9 +67,7 @@ def test_a_build_as_json(run):
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "made"), read_tables(Path(__file__).with_name("tables.txt"))["headers"]
-)
+@pytest.mark.parametrize(("arguments", "made"), read_tables(__file__, "tables.txt")["headers"])
 def test_a_header_contains_the_command_that_rebuilds_it(run, tmp_path, arguments, made):
     (tmp_path / "two.py").write_text(TWO)
     (tmp_path / "alone.py").write_text(TWO.replace("two =", "_two ="))

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.linter.calls import find_plain, find_remarks
 
-TABLES = read_tables(Path(__file__).with_name("tables.txt"))
+TABLES = read_tables(__file__, "tables.txt")
 ATTENTION = """\
 scalar tau
 x[N, D]; y[M, D]

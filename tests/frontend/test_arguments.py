@@ -1,7 +1,6 @@
 """Arguments of generated functions: wrong shapes, keyword sizes, and numbers."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = Expressions(Path(__file__).with_name("arguments_rows.txt"), globals())
+ROWS = Expressions(__file__, "arguments_rows.txt", globals())
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 

@@ -1,7 +1,6 @@
 """Formulas out of code: `from_torch`, `derive show FILE.py:NAME`, `derive build --from`."""
 
 from math import sqrt
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from derive.frontend.from_sympy import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("from_code_rows.txt"), globals())
+ROWS = Expressions(__file__, "from_code_rows.txt", globals())
 
 CODE = """import math
 import torch

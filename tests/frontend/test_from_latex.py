@@ -1,12 +1,12 @@
 """LaTeX input: its meaning, its refusals, and the round trip of LaTeX output."""
 
 import re
-from pathlib import Path
 
 import pytest
 from built import every_formula
 from hypothesis import given
 from strategies import formulas
+from texts import read_text
 
 from derive.backend.to_latex import to_align
 from derive.errors import DeriveError
@@ -18,7 +18,7 @@ from derive.ir.recurrences import find_groups
 from derive.ir.text import to_lines
 from derive.prove import prove
 
-CASES = (Path(__file__).parent / "latex.txt").read_text(encoding="utf-8").split("\n\n")[1:]
+CASES = read_text(__file__, "latex.txt").split("\n\n")[1:]
 
 SEED = r"""
 $e_{ij} = \frac{X_i W^Q (X_j W^K + A^K_{ij})}{\sqrt{D_z}}$ are the energies,

@@ -1,7 +1,5 @@
 """Formulas of SymPy objects: their notation, the order of their parts, and their meaning."""
 
-from pathlib import Path
-
 import pytest
 import sympy
 import torch
@@ -69,7 +67,7 @@ def relative_attention():
     )
 
 
-@pytest.mark.parametrize(("expr", "text"), read_rows(Path(__file__).with_name("sympy.txt")))
+@pytest.mark.parametrize(("expr", "text"), read_rows(__file__, "sympy.txt"))
 def test_an_expression_is_shown_as_its_text_in_the_table(expr, text):
     names = {**vars(sympy), **vars(words), **globals()}
     formula = Formula(Eq(z[i], eval(expr, names), evaluate=False))

@@ -9,18 +9,18 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sympy import Eq, Idx, Rational
-from texts import Expressions, read_parts, read_tables
+from texts import Expressions, read_parts, read_tables, read_text
 
 from derive.errors import DeriveError
 from derive.frontend.from_sympy import show
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = Expressions(Path(__file__).with_name("from_text_rows.txt"), globals())
+ROWS = Expressions(__file__, "from_text_rows.txt", globals())
 
-ROUND_TRIPS = read_parts(Path(__file__).with_name("round_trips.txt"))["texts"]
-TABLES = read_tables(Path(__file__).with_name("texts.txt"))
-_, *BLOCKS = Path(__file__).with_name("text_mistakes.txt").read_text("utf8").strip().split("\n\n")
+ROUND_TRIPS = read_parts(__file__, "round_trips.txt")["texts"]
+TABLES = read_tables(__file__, "texts.txt")
+_, *BLOCKS = read_text(__file__, "text_mistakes.txt").strip().split("\n\n")
 SPLIT = [block.rpartition("\n----\n") for block in BLOCKS]
 MISTAKES = [(text or message.split("\n")[1].strip(), message) for text, _, message in SPLIT]
 

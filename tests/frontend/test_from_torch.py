@@ -5,7 +5,6 @@ lifted.txt lists formulas, the code that computes each, and the lifted equations
 
 import builtins
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ from derive.prove import prove
 def read_codes():
     """Return (formula, code, fixed size, lifted equations) by the name of the code."""
     formula, name, found = "", "", {}
-    for section in read_sections(Path(__file__).with_name("lifted.txt")):
+    for section in read_sections(__file__, "lifted.txt"):
         match section.title:
             case "formula":
                 formula = section.text

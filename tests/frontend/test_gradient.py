@@ -1,7 +1,5 @@
 """Gradients in the notation equal those of torch.autograd, for random upstream gradients."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from texts import Expressions, read_rows
@@ -14,9 +12,9 @@ from derive.ir.nodes import Tensor
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("gradient_rows.txt"))
+ROWS = Expressions(__file__, "gradient_rows.txt")
 
-CASES = dict(read_rows(Path(__file__).with_name("gradients.txt")))
+CASES = dict(read_rows(__file__, "gradients.txt"))
 
 
 def compare_with_autograd(formula):

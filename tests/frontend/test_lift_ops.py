@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from lifting import Example, draw_sizes, execute_source, find_gap, is_for_every_size, lift_example
+from texts import read_text
 
 from derive.errors import DeriveError
 from derive.frontend.torch import ops
@@ -18,7 +19,7 @@ from derive.judge.samples import choose_sizes
 
 def read_lines(name):
     """Return the lines of a table without its comments."""
-    table = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    table = read_text(__file__, name).splitlines()
     return [line for line in table if line and not line.startswith("#")]
 
 

@@ -1,13 +1,11 @@
 """Formulas of papers and textbooks outside of the library are built and judged."""
 
-from pathlib import Path
-
 import pytest
 from texts import read_named
 
 from derive import build, parse
 
-FORMULAS = read_named(Path(__file__).with_name("papers.txt"))
+FORMULAS = read_named(__file__, "papers.txt")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import ast
 from fractions import Fraction
 from math import floor
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given
@@ -18,7 +17,7 @@ from derive.ir import nodes as ir
 from derive.ir.pieces import is_readable, write_number
 from derive.ir.text import to_declaration, to_lines, to_text
 
-ROWS = Expressions(Path(__file__).with_name("text_rows.txt"), globals())
+ROWS = Expressions(__file__, "text_rows.txt", globals())
 
 N, D = ir.Size("N"), ir.Size("D")
 i, j = ir.Index("i", N), ir.Index("j", N)

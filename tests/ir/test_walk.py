@@ -1,7 +1,6 @@
 """Walking, free indices and substitution, judged by evaluating both sides at all index values."""
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from texts import Expressions
 from derive.ir import nodes as ir
 from derive.ir.walk import find_free, rewrite_bottom_up, substitute, walk
 
-ROWS = Expressions(Path(__file__).with_name("walk_rows.txt"), globals())
+ROWS = Expressions(__file__, "walk_rows.txt", globals())
 
 S = ir.Size("S")
 A = ir.Tensor("A", (S, S))

@@ -1,7 +1,5 @@
 """The evaluator by torch operations against the direct loops, on the library and on odd places."""
 
-from pathlib import Path
-
 import pytest
 from fast_cases import slow_except
 from texts import Expressions
@@ -13,7 +11,7 @@ from derive.judge.compare import compare_values
 from derive.judge.evaluate import evaluate_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("evaluate_rows.txt"))
+ROWS = Expressions(__file__, "evaluate_rows.txt")
 
 ODD = dict(ROWS["ODD"])
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -101,7 +100,7 @@ def write_rows(x, at):
 def read_cases():
     """The shapes and the three functions of each case in fields.txt, by its name."""
     found = {}
-    parts = read_blocks(Path(__file__).with_name("fields.txt")).values()
+    parts = read_blocks(__file__, "fields.txt").values()
     for name, (tensors, *ways) in ((name, way) for part in parts for name, way in part.items()):
         names, shapes = zip(*(each.split() for each in tensors.split(", ")), strict=True)
         assert len(ways) == 3, f"{name} has two ways and a mistake, not {len(ways)} lines"

@@ -3,7 +3,6 @@
 import re
 from ast import literal_eval
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def read_case(entry: str) -> tuple[str, Any, str]:
     return text, eval(given, {"np": np}), by_hand
 
 
-PARTS = read_parts(Path(__file__).with_name("loops.txt"))
+PARTS = read_parts(__file__, "loops.txt")
 CASES = {name: read_case(entry) for name, (entry,) in PARTS.items()}
 
 
@@ -111,7 +110,7 @@ def test_empty_shapes() -> None:
     assert (y.shape, z.shape) == ((0,), (0, 3))
 
 
-REFUSALS = read_parts(Path(__file__).with_name("refusals.txt"))
+REFUSALS = read_parts(__file__, "refusals.txt")
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -130,7 +129,7 @@ def test_long_recurrences_are_read_from_either_end() -> None:
     assert float(evaluate_loops(back, values)) == 2000
 
 
-TEXTS = read_parts(Path(__file__).with_name("entries.txt"))
+TEXTS = read_parts(__file__, "entries.txt")
 NAMES = ("relative_attention", "masked_multi_head_attention", "layer_norm", "cosine_matrix")
 
 

@@ -1,13 +1,11 @@
 """`derive lint`: calls that are found, places of findings, comments that silence codes."""
 
-from pathlib import Path
-
 import pytest
 from texts import Expressions
 
 from derive.linter.lint import lint_bytes
 
-ROWS = Expressions(Path(__file__).with_name("lint_rows.txt"), globals())
+ROWS = Expressions(__file__, "lint_rows.txt", globals())
 
 
 def lint_text(text, path="example.py"):

@@ -10,7 +10,7 @@ from texts import Expressions
 
 from derive.linter.rules import RULES
 
-ROWS = Expressions(Path(__file__).with_name("lint_cli_rows.txt"))
+ROWS = Expressions(__file__, "lint_cli_rows.txt")
 
 FILE = """\
 import torch

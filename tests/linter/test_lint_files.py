@@ -10,7 +10,7 @@ from texts import Expressions
 from derive.errors import DeriveError
 from derive.linter.lint import find_files, lint, lint_bytes
 
-ROWS = Expressions(Path(__file__).with_name("lint_files_rows.txt"), globals())
+ROWS = Expressions(__file__, "lint_files_rows.txt", globals())
 
 BAD = 'import torch\ny = torch.einsum("ij->k", A)\n'
 

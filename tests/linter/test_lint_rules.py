@@ -15,7 +15,7 @@ from derive.frontend.from_einsum import Fault, read_einsum
 from derive.linter.lint import lint_bytes
 from derive.linter.rules import CALL_RULES, PRELUDE, RULES, Severity, find_widest
 
-ROWS = Expressions(Path(__file__).with_name("lint_rules_rows.txt"))
+ROWS = Expressions(__file__, "lint_rules_rows.txt")
 
 
 STRINGS = [string for (string,) in read_rows(ROOT / "tests/support/einsum_strings.txt")]
@@ -75,7 +75,7 @@ def test_codes_and_names_are_of_one_rule():
 
 # Calls with findings, and calls without.
 
-GRAVE = read_rows(Path(__file__).with_name("calls.txt"))
+GRAVE = read_rows(__file__, "calls.txt")
 
 
 @pytest.mark.parametrize(("call", "codes"), GRAVE, ids=[call for call, _ in GRAVE])

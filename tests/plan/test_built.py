@@ -1,14 +1,13 @@
 """What the files of formulas have and lacks, each judged: built.txt."""
 
 import re
-from pathlib import Path
 
 import pytest
 from texts import Section, read_sections
 
 from derive import build, parse
 
-CASES = list(read_sections(Path(__file__).with_name("built.txt")))
+CASES = list(read_sections(__file__, "built.txt"))
 
 
 def find_body(source: str) -> list[str]:

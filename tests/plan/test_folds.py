@@ -1,7 +1,6 @@
 """Folds: loops that sum compute the same, whatever the blocks, the logits and the dtype."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from derive.judge.samples import draw_inputs
 from derive.plan.blocks import find_body, find_indices, make_tiled, open_region
 from derive.plan.build import make_plan
 
-ROWS = read_rows(Path(__file__).with_name("folds.txt"))
+ROWS = read_rows(__file__, "folds.txt")
 FOLDS = {name: (text, wanted) for name, wanted, text in ROWS}
 ADDITIVE = """
     q[B, N, D]; k[B, M, D]; v[B, M, E]; bias[N, M]

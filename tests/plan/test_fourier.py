@@ -3,8 +3,6 @@
 Each formula is built at sizes where a transform pays, and judged against the loops at small ones.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 from texts import read_lists
@@ -15,7 +13,7 @@ from derive.plan import ops
 
 TRANSFORMS, OTHERS, ANGLES = (
     dict(entry.split(": ", 1) for entry in entries)
-    for entries in read_lists(Path(__file__).with_name("fourier.txt")).values()
+    for entries in read_lists(__file__, "fourier.txt").values()
 )
 SIZES = dict(B=64, N=512, M=96, T=1024, C=4, K=100)
 

@@ -1,7 +1,5 @@
 """Places read through index arithmetic: the file agrees with the loops, and with torch's own."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from texts import Expressions, read_named
@@ -10,9 +8,9 @@ from torch.nn import functional
 from derive import DeriveError, build, evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("places_rows.txt"))
+ROWS = Expressions(__file__, "places_rows.txt")
 
-FORMULAS = read_named(Path(__file__).with_name("places.txt"))
+FORMULAS = read_named(__file__, "places.txt")
 
 
 @pytest.mark.sampled(4)

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from derive.plan import ops
 from derive.plan.cost import Storage, find_strides, find_true_axes
 from derive.plan.ops import walk_ops
 
-ROWS = Expressions(Path(__file__).with_name("plan_rows.txt"))
+ROWS = Expressions(__file__, "plan_rows.txt")
 
 CHAIN = (
     "A[K, L]; B[L, M]; C[M, N]; D[N, P]; y[k,p] = sum[l, m, n](A[k,l] * B[l,m] * C[m,n] * D[n,p])"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from math import log2, prod
-from pathlib import Path
 from random import Random, getstate
 from string import ascii_lowercase
 from threading import Thread
@@ -39,9 +38,7 @@ def read(text: str) -> dict[str, int]:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize(
-    ("name", "extents", "degrees"), read_rows(Path(__file__).with_name("degrees.txt"))
-)
+@pytest.mark.parametrize(("name", "extents", "degrees"), read_rows(__file__, "degrees.txt"))
 def test_operations_grow_with_the_degree_of_the_algebra(
     name: str, extents: str, degrees: str
 ) -> None:

@@ -1,7 +1,6 @@
 """Structures of sums in many spellings: the operations that a plan uses, and must not use."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from derive.ir.walk import find_size_names
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan import ops
 
-TABLES = read_tables(Path(__file__).with_name("structures.txt"))
+TABLES = read_tables(__file__, "structures.txt")
 GUARDS, WAVES, PLAIN = (
     {name: (text, int(number)) for name, text, number in TABLES[part]}
     for part in ("guards", "waves", "plain")

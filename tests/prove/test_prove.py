@@ -1,7 +1,6 @@
 """Proofs: what they rest on, what they refuse, and random evidence that they are never wrong."""
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -20,7 +19,7 @@ from derive.ir.recurrences import find_groups
 from derive.ir.walk import map_children, substitute
 from derive.prove import Proof, prove
 
-PAIRS, WRONG, BY_ACCIDENT = read_blocks(Path(__file__).with_name("cases.txt")).values()
+PAIRS, WRONG, BY_ACCIDENT = read_blocks(__file__, "cases.txt").values()
 ATTENTION = """q[b,h,i,d] = sum[x](Q[b,i,x] * W_q[x,h,d])
 k[b,h,j,d] = sum[x](K[b,j,x] * W_k[x,h,d])
 v[b,h,j,d] = sum[x](V[b,j,x] * W_v[x,h,d])
@@ -29,7 +28,7 @@ o[b,h,i,d] = sum[j](a[b,h,i,j] * v[b,h,j,d])
 z[b,i,y] = sum[h, d](o[b,h,i,d] * W_o[y, h*D + d]) + c[y]"""
 DECLARED = "Q, K, V[B, N, E]; W_q, W_k, W_v[E, H, D]; W_o[E, H*D]; c[E]"
 
-SLIPS = read_rows(Path(__file__).with_name("slips.txt"))
+SLIPS = read_rows(__file__, "slips.txt")
 
 CASES = {
     **{name: (DECLARED, ATTENTION, ATTENTION.replace(*slip)) for name, *slip in SLIPS},

@@ -1,7 +1,6 @@
 """Guards: what a condition leaves out is not read, in value and in gradient."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from texts import Expressions
 
 from derive import build, evaluate_loops, parse
 
-ROWS = Expressions(Path(__file__).with_name("guards_rows.txt"))
+ROWS = Expressions(__file__, "guards_rows.txt")
 
 GUARDED = dict(ROWS["GUARDED"])
 

@@ -1,7 +1,6 @@
 """Options leave alone what looks alike, and lead to equal systems."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import formulas
 from test_random_formulas import check_close
-from texts import Expressions
+from texts import Expressions, read_text
 
 from derive.analysis.names import find_mistakes
 from derive.compiler import build
@@ -24,7 +23,7 @@ from derive.judge.samples import choose_sizes, draw_inputs
 from derive.plan.build import make_plan
 from derive.rewrite.recipes import LOSSY, OPTIONS, RULES, find_rewritings, prepare
 
-ROWS = Expressions(Path(__file__).with_name("options_rows.txt"))
+ROWS = Expressions(__file__, "options_rows.txt")
 
 ALL = (*OPTIONS, *LOSSY)
 RULE = {rule.name: rule for rule in (*RULES, *ALL)}
@@ -43,7 +42,7 @@ def evaluate(text, system, inputs):
 
 def read_refusals():
     """(rule, formula) for each line of the table."""
-    text = (Path(__file__).parent / "option_refusals.txt").read_text(encoding="utf-8")
+    text = read_text(__file__, "option_refusals.txt")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     shapes, *rest = lines
     name = ""

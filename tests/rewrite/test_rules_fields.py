@@ -4,8 +4,6 @@ Each side is judged twice: by the plain evaluation of its own text, which knows 
 function that is emitted for it. Nothing is compared with a tolerance, but the runs at huge logits.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 from texts import read_tables
@@ -25,7 +23,7 @@ from derive.rewrite.recipes import ACROSS, LOSSY, OPTIONS, RULES, find_rewriting
 
 RULE = {rule.name: rule for rule in (*RULES, *ACROSS, *OPTIONS, *LOSSY)}
 
-TEXTS = read_tables(Path(__file__).with_name("rules.txt"))
+TEXTS = read_tables(__file__, "rules.txt")
 WRONG, MORE = dict(TEXTS["wrong"]), TEXTS["further"]
 
 # Largest entries are chosen over a field by a random order, which no shift and no scale keeps.

@@ -1,20 +1,19 @@
 """Small formulas with something odd in each equal their loop nests; what is left out has no say."""
 
 from math import inf, nan
-from pathlib import Path
 
 import pytest
 import torch
 from test_random_formulas import check_close, draw_inputs, in_double
-from texts import Expressions
+from texts import Expressions, read_text
 
 from derive.compiler import build
 from derive.frontend.from_text import parse
 from derive.judge.loops import evaluate_loops
 
-ROWS = Expressions(Path(__file__).with_name("small_formulas_rows.txt"))
+ROWS = Expressions(__file__, "small_formulas_rows.txt")
 
-TABLE = Path(__file__).with_name("small_formulas.txt").read_text(encoding="utf-8").splitlines()
+TABLE = read_text(__file__, "small_formulas.txt").splitlines()
 FORMULAS = [line for line in TABLE if line and not line.startswith("#")]
 SIZES = ROWS["sizes"]
 # Values that a mask leaves out: no sum, product, maximum or softmax may meet them.

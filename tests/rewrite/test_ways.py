@@ -3,11 +3,10 @@
 import re
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 import torch
-from texts import Expressions
+from texts import Expressions, read_text
 
 from derive.compiler import build
 from derive.frontend.from_sympy import from_sympy
@@ -18,9 +17,9 @@ from derive.judge.loops import evaluate_loops
 from derive.judge.samples import choose_sizes, draw_inputs
 from derive.rewrite.recipes import LOSSY, OPTIONS, find_rewritings, prepare
 
-ROWS = Expressions(Path(__file__).with_name("ways_rows.txt"))
+ROWS = Expressions(__file__, "ways_rows.txt")
 
-WAYS = Path(__file__).with_name("softmax_ways.txt").read_text(encoding="utf-8").splitlines()
+WAYS = read_text(__file__, "softmax_ways.txt").splitlines()
 HUGE = 1e4
 ALL = (*OPTIONS, *LOSSY)
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import torch
 from texts import read_sections
@@ -56,7 +55,7 @@ def _build(example, cells):
 def read_examples():
     """Read the examples of examples.txt."""
     text = ""
-    for section in read_sections(Path(__file__).with_name("examples.txt")):
+    for section in read_sections(__file__, "examples.txt"):
         if section.title == "formula":
             text = section.text
             continue

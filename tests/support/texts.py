@@ -17,9 +17,15 @@ import pytest
 TITLE = re.compile(r"^\[(.*)\]$", re.MULTILINE)
 
 
-def read_parts(path: Path) -> dict[str, list[str]]:
+def read_text(file: str | Path, name: str = "") -> str:
+    """The text of a file, or of the one of a name beside it."""
+    path = Path(file)
+    return (path.with_name(name) if name else path).read_text(encoding="utf-8")
+
+
+def read_parts(file: str | Path, name: str = "") -> dict[str, list[str]]:
     """Read the entries of each part, by title and in the order of the file."""
-    text = re.sub(r"^# .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = re.sub(r"^# .*\n", "", read_text(file, name), flags=re.MULTILINE)
     _, *found = TITLE.split(text)
     return {
         title: [entry.strip("\n") for entry in re.split(r"\n\s*\n", body) if entry.strip()]
@@ -27,19 +33,19 @@ def read_parts(path: Path) -> dict[str, list[str]]:
     }
 
 
-def read_lists(path: Path) -> dict[str, list[str]]:
+def read_lists(file: str | Path, name: str = "") -> dict[str, list[str]]:
     """Read the lines of each part, by title; an indented line continues the line above it."""
-    parts = read_parts(path).items()
+    parts = read_parts(file, name).items()
     return {title: _join_lines("\n".join(entries)) for title, entries in parts}
 
 
-def read_blocks(path: Path) -> dict[str, dict[str, tuple[str, ...]]]:
+def read_blocks(file: str | Path, name: str = "") -> dict[str, dict[str, tuple[str, ...]]]:
     """Read, of each part, lines `name: first` with the lines indented below them, by name.
 
     A line that is indented by 8 continues the line above it.
     """
     found: dict[str, dict[str, tuple[str, ...]]] = {}
-    for title, entries in read_parts(path).items():
+    for title, entries in read_parts(file, name).items():
         blocks = re.split(r"\n(?! )", re.sub(r"\n {8}", " ", "\n".join(entries)))
         lines = (block.split("\n    ") for block in blocks)
         heads = ((*first.split(": ", 1), *rest) for first, *rest in lines)
@@ -47,9 +53,9 @@ def read_blocks(path: Path) -> dict[str, dict[str, tuple[str, ...]]]:
     return found
 
 
-def read_named(path: Path) -> dict[str, str]:
+def read_named(file: str | Path, name: str = "") -> dict[str, str]:
     """Read lines `name: text` by name; an indented line continues the line above it."""
-    lines = _join_lines("\n".join(_find_lines(path.read_text(encoding="utf-8"))))
+    lines = _join_lines("\n".join(_find_lines(read_text(file, name))))
     return dict(line.split(": ", 1) for line in lines)
 
 
@@ -57,17 +63,17 @@ def _join_lines(text: str) -> list[str]:
     return re.split(r"\n(?! )", re.sub(r"\n +", "\n ", text))
 
 
-def read_rows(path: Path) -> list[Any]:
+def read_rows(file: str | Path, name: str = "") -> list[Any]:
     """Read the lines of a file, each as a tuple of cells that are separated by `| `.
 
     A first cell `slow` marks the case as slow.
     """
-    return list(map(_to_row, _find_lines(path.read_text(encoding="utf-8"))))
+    return list(map(_to_row, _find_lines(read_text(file, name))))
 
 
-def read_tables(path: Path) -> dict[str, list[Any]]:
+def read_tables(file: str | Path, name: str = "") -> dict[str, list[Any]]:
     """Read the rows of each part, by title."""
-    parts = {title: "\n".join(entries) for title, entries in read_parts(path).items()}
+    parts = {title: "\n".join(entries) for title, entries in read_parts(file, name).items()}
     return {title: list(map(_to_row, _find_lines(text))) for title, text in parts.items()}
 
 
@@ -78,13 +84,13 @@ class Expressions:
     brackets, as a title does, stands in parentheses.
     """
 
-    def __init__(self, path: Path, names: dict[str, Any] | None = None) -> None:
-        self.path, self.names = path, names or {}
-        titles = TITLE.findall(path.read_text(encoding="utf-8"))
+    def __init__(self, file: str | Path, name: str, names: dict[str, Any] | None = None) -> None:
+        self.path, self.names = Path(file).with_name(name), names or {}
+        titles = TITLE.findall(read_text(self.path))
         assert not (rows := [t for t in titles if _is_list(t)]), f"rows taken for titles: {rows}"
 
     def __getitem__(self, title: str) -> list[Any]:
-        lines = self.path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(self.path).splitlines()
         first = lines.index(f"[{title}]") + 1
         part = takewhile(lambda line: not TITLE.match(line), lines[first:])
         return [
@@ -121,9 +127,9 @@ class Section:
     entries: Mapping[str, str]
 
 
-def read_sections(path: Path) -> Iterator[Section]:
+def read_sections(file: str | Path, name: str = "") -> Iterator[Section]:
     """Read the parts that are code or formulas; a repeated entry is joined by newlines."""
-    text = re.sub(r"(?:^# .*\n)+(?=\[)", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = re.sub(r"(?:^# .*\n)+(?=\[)", "", read_text(file, name), flags=re.MULTILINE)
     _, *found = TITLE.split(text)
     for title, body in zip(found[::2], found[1::2], strict=True):
         above = re.match(r"\n(?:# .*\n)*((?: {4}.*\n)*)", body)

@@ -1,7 +1,6 @@
 """The loop over a recurrence: order of equations, kept states, conditions, library calls."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from texts import Expressions, read_parts
 from derive import DeriveError, build, evaluate_loops, parse
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("recurrence_turns_rows.txt"), globals())
+ROWS = Expressions(__file__, "recurrence_turns_rows.txt", globals())
 
 TURN = ["u[t] = tanh(v[t] + w[t])", "v[t] = w[t] * x[t] + u[t - 1]", "w[t] = w[t - 1] + v[t - 1]"]
 
@@ -101,7 +100,7 @@ def assert_right_at_every_length(built):
 
 
 # The first word of a title is the torch call that the recurrence becomes.
-GATED = read_parts(Path(__file__).with_name("gates.txt"))
+GATED = read_parts(__file__, "gates.txt")
 
 
 @pytest.mark.parametrize("title", GATED)

@@ -1,7 +1,6 @@
 """Recurrences over one and several indices: values, refusals, recurrent torch modules."""
 
 from itertools import takewhile
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from derive import DeriveError, build, evaluate_loops, gradient, parse, show
 from derive.frontend.from_sympy import to_system
 from derive.judge.samples import choose_sizes, draw_inputs
 
-ROWS = Expressions(Path(__file__).with_name("recurrences_rows.txt"), globals())
+ROWS = Expressions(__file__, "recurrences_rows.txt", globals())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_places_with_equations_of_their_own_begin_or_end_a_recurrence(text, mean
 
 
 # Recurrences over two or more indices, by title.
-WAVES = read_named(Path(__file__).with_name("waves.txt"))
+WAVES = read_named(__file__, "waves.txt")
 
 
 FAST = slow_except(
