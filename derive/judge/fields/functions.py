@@ -14,7 +14,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, reduce
 from math import prod
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -454,15 +453,6 @@ def _cumulate_extreme(
     return parts.map(lambda part: part.gather(dim, places)), places
 
 
-def _cumulate_product(run: Run, value: Any, dim: int, **_: Any) -> algebra.Parts:
-    parts = run.parts(value)
-    slices: list[algebra.Parts] = []
-    for place in range(parts.shape[dim] if parts.rank else 0):
-        here = parts.map(methodcaller("narrow", dim, place, 1))
-        slices.append(slices[-1] * here if slices else here)
-    return algebra.concatenate(slices, dim) if slices else parts
-
-
 def _compare(relation: str) -> Handler:
     return lambda run, one, other: compare(run, relation, run.parts(one), run.parts(other))
 
@@ -482,5 +472,4 @@ POINTWISE: dict[str, Handler] = {
     "clamp": _clamp,
     "sort": _sort,
     "searchsorted": _search,
-    "cumprod": _cumulate_product,
 }

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from math import prod
+from itertools import accumulate
+from math import nan, prod
 from typing import Any
 
 import torch
@@ -81,6 +82,46 @@ def _average(value: Any, window: Any, *how: Any) -> Any:
     for size, each in zip(window, step, strict=True):  # unfold moves the axis to the end
         value = value.unfold(-count, size, each)
     return value.mean(tuple(range(-count, 0)))
+
+
+def _mean(value: Any, dims: Any = (), keepdim: bool = False) -> Any:
+    total = value.sum(() if dims is None else dims, keepdim)
+    return total / (value.numel() // max(total.numel(), 1))
+
+
+def _variance_and_mean(value: Any, *args: Any, **named: Any) -> tuple[Any, Any]:
+    """The variance and the mean, with torch's overloads.
+
+    (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)
+    """
+    if args and isinstance(args[0], bool):
+        args = (None, *args)
+    words = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | named
+    dims, keepdim = words.get("dim"), bool(words.get("keepdim", False))
+    correction = words.get("correction", words.get("unbiased", 1))
+    square = ((value - _mean(value, dims, True)) ** 2).sum(() if dims is None else dims, keepdim)
+    count = value.numel() // max(square.numel(), 1) - (1 if correction is None else correction)
+    return square / count if count > 0 else square * nan, _mean(value, dims, keepdim)
+
+
+def _product(value: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    if dim is None or not value.dim():
+        value, dim, keepdim = value.reshape(-1), 0, False
+    found = reduce(torch.mul, value.unbind(dim), torch.ones_like(value.sum(dim)))
+    return found.unsqueeze(dim) if keepdim else found
+
+
+def _cumulate_product(value: Any, dim: int) -> Any:
+    return torch.cat([*accumulate(value.split(1, dim), torch.mul)], dim) if value.dim() else value
+
+
+def _solve_system(value: Any, right: Any, left: bool = True, **_: Any) -> tuple[Any, ...]:
+    """The solution for a vector, a vector for each matrix, or matrices that broadcast."""
+    is_vector = right.dim() == 1 or right.shape == value.shape[:-1]
+    beside, inverse = right.unsqueeze(-1) if is_vector else right, torch.linalg.inv(value)
+    found = inverse @ beside if left else beside @ inverse
+    found = found.squeeze(-1) if is_vector else found
+    return found, inverse, value, torch.zeros(found.shape[:-2], dtype=torch.int32)
 
 
 def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -180,6 +221,12 @@ DEFINITIONS: dict[str, Definition] = {
     "avg_pool3d": _average,
     "avg_pool2d_backward": _differentiate_first(_average),
     "avg_pool3d_backward": _differentiate_first(_average),
+    "mean": _mean,
+    "var": lambda *given, **named: _variance_and_mean(*given, **named)[0],
+    "var_mean": _variance_and_mean,
+    "prod": _product,
+    "cumprod": _cumulate_product,
+    "_linalg_solve_ex": _solve_system,
     "addbmm": _add_products,
     "_trilinear": _multiply_three,
     "binary_cross_entropy": _cross_entropy,

@@ -5,10 +5,8 @@ Operations that only move elements are applied to every part.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fractions import Fraction
-from functools import reduce
-from math import inf, nan, prod
-from operator import methodcaller, mul
+from math import inf, nan
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -235,52 +233,6 @@ def _power(run: Run, base: Any, exponent: Any) -> algebra.Parts:
     return found
 
 
-def _product(
-    run: Run, value: Any, dim: Any = None, keepdim: bool = False, **_: Any
-) -> algebra.Parts:
-    parts = run.parts(value)
-    if not parts.rank:
-        return parts
-    if dim is None:
-        parts, dim = parts.map(lambda part: part.reshape(-1)), 0
-    slices = (parts.map(methodcaller("narrow", dim, n, 1)) for n in range(parts.shape[dim]))
-    shape = parts.state.sum(dim, keepdim=True).shape
-    found = reduce(mul, slices, run.parts(1).map(lambda part: part.expand(shape)))
-    return found if keepdim else found.map(lambda part: part.squeeze(dim))
-
-
-def _mean(run: Run, value: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> algebra.Parts:
-    parts = run.parts(value)
-    total, count = algebra.reduce_sum(parts, dims, keepdim), _count_reduced(parts, dims)
-    return algebra.scale(total, Fraction(1, count)) if count else _fill(run, total.shape, nan)
-
-
-def _count_reduced(parts: algebra.Parts, dims: Any) -> int:
-    """The number of elements that a reduction over dimensions combines."""
-    return prod(parts.shape[dim] for dim in algebra.list_dims(parts, dims))
-
-
-def _variance_and_mean(
-    run: Run, value: Any, *args: Any, **named: Any
-) -> tuple[algebra.Parts, algebra.Parts]:
-    """The variance and the mean, with torch's overloads.
-
-    (dims, correction=, keepdim=), (dims, unbiased, keepdim), (unbiased)
-    """
-    if args and isinstance(args[0], bool):
-        args = (None, *args)
-    words = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | named
-    dims, keepdim = words.get("dim"), bool(words.get("keepdim", False))
-    correction = words.get("correction", words.get("unbiased", 1))
-    correction = 1 if correction is None else to_fraction(correction) or Fraction(correction)
-    parts = run.parts(value)
-    off = parts - _mean(run, value, dims, True)
-    square = algebra.reduce_sum(off * off, dims, keepdim)
-    count = _count_reduced(parts, dims) - correction
-    found = run.scale(square, 1 / Fraction(count) if count > 0 else nan)
-    return found, _mean(run, value, dims, keepdim)
-
-
 def _norm(
     run: Run, value: Any, power: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any
 ) -> algebra.Parts:
@@ -316,18 +268,6 @@ def _find_determinant(run: Run, value: Any) -> Any:
     return found, found, torch.zeros(found.shape, dtype=torch.int32)
 
 
-def _solve_system(run: Run, value: Any, right: Any, left: bool = True, **_: Any) -> Any:
-    """The solution for a vector, a vector for each matrix, or matrices that broadcast."""
-    matrix, beside = run.parts(value), run.parts(right)
-    is_vector = beside.rank == 1 or beside.shape == matrix.shape[:-1]
-    if is_vector:
-        beside = beside.map(methodcaller("unsqueeze", -1))
-    inverse = algebra.eliminate(matrix)[0]
-    found = algebra.matmul(inverse, beside) if left else algebra.matmul(beside, inverse)
-    found = found.map(methodcaller("squeeze", -1)) if is_vector else found
-    return found, inverse, matrix, torch.zeros(found.shape[:-2], dtype=torch.int32)
-
-
 def _multiply_matrices(run: Run, one: Any, other: Any) -> algebra.Parts:
     return algebra.matmul(run.parts(one), run.parts(other))
 
@@ -335,7 +275,6 @@ def _multiply_matrices(run: Run, one: Any, other: Any) -> algebra.Parts:
 ARITHMETIC: dict[str, Handler] = {
     "linalg_inv_ex": _invert_matrix,
     "_linalg_det": _find_determinant,
-    "_linalg_solve_ex": _solve_system,
     "add": _add_scaled,
     "sub": _subtract,
     "mul": _multiply,
@@ -346,11 +285,7 @@ ARITHMETIC: dict[str, Handler] = {
     "sum": lambda run, value, dims=(), keepdim=False, **_: algebra.reduce_sum(
         run.parts(value), dims, keepdim
     ),
-    "mean": _mean,
-    "prod": _product,
     "cumsum": lambda run, value, dim, **_: algebra.accumulate(run.parts(value), dim),
-    "var": lambda *args, **named: _variance_and_mean(*args, **named)[0],
-    "var_mean": _variance_and_mean,
     "linalg_vector_norm": _norm,
     "_softmax": lambda run, value, dim, *_: functions.normalize(run, run.parts(value), dim),
     "_log_softmax": _log_softmax,
