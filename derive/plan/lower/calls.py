@@ -6,7 +6,6 @@ found by values at a few points and proved by normal forms. Functions that are n
 recognised, because torch's derivative at an edge may differ from the formula's.
 """
 
-import builtins
 import itertools
 import math
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from derive.ir import nodes as ir
 from derive.ir.definitions import unfold
 from derive.ir.functions import FUNCTIONS, find_call
 from derive.ir.walk import exchange, is_number, map_children, walk
+from derive.judge.constants import fold_number
 from derive.prove import prove
 
 _SIZE = ir.Size("@n")
@@ -238,12 +238,13 @@ def _fit_affine(
 @lru_cache(maxsize=1 << 12)
 def _evaluate_all(expr: ir.Expr) -> tuple[float, ...] | None:
     try:
-        return tuple(_evaluate(expr, at) for at in _POINTS)
-    except (ValueError, ZeroDivisionError, OverflowError, TypeError, AttributeError):
+        values = tuple(float(_evaluate(expr, at)) for at in _POINTS)
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
         return None
+    return values if all(map(math.isfinite, values)) else None
 
 
-def _evaluate(expr: ir.Expr, at: float) -> float:
+def _evaluate(expr: ir.Expr, at: float) -> Fraction | float:
     """Evaluate an expression with `at` as the argument."""
     match expr:
         case ir.Number(value):
@@ -252,24 +253,16 @@ def _evaluate(expr: ir.Expr, at: float) -> float:
             return at
         case ir.Scalar():
             return _ANY
-        case ir.Add(parts):
-            return math.fsum(_evaluate(part, at) for part in parts)
-        case ir.Mul(parts):
-            return math.prod(_evaluate(part, at) for part in parts)
-        case ir.Pow(base, exponent):
-            return math.pow(_evaluate(base, at), _evaluate(exponent, at))
         case ir.Where(ir.Compare(relation, left, right), then, other):
             holds = ir.DECIDING[relation](_evaluate(left, at), _evaluate(right, at))
             return _evaluate(then if holds else other, at)
-        case ir.Call("pi", ()):
-            return math.pi
-        case ir.Call("max" | "min" | "abs" as name, parts):
-            return float(getattr(builtins, name)(*(_evaluate(part, at) for part in parts)))
-        case ir.Call():
-            opened = unfold(expr)
+        case ir.Add() | ir.Mul() | ir.Pow() | ir.Call():
+            found = fold_number(expr, [_evaluate(part, at) for part in expr.children])
+            if found is not None:
+                return found
+            opened = unfold(expr) if isinstance(expr, ir.Call) else None
             if opened is not None:
                 return _evaluate(opened, at)
-            return float(getattr(math, expr.function)(_evaluate(expr.arguments[0], at)))
     raise TypeError(f"{type(expr).__name__} has no number")
 
 
