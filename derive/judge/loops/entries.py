@@ -199,41 +199,33 @@ def _find_sizes(
 
 def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> None:
     """Solve extents with one unknown size, until a fixed point; check all other extents."""
-    pending = facts
-    while pending:
-        waiting = []
-        for fact in pending:
-            name, place, extent, found = fact
-            known = {s: sizes[s.name] for s in extent.free_symbols if s.name in sizes}
-            rest = expand(extent.subs(known))
-            if rest.is_number and rest != found:
-                raise refuse(
-                    "extent-differs",
-                    f"place {place} of {name} has extent {extent} = {rest}, and {found} was given",
-                )
-            if not rest.is_number and not _solve_extent(fact, rest, sizes):
-                waiting.append(fact)
-        if len(waiting) == len(pending):
-            return
-        pending = waiting
+    count = len(facts) + 1
+    while len(facts) < count:
+        count, facts = len(facts), [fact for fact in facts if not _solve_extent(*fact, sizes)]
 
 
-def _solve_extent(fact: tuple[str, int, Any, int], rest: Any, sizes: dict[str, int]) -> bool:
-    """Add the only unknown size of a linear extent to the sizes; return whether there is one."""
-    name, place, extent, found = fact
-    unknown = [s for s in rest.free_symbols if isinstance(s, Symbol)]
-    slope = rest.coeff(unknown[0]) if len(unknown) == 1 else 0
-    start = expand(rest - slope * unknown[0])
-    if not (slope and getattr(slope, "is_Rational", False) and start.is_Rational):
+def _solve_extent(name: str, place: int, extent: Any, found: int, sizes: dict[str, int]) -> bool:
+    """Check an extent, or solve it for its only size; return whether one of them was possible."""
+    known = {each: sizes[each.name] for each in extent.free_symbols if each.name in sizes}
+    rest = expand(extent.subs(known))
+    says = f"place {place} of {name} has extent {extent}"
+    if rest.is_number:
+        if rest != found:
+            raise refuse("extent-differs", f"{says} = {rest}, and {found} was given")
+        return True
+    unknown = [symbol for symbol in rest.free_symbols if isinstance(symbol, Symbol)]
+    if len(unknown) != 1:
+        return False
+    (size,) = unknown
+    slope = rest.coeff(size)
+    start = expand(rest - slope * size)
+    if not (slope and slope.is_Rational and start.is_Rational):
         return False
     value = (found - start) / slope
     if not value.is_Integer or value < 0:
-        raise refuse(
-            "extent-differs",
-            f"place {place} of {name} has extent {extent}, and {found} was given",
-            facts=[f"no size {unknown[0]} makes that true"],
-        )
-    sizes[unknown[0].name] = int(value)
+        fact = f"no size {size} makes that true"
+        raise refuse("extent-differs", f"{says}, and {found} was given", facts=[fact])
+    sizes[size.name] = int(value)
     return True
 
 
