@@ -313,21 +313,15 @@ def _rename_bound(
 
 def replace_cube(algebra: nf.Algebra, cube: nf.Cube, new: nf.Env) -> nf.Cube | None:
     """The literals with indices replaced; None where they exclude each other."""
-    found: list[nf.Literal] = []
+    found: nf.Cube = ()
     for literal in cube:
-        if not any(index in new for index in literal.free):
-            found.append(literal)
-            continue
-        cubes = decide(algebra, replace_literal(algebra, literal, new))
-        if not cubes:
+        is_new = any(index in new for index in literal.free)
+        cubes = decide(algebra, replace_literal(algebra, literal, new)) if is_new else ((literal,),)
+        united = cond.unite(found, cubes[0]) if cubes else None
+        if united is None:
             return None
-        for each in cubes[0]:
-            relations = {cond.compare(known, each) for known in found}
-            if "excludes" in relations:
-                return None
-            if not relations & {"same", "implies"}:
-                found.append(each)
-    return tuple(found)
+        found = united
+    return found
 
 
 def replace_literal(algebra: nf.Algebra, literal: nf.Literal, new: nf.Env) -> nf.Literal:
