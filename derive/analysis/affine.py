@@ -113,14 +113,12 @@ def _is_least_zero(value: Polynomial) -> bool:
     return low is not None and is_never_negative(low)
 
 
-def _to_form(value: ir.Expr | Polynomial | int) -> Polynomial:
-    if isinstance(value, Polynomial):
-        return value
-    return Polynomial.of(value) if isinstance(value, int) else to_affine(value)
+def _to_form(value: ir.Expr | Polynomial) -> Polynomial:
+    return value if isinstance(value, Polynomial) else to_affine(value)
 
 
 def divide(
-    value: Polynomial | ir.Expr, under: ir.Expr | Polynomial | int, facts: Facts = ()
+    value: Polynomial | ir.Expr, under: ir.Expr | Polynomial, facts: Facts = ()
 ) -> Polynomial:
     """The value // under, simplified."""
     over, divisor = _to_form(value), _to_form(under)
@@ -228,13 +226,13 @@ def _keep_quotient(over: Polynomial, divisor: Polynomial) -> Polynomial:
     return Polynomial.atom(ir.Call("floordiv", (to_place(over), divisor.to_expr())))
 
 
-def modulo(value: Polynomial | ir.Expr, under: ir.Expr | Polynomial | int) -> Polynomial:
+def modulo(value: Polynomial | ir.Expr, under: ir.Expr | Polynomial) -> Polynomial:
     """The value % under, as value - under * (value // under)."""
     over, divisor = _to_form(value), _to_form(under)
     return over - divide(over, divisor) * divisor
 
 
-def ravel(places: Sequence[Polynomial | ir.Expr], shape: Sequence[ir.Expr | int]) -> Polynomial:
+def ravel(places: Sequence[Polynomial | ir.Expr], shape: Sequence[ir.Expr]) -> Polynomial:
     """The row-major position of an element of a tensor of this shape."""
     total = NOTHING
     for place, extent in zip(places, shape, strict=True):
@@ -242,9 +240,7 @@ def ravel(places: Sequence[Polynomial | ir.Expr], shape: Sequence[ir.Expr | int]
     return total
 
 
-def unravel(
-    position: Polynomial | ir.Expr, shape: Sequence[ir.Expr | int]
-) -> tuple[Polynomial, ...]:
+def unravel(position: Polynomial | ir.Expr, shape: Sequence[ir.Expr]) -> tuple[Polynomial, ...]:
     """The places of the element at a row-major position of a tensor of this shape."""
     left = _to_form(position)
     places: list[Polynomial] = []

@@ -437,6 +437,15 @@ def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
     return bool(wanted) and all(is_never_negative(each, facts) for each in wanted)
 
 
+def take_decided(expr: ir.Expr, facts: Facts = ()) -> ir.Expr:
+    """A choice that ranges decide as the branch that it takes; any other expression unchanged."""
+    if isinstance(expr, ir.Where):
+        for value, assumed in ((expr.then, expr.condition), (expr.other, ir.Not(expr.condition))):
+            if is_always(assumed, facts):
+                return value
+    return expr
+
+
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
     """Whether a condition is shown to hold for some value of the index, for any other indices."""
     if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):

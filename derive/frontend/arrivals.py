@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.analysis.affine import simplify_place, to_affine, to_place, unravel
-from derive.analysis.extents import is_always
+from derive.analysis.extents import is_always, take_decided
 from derive.analysis.places import find_reversed, split_merged
 from derive.frontend.torch.exprs import multiply, subtract
 from derive.ir import nodes as ir
@@ -185,12 +185,8 @@ def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
         return place if any(isinstance(p, ir.Call) for p in walk(place)) else simplify_place(place)
 
     def act(part: ir.Expr) -> ir.Expr:
-        if isinstance(part, ir.Where) and is_always(part.condition):
-            return part.then
-        if isinstance(part, ir.Where) and is_always(ir.Not(part.condition)):
-            return part.other
         if not isinstance(part, ir.Access) or part in known:
-            return part
+            return take_decided(part)
         return ir.Access(part.tensor, tuple(map(simplify, part.places)))
 
     return rewrite_bottom_up(expr, act)

@@ -5,8 +5,8 @@ from fractions import Fraction
 from functools import partial, reduce
 from math import lcm
 
-from derive.analysis.affine import simplify_place
-from derive.analysis.extents import is_always
+from derive.analysis.affine import simplify_place, simplify_places
+from derive.analysis.extents import take_decided
 from derive.analysis.facts import (
     Facts,
     is_implied_by_facts,
@@ -415,14 +415,7 @@ def _find_interval(
 
 def fold_conditions(expr: ir.Expr, facts: Facts) -> ir.Expr:
     """Simplify places, and fold choices that the ranges of indices decide."""
-    match expr:
-        case ir.Access(tensor, places):
-            return ir.Access(tensor, tuple(map(simplify_place, places)))
-        case ir.Where(condition, then, other):
-            for value, assumed in ((then, condition), (other, ir.Not(condition))):
-                if is_always(assumed, facts):
-                    return value
-    return expr
+    return take_decided(simplify_places(expr), facts)
 
 
 def concatenate_parts(

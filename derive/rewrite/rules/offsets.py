@@ -21,7 +21,7 @@ from derive.analysis.facts import (
     is_never_negative,
 )
 from derive.ir import nodes as ir
-from derive.ir.polynomial import ONE, Polynomial, add_all, split_steps
+from derive.ir.polynomial import ONE, Polynomial, add_all
 from derive.ir.text import order_terms
 from derive.ir.walk import (
     Names,
@@ -56,10 +56,11 @@ def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
 def _read_offsets(value: Polynomial) -> Iterator[Offset]:
     """The offsets of a polynomial: indices whose coefficients are multiples of one of them."""
     alike: dict[Polynomial, dict[ir.Index, Fraction]] = {}
-    for index, step in split_steps(value)[0].items():
-        if isinstance(index, ir.Index):
-            lead = next(iter(step.terms.values()))
-            alike.setdefault(step * Polynomial.of(1 / lead), {})[index] = lead
+    for index in (atom for atom in value.atoms if isinstance(atom, ir.Index)):
+        halves = value.split_linear(index)
+        if halves is not None and not any(isinstance(a, ir.Index) for a in halves[0].atoms):
+            lead = next(iter(halves[0].terms.values()))
+            alike.setdefault(halves[0] * Polynomial.of(1 / lead), {})[index] = lead
     for slopes in alike.values():
         first, *others = slopes.values()
         least = min(map(abs, (first, *others))) * (1 if first > 0 else -1)
