@@ -23,7 +23,8 @@ from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import Names, substitute, walk
 from derive.plan import cost, ops
-from derive.plan.calls import CellArgument, TorchCall
+from derive.plan.calls import TorchCall
+from derive.plan.lower.patterns import make_cell
 from derive.plan.matrices import find_matrices, is_batched, to_matmul
 from derive.plan.meaning import to_step_equation
 from derive.plan.plan import Plan
@@ -247,8 +248,7 @@ def _multiply(op: ops.Einsum) -> ops.Op:
         is_bmm = all(len(arg.axes) == 3 for arg in args) and len(made.axes) == 3
         if not is_bmm or not all(batch in axes for axes in true):
             return made
-        call = TorchCall("torch.bmm", (CellArgument(0), CellArgument(1)))
-        return ops.Cell(call, args, made, made.axes)
+        return make_cell("torch.bmm(x, y)", dict(zip("xy", args, strict=True)), made)
 
     return call_bmm(to_matmul(op))
 

@@ -77,9 +77,8 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         is_kept = emptied is None and _keeps_a_column(scores.mask, places, definitions)
         if emptied is scores.mask or is_kept:
             causal = ops.Triangle(places.row, places.column, ir.ZERO, False)
-            mask = None if scores.mask is None else definitions.definition_of(scores.mask)
-            is_causal = scores.bias is None and mask is causal
-            scores = replace(scores, causal=is_causal)
+            mask = scores.mask and definitions.definition_of(scores.mask)
+            scores = replace(scores, causal=scores.bias is None and mask is causal)
             return _make_cell(op, scores, strip(value), places, definitions)
     return None
 

@@ -20,7 +20,7 @@ from derive.plan import ops
 from derive.plan.cells.matching import Definitions, Signed, join_sum, sort_stored, split_sum, strip
 from derive.plan.cost import Storage, find_true_axes
 from derive.plan.lower.forms import find_left_over, to_stride
-from derive.plan.lower.patterns import make_cell
+from derive.plan.lower.patterns import make_cell, split_axes
 
 FUNCTIONAL = "torch.nn.functional."
 KEYWORDS = "stride=stride, padding=padding, dilation=dilation"
@@ -265,15 +265,17 @@ def _write_convolution(
     text = f"{FUNCTIONAL}{name}{len(windows)}d({operands}, {KEYWORDS}, groups=groups)"
     merged = (ops.merge_indices(parts),) if len(parts) > 1 else parts
     order = (*batch, *merged, *(w.outer for w in windows))
-    whole = _write_reference(product, (*batch, *parts, *order[-len(windows) :]), parts, order)
+    merged_axes = [*((i,) for i in batch), parts, *((w.outer,) for w in windows)]
+    shared = {*product.data.axes, *product.kernel.axes}
+    kept = tuple(i for group in merged_axes for i in group if i in shared)
+    whole = ops.merge(ops.Einsum((product.data, product.kernel), kept), merged_axes)
     if bias is not None:
         whole = ops.combine("+", (whole, given["bias"]), order)
     volume = (*inputs, *made, *roles.inner) if roles.is_transposed else ()
     filled = (*groups, *channels, *made, *(w.inner for w in windows))
-    result: ops.Op = make_cell(text, given, whole, order, filled=filled, volume=volume)
-    if len(parts) > 1:
-        result = ops.Unflatten(result, len(batch), parts)
-    elif parts == tuple(unit_axes[1:]):
+    cell = make_cell(text, given, whole, order, filled=filled, volume=volume)
+    result = split_axes(cell, merged_axes)
+    if parts == tuple(unit_axes[1:]):
         result = ops.Select(result, len(batch), ir.ZERO)
     return ops.arrange(result, axes)
 
@@ -286,23 +288,6 @@ def _write_filter(product: Product, axes: tuple[ir.Index, ...], memory: Storage)
     given, whole = dict(zip("wx", args, strict=True)), ops.Einsum(args, (*rows, last))
     cell = make_cell("torch.einsum('k,...kt->...t', w, x)", given, whole, filled=(inner,))
     return ops.arrange(cell, axes)
-
-
-def _write_reference(
-    product: Product,
-    axes: Sequence[ir.Index],
-    parts: Sequence[ir.Index],
-    order: tuple[ir.Index, ...],
-) -> ops.Op:
-    """Return the operations equivalent to the call, with `parts` flattened to one axis."""
-    shared = {*product.data.axes, *product.kernel.axes}
-    whole: ops.Op = ops.Einsum(
-        (product.data, product.kernel), tuple(i for i in axes if i in shared)
-    )
-    if len(parts) > 1:
-        start = axes.index(parts[0])
-        whole = ops.flatten(whole, start, start + len(parts) - 1)
-    return ops.arrange(whole, order)
 
 
 @dataclass(frozen=True, slots=True)
