@@ -10,7 +10,7 @@ from keyword import iskeyword
 
 from derive.analysis import extents
 from derive.analysis.places import fills_once, find_cover_mistakes
-from derive.errors import DeriveError, Diagnostic, suggest
+from derive.errors import Diagnostic, suggest
 from derive.ir import nodes as ir
 from derive.ir.functions import COUNTING, FUNCTIONS, REDUCTIONS, ROWS, is_complex
 from derive.ir.polynomial import is_same_extent
@@ -255,12 +255,6 @@ _INSTEAD = {
     "ceiling": "write -floor(-x)",
     "ln": "write log",
 }
-
-
-def check_names(system: ir.System) -> None:
-    """Raise the first error in the names."""
-    for mistake in find_name_mistakes(system):
-        raise DeriveError(mistake)
 
 
 def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:

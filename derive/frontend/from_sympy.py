@@ -16,6 +16,7 @@ Laws:
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import sympy
@@ -37,7 +38,7 @@ from sympy.logic.boolalg import BooleanAtom
 from derive.analysis import names, places
 from derive.analysis.extents import find_open_sizes
 from derive.analysis.integers import mark_integers
-from derive.analysis.names import check_names, find_missing
+from derive.analysis.names import find_missing, find_name_mistakes
 from derive.errors import DeriveError, refuse, refuse_depth, suggest
 from derive.frontend.names import Extents
 from derive.frontend.sympy.nodes import (
@@ -90,14 +91,12 @@ def from_sympy(formula: Formula) -> ir.System:
     )
     if declarations is None:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
-        check_names(system)
-        return system
-    # `to_lines` writes their lines in any case
-    undeduced = {index.name for index in text.find_undeduced(system)}
-    winning = text.find_contradicted(system, declarations.indices)
-    system = replace(system, declared=tuple(name for name in winning if name not in undeduced))
-    check_names(system)
-    for mistake in find_missing(system, declarations.indices):
+    else:  # `to_lines` writes their lines in any case
+        undeduced = {index.name for index in text.find_undeduced(system)}
+        winning = text.find_contradicted(system, declarations.indices)
+        system = replace(system, declared=tuple(name for name in winning if name not in undeduced))
+    missing = () if declarations is None else find_missing(system, declarations.indices)
+    for mistake in chain(find_name_mistakes(system), missing):
         raise DeriveError(mistake)
     return system
 

@@ -490,7 +490,7 @@ def _find_corner(
         for each, k in ((line, number), (other, at[0])):
             place = (each.places or ())[k]
             name = place.id if isinstance(place, ast.Name) else ""
-            values.add(expr.to_number(each.value, expr.Scope(names, each, {}, {name: both[k]})))
+            values.add(expr.to_number(each.value, expr.Scope(names, {}, {name: both[k]})))
         if len(values) == 1 and both not in fixed.values():
             found.append(both[number])
     return found
@@ -515,7 +515,7 @@ def _read_equation(names: expr.Names, line: Line, moved: Mapping[str, Any]) -> A
         for part in ast.walk(place):
             if isinstance(part, ast.Name) and names.kind(part.id) == "index":
                 bound.setdefault(part.id, span(part))
-    scope = expr.Scope(names, line, bound, moved)
+    scope = expr.Scope(names, bound, moved)
     value = expr.to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:

@@ -105,7 +105,6 @@ class Scope:
     """The context of one node of an equation."""
 
     names: Names
-    line: lines.Line
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and the position that binds each
     moved: Mapping[str, Any] = field(default_factory=dict)  # shifted indices of recurrences
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ inlined. A constant that code brings along (a buffer, a closure's tensor) is
 known where all its elements are one number, or where it is a triangle, or counts up.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -97,14 +97,8 @@ def at(index: ir.Index) -> ir.Expr:
 _LARGEST = 1 << 16  # elements of a table written out
 
 
-def recognise(tensor: Any, make_index: Callable[[int], ir.Index]) -> Shadow | None:
-    """The tensor as an expression over its indices; None if not recognised."""
-    indices = tuple(make_index(int(length)) for length in tensor.shape)
-    value = None if tensor.is_complex() else _find_value(tensor.detach(), indices)
-    return None if value is None else Shadow.of(indices, value, kind_of(tensor))
-
-
 def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
+    """The element of a table at its indices; None if it is not recognised."""
     if not tensor.numel():
         return None
     first = tensor.flatten()[0]
@@ -245,12 +239,13 @@ class Trace:
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
         found = value.__dict__.get(SHADOW)
         if found is None or found[0] is not self:
-            shadow = recognise(value, self.index)
-            if shadow is None:
+            indices = tuple(self.index(int(length)) for length in value.shape)
+            element = None if value.is_complex() else _find_value(value.detach(), indices)
+            if element is None:
                 says = f"a constant tensor of shape {tuple(value.shape)} comes from outside"
                 help = "give it as an argument of the function"
                 raise self.refuse("lift-constant", says, help)
-            return shadow
+            return Shadow.of(indices, element, kind_of(value))
         _, known, address = found
         if isinstance(known, DeriveError):
             raise known
