@@ -194,7 +194,8 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
         return truth
     held = relation if truth else ir.NEGATED[relation]
     left, right = to_form(one), to_form(two)
-    if _holds(held, right - left):
+    kind, subject, wanted = affine.relate(held, left, right)
+    if affine.find_truth(kind, subject) is wanted:
         return truth
     match held, tuple(left.terms):
         case "==", (((ir.Call("mod"), 1),),):
@@ -207,15 +208,6 @@ def _decide(one: Any, relation: str, two: Any) -> bool:
         left, right = left - number, right - number
     watch.assume(ir.Compare(held, left.to_expr(), right.to_expr()))
     return truth
-
-
-def _holds(relation: str, gap: Polynomial) -> bool:
-    """Whether `0 relation gap` holds for all sizes; False means not shown."""
-    if relation == "==":
-        return not gap.terms
-    least, below = Polynomial.of(1), Polynomial({}) - gap
-    ways = {"<": [gap - least], "<=": [gap], ">": [below - least], ">=": [below]}
-    return any(map(facts.is_never_negative, ways.get(relation, [gap - least, below - least])))
 
 
 def is_number(value: Any) -> bool:

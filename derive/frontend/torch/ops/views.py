@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.analysis import affine, facts
+from derive.analysis import affine
 from derive.frontend.torch import exprs
 from derive.frontend.torch.call import Call, op, write_through
 from derive.frontend.torch.numbers import is_symbolic, to_expr, to_form
@@ -352,8 +352,7 @@ def _find_gathered(
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # a position that may be negative counts from the end
-            low = facts.find_range(affine.simplify_place(place)).low if is_whole(place) else None
-            is_inside = low is not None and facts.is_never_negative(low)
+            is_inside = is_whole(place) and affine.find_truth("least", affine.to_affine(place))
             place = place if is_inside else ir.Call("mod", (place, extent))
         olds[each.axis] = place
     rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
