@@ -21,7 +21,7 @@ from derive.frontend.torch.exprs import add, divide, from_float, multiply, power
 from derive.ir import nodes as ir
 from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, divide_wholly
-from derive.ir.walk import walk
+from derive.ir.walk import is_whole, walk
 from derive.libraries import torch
 
 
@@ -131,13 +131,9 @@ def plain(value: Any) -> Any:
 
 
 def _round(value: SymbolicNumber, how: Callable[[float], int]) -> Any:
-    """Round a polynomial with integer coefficients to itself; fix the sizes of other values."""
+    """Round an integer to itself; fix the sizes of other values."""
     form = Polynomial.of(value.expr)
-    whole = all(
-        number.denominator == 1 and all(exponent > 0 for _, exponent in monomial)
-        for monomial, number in form.terms.items()
-    )
-    if whole and all(isinstance(atom, ir.Size) for atom in form.atoms):
+    if is_whole(form.to_expr()):
         return make_int(how(value.value), form, value.watch)
     return how(value.fix())
 
