@@ -77,24 +77,13 @@ def clamp(value: Any, total: int) -> int:
     is_view=True,
 )
 def _permute(call: Call) -> Shadow:
-    """Permute the axes."""
+    """Permute the axes, as torch permutes those of an empty tensor of lengths 1, 2, .."""
     shadow = call.shadow(0)
-    order = list(range(shadow.rank))
-    if call.name == "permute":
-        order = [int(k) % max(shadow.rank, 1) for k in call.spread_args(1, "dims")]
-    elif call.name in {"t", "T"}:
-        order.reverse()
-    elif call.name.startswith("move"):
-        given = (call.argument(1, "source"), call.argument(2, "destination"))
-        source, target = ([int(k) % max(shadow.rank, 1) for k in to_list(each)] for each in given)
-        moved = dict(zip(target, source, strict=True))
-        rest = iter(k for k in order if k not in source)
-        order = [moved[k] if k in moved else next(rest) for k in order]
-    elif order:
-        names = ("dim0", "dim1") if "dim0" in call.named else ("axis0", "axis1")
-        one, other = (int(call.argument(k + 1, names[k])) % shadow.rank for k in range(2))
-        order[one], order[other] = order[other], order[one]
-    return replace(shadow, indices=tuple(shadow.indices[k] for k in order))
+    lengths = tuple(range(1, shadow.rank + 1))
+    found = getattr(torch.empty(lengths, device="meta"), call.name)
+    if callable(found):  # `x.T` is no method
+        found = found(*call.args[1:], **{k: each for k, each in call.named.items() if k != "input"})
+    return replace(shadow, indices=tuple(shadow.indices[length - 1] for length in found.shape))
 
 
 @op("unsqueeze", "x[B, S]: x.unsqueeze(-1)", is_view=True)
