@@ -112,14 +112,14 @@ def split_padding(
 ) -> tuple[ops.Op, list[ir.Expr], list[ir.Index]]:
     """Return (the operand without symmetric padding of `value`, the amounts, the windows' axes).
 
-    If the padding of any axis is asymmetric, none is removed.
+    If the padding of any axis is asymmetric, or may be negative, none is removed.
     """
     amounts: list[ir.Expr] = [ir.ZERO] * len(windows)
     inside, whole = [w.place for w in windows], op
     while isinstance(op := _hoist_padding(op), ops.Pad) and op.value is value:
         before, axis = Polynomial.of(op.before), op.arg.axes[op.place]
         after = Polynomial.of(op.index.extent) - Polynomial.of(axis.extent) - before
-        if before != after or op.index not in inside:
+        if before != after or op.index not in inside or not is_never_negative(before):
             return whole, [ir.ZERO] * len(windows), [w.place for w in windows]
         place = inside.index(op.index)
         amounts[place], inside[place] = op.before, axis
