@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from derive.errors import DeriveError
 from derive.frontend.latex import nodes as tree
-from derive.frontend.torch.exprs import add, from_float, multiply
 from derive.ir import nodes as ir
-from derive.ir.definitions import PLAIN, read_definition
-from derive.ir.pieces import to_compact
 from derive.ir.polynomial import Polynomial
-from derive.ir.text import write_extent
 
 _MARK = re.compile(r"<(\d+)>")  # an index without a name yet
 TERM, FACTOR, ATOM = range(1, 4)  # operator precedence of a text
@@ -113,23 +109,42 @@ class Layout:
 
 def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
     """Return the text of a linear form minus the number `less`."""
-    parts = [multiply(from_float(n), ir.Size(name)) for name, n in terms.items() if name]
-    return to_compact(add(*parts, from_float(terms.get("", 0) - less)))
+    text = ""
+    for name, factor in {**terms, "": terms.get("", 0) - less}.items():
+        size = abs(factor)
+        part = f"{size}*{name}" if name and size > 1 else name or str(size)
+        sign = "-" if factor < 0 else "+"
+        if factor:
+            text += f" {sign} {part}" if text else f"-{part}" if factor < 0 else part
+    return text or "0"
 
 
 def add_number(extent: str, number: int) -> str:
     """Return the text of an extent plus a number."""
-    return write_extent(to_polynomial(extent) + Polynomial.of(number))
-
-
-_SIZES = replace(PLAIN, call=lambda name, parts: ir.Call(name, parts) if parts else ir.Size(name))
+    found = re.fullmatch(r"(.*?)(?: ([+-]) (\d+))?", extent)
+    assert found is not None
+    number += int(f"{found[2]}{found[3]}") if found[2] else 0
+    if found[1].isdigit():
+        return str(int(found[1]) + number)
+    return f"{found[1]} {'+' if number > 0 else '-'} {abs(number)}" if number else found[1]
 
 
 def to_polynomial(extent: str) -> Polynomial:
-    """Return an extent as a polynomial; one with a quotient of integers counts as one size."""
-    with suppress(TypeError):
-        return Polynomial.of(read_definition(extent, {}, _SIZES))
-    return Polynomial.of(ir.Size(extent))
+    """Return an extent as a polynomial."""
+
+    def read(node: ast.expr) -> Polynomial:
+        match node:
+            case ast.BinOp(left, ast.Add(), right):
+                return read(left) + read(right)
+            case ast.BinOp(left, ast.Sub(), right):
+                return read(left) - read(right)
+            case ast.BinOp(left, ast.Mult(), right):
+                return read(left) * read(right)
+            case ast.Constant(int(number)):
+                return Polynomial.of(number)
+        return Polynomial.of(ir.Size(ast.unparse(node)))
+
+    return read(ast.parse(extent, mode="eval").body)
 
 
 def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
