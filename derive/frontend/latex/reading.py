@@ -369,8 +369,9 @@ class Reading:
             return Value(f"sum[{marks}]({body})", ATOM, (), free)
         if word == "mod":
             return Value(" % ".join(value.within(ATOM) for value in values), FACTOR, (), free)
-        if word == "floor" and first.holds == FACTOR and first.text.count(" / ") == 1:
-            return Value(first.text.replace(" / ", " // "), FACTOR, first.axes, free)
+        quotient = re.fullmatch(r"([^/]+) / (\w+|\([^()/]*\))", first.text)
+        if word == "floor" and first.holds == FACTOR and quotient:
+            return Value(" // ".join(quotient.groups()), FACTOR, first.axes, free)
         text = f"{word}({', '.join(value.text for value in values)})"
         return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
 
