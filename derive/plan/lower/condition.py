@@ -405,10 +405,11 @@ def _find_interval(
     if not bounds or not all(isinstance(a, ir.Size) for _, end in bounds for a in end.atoms):
         return None
     for is_least, end in bounds:
-        if is_least and not is_never_negative(low - end, facts):
-            low = end
-        elif not is_least and not is_never_negative(end + ONE - high, facts):
-            high = end + ONE
+        step = end - low if is_least else high - end - ONE
+        if is_never_negative(step, facts):
+            low, high = (end, high) if is_least else (low, end + ONE)
+        elif not is_never_negative(NOTHING - step, facts):
+            return None  # either of two bounds may be the tighter one
     steps = (low - ends[0], high - low + slack, ends[1] - high)
     return (low, high) if all(is_never_negative(step, facts) for step in steps) else None
 
