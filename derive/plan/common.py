@@ -26,6 +26,8 @@ def eliminate_common(
     taken = {*names, *(step.name for step in steps)}
     while True:
         found = [op for step in steps for op in _find_shareable(step.op)]
+        alike = Counter(map(_outline, found))
+        found = [op for op in found if alike[_outline(op)] > 1]
         counts = Counter(map(to_key, found))
         twice = [op for op in found if counts[to_key(op)] > 1]
         if not twice:
@@ -151,10 +153,20 @@ def to_key(op: ops.Op) -> ops.Op:
     return ops.rename_indices(op, {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)})
 
 
+@lru_cache(maxsize=1 << 14)
+def _outline(op: ops.Op) -> int:
+    """A hash that operations with one key share; it is cheaper than the key."""
+    name = op.name if isinstance(op, ops.Source) else ""
+    return hash((type(op).__name__, name, *map(_outline, op.args)))
+
+
 def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Add the operation as a step before its first use, and read that step everywhere."""
-    key = to_key(op)
-    copies = [[part for part in ops.walk_ops(s.op) if to_key(part) is key] for s in steps]
+    key, outline = to_key(op), _outline(op)
+    copies = [
+        [part for part in ops.walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
+        for s in steps
+    ]
     first = next(k for k, found in enumerate(copies) if found)
     if to_key(steps[first].op) is key:
         name = steps[first].name
