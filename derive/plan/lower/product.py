@@ -83,13 +83,15 @@ def add_small(
     small = [pair for pair in found if {*pair[1].axes} < whole]
     small.sort(key=lambda pair: context.count(pair[1].axes))
     for place, (negative, op) in enumerate(small):
-        after = small[place + 1 :]
-        fits = next((p for p in after if {*op.axes} <= {*p[1].axes}), None)
-        if fits is not None:
+        later = range(place + 1, len(small))  # by place, as terms may be equal
+        at = next((k for k in later if {*op.axes} <= {*small[k][1].axes}), None)
+        if at is not None:
+            fits = small[at]
             sign = "+" if fits[0] == negative else "-"
-            both = (fits[0], ops.combine(sign, (fits[1], op), order))
-            found = [both if pair is fits else pair for pair in found if pair is not small[place]]
-            small[small.index(fits)] = both
+            small[at] = (fits[0], ops.combine(sign, (fits[1], op), order))
+            found = [
+                small[at] if pair is fits else pair for pair in found if pair is not small[place]
+            ]
     least = min((p for p in found if p in small), key=small.index, default=None)
     if least is None or not numbers:
         return found, numbers
