@@ -394,11 +394,13 @@ def _split_reduction(value: Any, scope: Scope) -> tuple[str, Any, list[Any], lis
         loops = [_find_ends((index,), scope) for index in value.bound]
         return WORDS[type(value)], value.body, conditions, loops
     body, *limits = value.args
-    labels = {label_of(each[0]) for each in limits}
-    inner = {label_of(symbol) for each in limits for end in each[1:] for symbol in end.free_symbols}
-    if labels & inner:
-        limits = limits[::-1]  # SymPy writes the innermost loop first, whose limits need the outer
-    loops = [_find_ends(each, scope) for each in limits]
+    loops, waiting = [], limits
+    while waiting:  # a loop stands inside those whose indices its ends have; SymPy allows any order
+        inner = {label_of(each[0]) for each in waiting}
+        ends = [{label_of(s) for end in each[1:] for s in end.free_symbols} for each in waiting]
+        first = next((k for k, names in enumerate(ends) if not names & inner), 0)
+        loops.append(_find_ends(waiting[first], scope))
+        waiting = [*waiting[:first], *waiting[first + 1 :]]
     return "sum" if isinstance(value, sympy.Sum) else "prod", body, [], loops
 
 
