@@ -297,6 +297,11 @@ def _match_script(task: Task, script: Script, made_from: set[str]) -> tuple[bind
     match.assign_slots(slots, sizes)
     if not any(slot.required for slot in slots):
         match.assign_slots([replace(slot, required=True) for slot in slots], sizes)
+    ranks = {tensor.name: len(tensor.shape) for tensor in task.system.tensors}
+    for slot in slots:  # a tensor of another rank is not the one of this name
+        rank = ranks.get(match.found.get(slot.name, ""))
+        if slot.shape is not None and rank not in {None, len(slot.shape)}:
+            del match.found[slot.name]
     return match, slots
 
 
