@@ -446,6 +446,61 @@ def take_decided(expr: ir.Expr, facts: Facts = ()) -> ir.Expr:
     return expr
 
 
+def drop_unread(system: ir.System) -> ir.System:
+    """The system without reads at fixed places, such as x[-2], whose guard of numbers is false.
+
+    Other values stay under a false guard, so that their gradients are zeros.
+    """
+
+    def drop(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Where(condition, then, other):
+                held = decide(condition)
+                if held is not None and _is_fixed(other if held else then):
+                    return then if held else other
+            case ir.Mul(factors):
+                if _is_fixed(expr) and any(map(_is_false, factors)):
+                    return ir.ZERO
+            case ir.Reduce("sum", _, condition, body):
+                if decide(condition) is False and _is_fixed(body):
+                    return ir.ZERO
+        return expr
+
+    equations = (
+        ir.Equation(each.target, rewrite_bottom_up(each.value, drop)) for each in system.equations
+    )
+    return replace(system, equations=tuple(equations))
+
+
+def _is_fixed(expr: ir.Expr) -> bool:
+    """Whether a read in the expression is at a place without indices."""
+    places = (place for access in find_accesses(expr) for place in access.places)
+    return any(not find_free(place) for place in places)
+
+
+def _is_false(factor: ir.Expr) -> bool:
+    """Whether a factor is a bracket whose condition is false whatever the values are."""
+    match factor:
+        case ir.Where(condition, then, other):
+            return (then, other) == (ir.ONE, ir.ZERO) and decide(condition) is False
+    return False
+
+
+def decide(condition: ir.Expr) -> bool | None:
+    """Whether a condition on numbers alone holds; None where values decide it."""
+    match condition:
+        case ir.Compare(relation, left, right):
+            one, other = Polynomial.of(left).constant, Polynomial.of(right).constant
+            return None if one is None or other is None else ir.DECIDING[relation](one, other)
+        case ir.And(parts) | ir.Or(parts):
+            found, last = {*map(decide, parts)}, isinstance(condition, ir.Or)
+            return last if last in found else None if None in found else not last
+        case ir.Not(part):
+            held = decide(part)
+            return None if held is None else not held
+    return None
+
+
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
     """Whether a condition is shown to hold for some value of the index, for any other indices."""
     if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):
