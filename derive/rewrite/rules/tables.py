@@ -12,11 +12,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TypeAlias
 
+from derive.analysis.extents import find_guard
 from derive.analysis.facts import Facts, find_facts, is_never_negative, is_positive
-from derive.analysis.safety import is_finite
+from derive.analysis.safety import find_reads, is_finite
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
-from derive.ir.walk import Names, find_accesses, find_free, map_children, substitute, walk
+from derive.ir.walk import (
+    Names,
+    find_accesses,
+    find_brackets,
+    find_free,
+    map_children,
+    substitute,
+    walk,
+)
 from derive.rewrite.guards import find_nonfinite, is_variable, mark_tensors
 from derive.rewrite.rule import drop_unread, put_value, rule, system_rule
 from derive.rewrite.rules.sums import find_factors
@@ -59,6 +68,36 @@ def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
     ]
     is_one = bool(extents) and all(is_same_extent(extents[0], each) for each in extents)
     return extents[0] if is_one else None
+
+
+def _is_inside(key: ir.Expr, extent: ir.Expr, guards: Conditions) -> bool:
+    """Whether a key is in range where the guards hold."""
+    value, facts = Polynomial.of(key), _find_facts(guards)
+    is_below = is_positive(Polynomial.of(extent) - value, facts)
+    return is_below and is_never_negative(value, facts)
+
+
+def _is_used_inside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr, guards: Conditions) -> bool:
+    """Whether a key is in range where an expression is used, not only by guards inside of it."""
+    is_guarded = all(own for access, own in find_reads(expr) if key in access.places)
+    return not is_guarded or _is_inside(key, extent, guards)
+
+
+def _is_zero_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> bool:
+    """Whether guards inside of an expression make it 0 where a key is out of range."""
+    own: Conditions
+    parts: Sequence[ir.Expr]
+    match expr:
+        case ir.Where(condition, then, ir.ZERO):
+            own, parts = (condition,), (then,)
+        case ir.Reduce("sum", _, condition, body):
+            own, parts = (condition,), (body,)
+        case ir.Mul(parts):
+            own = tuple(each.condition for part in parts for each in find_brackets(part))
+        case _:
+            return False
+    is_inside = _is_inside(key, extent, own)
+    return is_inside or any(_is_zero_outside(part, key, extent) for part in parts)
 
 
 @dataclass
@@ -146,7 +185,7 @@ class _Places(Tables):
         heavy = [part for part in walk(expr) if isinstance(part, HEAVY)]
         worked = (k for k in keys if any(k in walk(part) and k is not part for part in heavy))
         for key in () if self.adds else worked:
-            read = self.read_table(expr, key)
+            read = self.read_table(expr, key, guards)
             if read is not None:
                 return read
         match expr:
@@ -154,14 +193,14 @@ class _Places(Tables):
                 return expr
             case ir.Reduce("sum"):
                 for key in keys:
-                    read = (self._add_up if self.adds else self._open_sum)(expr, key)
+                    read = (self._add_up if self.adds else self._open_sum)(expr, key, guards)
                     if read is not None:
                         return read
             case ir.Call("floordiv" | "mod" | "floor"):
                 return expr
         return self.open_values(expr, guards)
 
-    def read_table(self, expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
+    def read_table(self, expr: ir.Expr, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
         """A read of a table for an expression that has an index of the key only inside the key."""
         free = {*find_free(expr)}
         if not {*find_free(key)} <= free:
@@ -178,10 +217,12 @@ class _Places(Tables):
             return None
         if self.is_harmful(body):
             return None
-        is_row = bool(
-            {*find_free(body)} & {*find_free(key)}
-        )  # the table's rows are read at entries
-        return self.define(body, {run: key}, is_row=is_row)
+        is_inside = _is_used_inside(expr, key, run.extent, guards)
+        if not is_inside and not _is_zero_outside(expr, key, run.extent):
+            return None
+        is_row = bool(left)  # the table's rows are read at entries
+        read = self.define(body, {run: key}, is_row=is_row)
+        return read if is_inside else ir.Where(find_guard(key, run.extent), read, ir.ZERO)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index over the values of a key, if all its axes have one extent."""
@@ -190,7 +231,7 @@ class _Places(Tables):
             self.runs[extent] = self.names.take_index(ir.Index("u", extent))
         return None if extent is None else self.runs[extent]
 
-    def _open_sum(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
+    def _open_sum(self, expr: ir.Reduce, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
         """A sum of a product, with the factors that share inner indices moved into a table."""
         own = find_free(key)
         factors, stand_in = find_factors(expr.body), ir.Index("#", ir.ONE)
@@ -203,7 +244,8 @@ class _Places(Tables):
             if not inner or not any(key in find_keys(f) for f in part):
                 continue
             over = tuple(i for i in expr.bound if i in inner)
-            read = self.read_table(ir.Reduce("sum", over, ir.TRUE, ir.product_of(part)), key)
+            whole = ir.Reduce("sum", over, ir.TRUE, ir.product_of(part))
+            read = self.read_table(whole, key, (*guards, expr.condition))
             if read is not None:
                 kept = tuple(i for i in expr.bound if i not in inner)
                 left = ir.product_of(
@@ -212,7 +254,7 @@ class _Places(Tables):
                 return ir.sum_over(kept, left, expr.condition)
         return None
 
-    def _add_up(self, expr: ir.Reduce, key: ir.Expr) -> ir.Expr | None:
+    def _add_up(self, expr: ir.Reduce, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
         """A sum over an index of the key as a sum over the values of the key."""
         over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
         is_told = is_affine(key) or find_accesses(key)  # a data-dependent table may have any length
@@ -220,13 +262,15 @@ class _Places(Tables):
             return None
         factors = find_factors(expr.body)
         placed = {f: substitute(f, {key: run}) for f in factors if key in find_keys(f)}
+        told = (*guards, expr.condition)
+        inside = (_is_used_inside(f, key, run.extent, told) for f in placed)
         mine = [new for new in placed.values() if not over & {*find_free(new)}]
         others = [f for f in factors if placed.get(f) not in mine]
         wide = {i for f in mine for i in find_free(f)}
         body = ir.product_of(others) if others else ir.ONE
         around = {*find_free(expr.condition), *find_free(body), *find_free(key), run}
         is_finite_there = all(is_finite(mark_tensors(new, self.nonfinite)) for new in mine)
-        if not mine or not others or wide <= around or not is_finite_there:
+        if not mine or not others or wide <= around or not is_finite_there or not all(inside):
             return None
         summed = tuple(i for i in expr.bound if i in around and i not in wide)
         condition = ir.all_of(expr.condition, ir.Compare("==", key, run))
