@@ -21,6 +21,7 @@ class Form:
     low: Polynomial
     length: Polynomial  # positions from the least to the largest, or the whole extent
     spare: int = 0  # an extra position, first (-1) or last (1), that ensures a window
+    row: ir.Index | None = None  # k in i - k or i + k that is read in rows along an axis k
 
     @property
     def is_windowed(self) -> bool:

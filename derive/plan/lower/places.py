@@ -17,7 +17,7 @@ Outside of the tensor a view reads zeros, and integers are clipped: conditions a
 exclude these values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -86,8 +86,9 @@ def read_tensor(
         cut: dict[ir.Index, Form] = {}
         for axis, form in forms.items():
             if form.is_windowed is is_windowed:
-                at = op.axes.index(axis)
-                op, form_there = _cut_axis(op, at, form, is_made=stored is not None)
+                at, read = op.axes.index(axis), {i for each in cut.values() for i, _ in each.steps}
+                whole = replace(form, row=_find_row(form, {*op.axes, *read}))
+                op, form_there = _cut_axis(op, at, whole, is_made=stored is not None)
                 cut[op.axes[at]] = form_there
         for axis, form in cut.items():
             op = _read_form(op, op.axes.index(axis), form)
@@ -110,19 +111,19 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
         op = ops.Diagonal(op, axes.index(axes[twice]), twice)
 
 
-def _is_skewed(op: ops.Op, form: Form) -> bool:
-    """Whether a form is k - i or k + i in a tensor that has an axis i as well."""
+def _find_row(form: Form, axes: Set[ir.Index]) -> ir.Index | None:
+    """Return k if a form is i - k or i + k and k, not i, is an axis when the form is read."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
-    known = [index for index, _ in form.steps if index in op.axes]
-    return plain and len(known) == 1
+    known = [index for index, _ in form.steps if index in axes]
+    return known[0] if plain and len(known) == 1 else None
 
 
 def _flip_skewed(op: ops.Op, at: int, form: Form) -> tuple[ops.Op, Form]:
-    """Flip the axis of a skewed form i - k; return (the tensor, the form in the new axis)."""
-    if not _is_skewed(op, form) or all(index in op.axes for index in form.down):
+    """Flip the axis of a skewed form k - i; return (the tensor, the form in the new axis)."""
+    if form.row is None or all(index == form.row for index in form.down):
         return op, form
     axis = op.axes[at]
-    down = tuple(i for i, _ in form.steps if i in op.axes and i not in form.down)
+    down = () if form.row in form.down else (form.row,)
     low = Polynomial.of(axis.extent) - form.low - form.length
     op = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent))
     return op, replace(form, down=down, low=low)
@@ -137,7 +138,7 @@ def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tupl
     op, form = _flip_skewed(op, at, form)
     axis = op.axes[at]
     is_inside = _is_in_bounds(axis, form)
-    if _is_skewed(op, form):
+    if form.row is not None:
         form = replace(form, length=form.length + ONE) if form.down else form
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
@@ -192,8 +193,8 @@ def _has_positions(rest: Polynomial) -> bool:
 def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     """Replace an axis, cut to the range of a form, by the indices of the form."""
     down = form.down
-    if _is_skewed(op, form):
-        return _skew(op, at, form)
+    if form.row is not None:
+        return _skew(op, at, form, form.row)
     if len(down) == len(form.steps):
         axis = op.axes[at]
         op, down = ops.Flip(op, at, ir.Index(f"{axis.name}-", axis.extent)), ()
@@ -212,14 +213,14 @@ def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     return op
 
 
-def _skew(op: ops.Op, at: int, form: Form) -> ops.Op:
+def _skew(op: ops.Op, at: int, form: Form, down: ir.Index) -> ops.Op:
     """Shift each row of a matrix by one more position, x[i,k - i], by flattening and reshaping.
 
     For x[i,k + i] rows become longer by one position, and zeros are appended.
     """
     axis = op.axes[at]
-    (down,) = (index for index, _ in form.steps if index in op.axes)
-    (along,) = (index for index, _ in form.steps if index is not down)
+    op = _take_diagonals(op)
+    (along,) = (index for index, _ in form.steps if index != down)
     axes = [each for each in op.axes if each is not axis]
     at = axes.index(down)
     op = ops.arrange(op, (*axes[: at + 1], axis, *axes[at + 1 :]))
@@ -302,9 +303,11 @@ def take_places(
             rest = ir.Add((form, (-low).to_expr()))
             found = find_form(rest, run.extent)
             assert found is not None
-            op = _read_form(_pad_axis(op, at, found), at, found)
+            op, found = _cut_axis(op, at, replace(found, row=_find_row(found, {*op.axes})))
+            op = _read_form(op, at, found)
+        op = _take_diagonals(op)
     if not by:
-        return _take_diagonals(op)
+        return op
     indices = {i for each in by.values() for i in each.axes}
     by |= {axis: lower_index(axis, context) for axis in op.axes if axis in indices}
     return take_positions(op, by, order)
