@@ -167,7 +167,7 @@ class _Offsets(Tables):
                 left = [f for f in others if f not in beside]
                 kept = tuple(i for i in expr.bound if i not in bound)
                 body = ir.product_of([*(self.insert_reads(f, guards) for f in left), read])
-                return ir.Reduce("sum", kept, condition, body) if kept else body
+                return ir.sum_over(kept, body, condition)
         return ir.Reduce("sum", expr.bound, condition, self.insert_reads(expr.body, guards))
 
     def _open_parts(
