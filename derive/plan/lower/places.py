@@ -139,7 +139,9 @@ def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tupl
     axis = op.axes[at]
     is_inside = _is_in_bounds(axis, form)
     if form.row is not None:
-        form = replace(form, length=form.length + ONE) if form.down else form
+        rows = Polynomial.of(form.row.extent)  # one row alone has no position to spare
+        is_short = form.down and not is_never_negative(rows - ONE - ONE)
+        form = replace(form, length=form.length + ONE) if is_short else form
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
         low = form.low if spare > 0 else form.low - ONE
