@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.analysis.extents import drop_unread
+from derive.analysis.extents import drop_false_reads
 from derive.backend.to_function import to_function
 from derive.backend.to_module import Header, to_module
 from derive.errors import refuse, refuse_depth
@@ -186,7 +186,7 @@ def build_file(
         typical = _find_typical(system, formula, options.sizes)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
-        plan = search.find_plan(drop_unread(system), typical, request, regimes=True)
+        plan = search.find_plan(drop_false_reads(system), typical, request, regimes=True)
         built = Built(system.name, formula, system, plan, "", options)
         if options.backward:
             passes = _plan_passes(formula, system, typical, request)
@@ -230,9 +230,9 @@ def _plan_passes(
 
     system, compared = name_compared(system)
     found = find_backward(formula, system)
-    gradients = drop_unread(to_system(found.formula))
+    gradients = drop_false_reads(to_system(found.formula))
     names = found.given, found.made
-    return plan_passes(drop_unread(system), gradients, names, sizes, request, compared)
+    return plan_passes(drop_false_reads(system), gradients, names, sizes, request, compared)
 
 
 def _refuse_long(system: ir.System) -> None:

@@ -446,7 +446,7 @@ def take_decided(expr: ir.Expr, facts: Facts = ()) -> ir.Expr:
     return expr
 
 
-def drop_unread(system: ir.System) -> ir.System:
+def drop_false_reads(system: ir.System) -> ir.System:
     """The system without reads at fixed places, such as x[-2], whose guard of numbers is false.
 
     Other values stay under a false guard, so that their gradients are zeros.

@@ -76,10 +76,15 @@ def _is_inside(access: ir.Access, facts: Facts) -> bool:
     for place, extent in zip(access.places, access.tensor.shape, strict=True):
         if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
             continue
-        value, length = Polynomial.of(place), Polynomial.of(extent)
-        if not (is_never_negative(value, facts) and is_positive(length - value, facts)):
+        if not is_in_range(place, extent, facts):
             return False
     return True
+
+
+def is_in_range(place: ir.Expr, extent: ir.Expr, facts: Facts) -> bool:
+    """Whether a place is from 0 to the extent minus 1 where the facts hold."""
+    value, length = Polynomial.of(place), Polynomial.of(extent)
+    return is_never_negative(value, facts) and is_positive(length - value, facts)
 
 
 def _has_exp_within_one(power: ir.Expr) -> bool:

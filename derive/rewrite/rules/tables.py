@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from derive.analysis.extents import find_guard
 from derive.analysis.facts import Facts, find_facts, is_never_negative, is_positive
-from derive.analysis.safety import find_reads, is_finite
+from derive.analysis.safety import find_reads, is_finite, is_in_range
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import (
@@ -70,17 +70,10 @@ def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
     return extents[0] if is_one else None
 
 
-def _is_inside(key: ir.Expr, extent: ir.Expr, guards: Conditions) -> bool:
-    """Whether a key is in range where the guards hold."""
-    value, facts = Polynomial.of(key), _find_facts(guards)
-    is_below = is_positive(Polynomial.of(extent) - value, facts)
-    return is_below and is_never_negative(value, facts)
-
-
 def _is_used_inside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr, guards: Conditions) -> bool:
     """Whether a key is in range where an expression is used, not only by guards inside of it."""
     is_guarded = all(own for access, own in find_reads(expr) if key in access.places)
-    return not is_guarded or _is_inside(key, extent, guards)
+    return not is_guarded or is_in_range(key, extent, _find_facts(guards))
 
 
 def _is_zero_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> bool:
@@ -96,7 +89,7 @@ def _is_zero_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> bool:
             own = tuple(each.condition for part in parts for each in find_brackets(part))
         case _:
             return False
-    is_inside = _is_inside(key, extent, own)
+    is_inside = is_in_range(key, extent, _find_facts(own))
     return is_inside or any(_is_zero_outside(part, key, extent) for part in parts)
 
 
