@@ -124,7 +124,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
         )
     binds = program.parse_binds(bind) if isinstance(bind, str) else dict(bind or {})
     fixed = dict(sizes or {})
-    job = Job(_find_place(code), wanted, system, binds, fixed, backward, seconds, init)
+    job = Job(_make_absolute(code), wanted, system, binds, fixed, backward, seconds, init)
     with TemporaryDirectory(prefix="derive-", ignore_cleanup_errors=True) as folder:
         work = partial(_work, job, folder)
         found, ended = processes.run_in_child(work, classes=(Verdict,), show=show)
@@ -134,7 +134,7 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     return replace(verdict, reasons=(*verdict.reasons, f"the check did not finish: it {ended}"))
 
 
-def _find_place(code: Any) -> Any:
+def _make_absolute(code: Any) -> Any:
     """The code, with a file's path made absolute: the code runs in another folder."""
     if not isinstance(code, (str, Path)):
         return code

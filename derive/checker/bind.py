@@ -57,7 +57,7 @@ class Task:
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict)  # instances by arguments
 
     @property
-    def told(self) -> dict[str, str]:
+    def input_binds(self) -> dict[str, str]:
         """The bindings of arguments and parameters."""
         return {name: source for name, source in self.binds.items() if name != "return"}
 
@@ -82,7 +82,7 @@ class Match:
     """Sources found so far, and the tensors and scalars of the formula not yet assigned."""
 
     def __init__(self, task: Task) -> None:
-        self.found = task.told
+        self.found = task.input_binds
         self.bound = {name for source in self.found.values() for name in find_names(source)}
         system = task.system
         every: list[Entry] = [*system.tensors, *system.scalars]
@@ -150,7 +150,7 @@ def find_programs(
     maker: Program | None = None,
 ) -> list[Program]:
     """The programs of a function or a module instance, best matches of names first."""
-    system, told = task.system, task.told
+    system, told = task.system, task.input_binds
     arguments, parameters = asked or find_slots(task.code.target)
     if not arguments and not parameters:
         arguments = [Slot(name) for name in told]
@@ -169,7 +169,7 @@ def find_programs(
     base = replace(
         task.start_program(given, maker),
         parameters={
-            name: _write_source(system, own[name], match.found[name], is_told=name in told)
+            name: _write_source(system, own[name], match.found[name], is_bound=name in told)
             for name in sorted(new, key=lambda name: name in told)
         },
         names=tuple(tensor.name for tensor in system.results),
@@ -185,12 +185,12 @@ def find_programs(
     return list(islice(assign_numbers(base, "arguments", numbers, scalars, system), MOST_PROGRAMS))
 
 
-def _write_source(system: ir.System, slot: Slot, source: str, *, is_told: bool) -> str:
+def _write_source(system: ir.System, slot: Slot, source: str, *, is_bound: bool) -> str:
     """The source of a parameter: a scalar as a tensor, a tensor in the module's layout."""
     if slot.shape == () and any(scalar.name == source for scalar in system.scalars):
         return f"tensor({source})"
     tensor = next((each for each in system.tensors if each.name == source), None)
-    if tensor is None or is_told:
+    if tensor is None or is_bound:
         return source
     return write_order(source, _find_order(system, tensor, slot.axes))
 
@@ -397,7 +397,7 @@ class Holder:
         found, have = self.measure(sizes), self.shape
         if found is None or found == have:
             return
-        names = list(map(_find_names, self.find_extents())) or [(1, ())] * len(found)
+        names = list(map(_split_extent, self.find_extents())) or [(1, ())] * len(found)
         if len(have) != len(found):
             have, found, names = (prod(have),), (prod(found),), [(1, ())]
         for number, wanted, (factor, named) in zip(have, found, names, strict=True):
@@ -405,7 +405,7 @@ class Holder:
                 yield Statement(number // factor, wanted // factor, named)
 
 
-def _find_names(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
+def _split_extent(extent: Polynomial) -> tuple[int, tuple[str, ...]]:
     """The coefficient and sizes whose product is the extent; 1 and none if no such product."""
     match tuple(extent.terms.items()):
         case ((monomial, factor),) if all(isinstance(a, ir.Size) and k == 1 for a, k in monomial):

@@ -23,9 +23,9 @@ from operator import methodcaller
 from typing import Any
 
 from derive.checker import load, processes
-from derive.checker.edits import rewrites, sites
-from derive.checker.edits.code import Rewrite, SourceText
-from derive.checker.edits.search import Budget, CorrectionSearch, EditSearch, Judge, find_names
+from derive.checker.edits import code_edits, sites
+from derive.checker.edits.search import Budget, CorrectionSearch, EditSearch, Judge, name_tensors
+from derive.checker.edits.source import Rewrite, SourceText
 from derive.checker.judge import judge_at
 from derive.checker.judge.inputs import SCALES, scale, vary_inputs
 from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
@@ -118,7 +118,7 @@ def explain(case: Case, steps: int = STEPS) -> Explanation:
     """The explanation of a case, found within a number of steps."""
     found = Explanation()
     budget = Budget(steps)
-    for turned in _find_turns(case):
+    for turned in _put_each_first(case):
         found = _Inquiry(turned, budget).explain()
         if found.difference:  # for a difference at some sizes only, name these
             at = replace(turned.samples[0], reason="").describe()
@@ -137,7 +137,7 @@ def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
     """The tensors that the formula's results depend on and that are not given."""
     made = {tensor.name for tensor in system.results}
     for equation in reversed(system.equations):
-        made |= find_names(equation.value) if equation.target.tensor.name in made else set()
+        made |= name_tensors(equation.value) if equation.target.tensor.name in made else set()
     tensors = (entry.name for entry in system.inputs if isinstance(entry, ir.Tensor))
     return [name for name in tensors if name in made and name not in given]
 
@@ -202,18 +202,18 @@ class _Inquiry:
         events = self.trace.events
         made = sum(event.value.numel() for event in events) // _ELEMENTS
         weight = 1 + (code.script is not None) + len(events) // _CALLS + made  # scripts recompile
-        stock = rewrites.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
+        stock = code_edits.Stock.of(case.system, case.sizes, case.samples[0].defaulted)
         return CorrectionSearch(
-            case.program, stock, trials, case.confirm_text, self.count_parts, weight, case.tell
+            case.program, stock, trials, case.confirm_text, self.score_agreement, weight, case.tell
         )
 
-    def count_parts(self) -> int:
+    def score_agreement(self) -> int:
         """The count of lines and equations that agree in the current code."""
         case = self.case
         trace = case.record(next(case.draw_samples()))
         if trace.error:
             return 0
-        return find_lines(case.system, self.judge.bases[0], trace, case.sizes).count_parts()
+        return find_lines(case.system, self.judge.bases[0], trace, case.sizes).score_agreement()
 
     def explain(self) -> Explanation:
         """The difference, the line and the edit."""
@@ -278,8 +278,8 @@ class _Inquiry:
         lines, mender = self.lines, self.code_search
         if mender is None:
             return None
-        suspects = mender.source.spread(suspects)
-        suspects |= mender.source.find_plain(suspects, {*lines.last})
+        suspects = mender.original.find_statement_lines(suspects)
+        suspects |= mender.original.find_number_lines(suspects, {*lines.last})
 
         def weigh(line: int) -> float:
             """The cost of an edit on a line."""
@@ -291,7 +291,7 @@ class _Inquiry:
     def add_correction(self, found: Explanation, correction: Rewrite) -> Explanation:
         """The explanation with the corrected code."""
         source, told = self.case.source, {*self.lines.last}
-        here = SourceText(source).spread({correction.line})
+        here = SourceText(source).find_statement_lines({correction.line})
         is_about = found.placed in here or (found.placed is None and not here & told)
         rows = zip(source.splitlines(), correction.apply(source).splitlines(), strict=False)
         return replace(
@@ -302,7 +302,7 @@ class _Inquiry:
         )
 
 
-def _find_turns(case: Case) -> Iterator[Case]:
+def _put_each_first(case: Case) -> Iterator[Case]:
     """The case at each of its samples, longest ranges of conditions first."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
     extents = {i.extent for node in nodes if is_condition(node) for i in find_free(node)}
@@ -322,7 +322,7 @@ def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) 
     for tensor, found in zip(system.results, results, strict=False):
         wanted = base.values[tensor.name]
         if tuple(found.shape) != tuple(wanted.shape):
-            indices = find_indices(system, tensor.name)
+            indices = find_target_indices(system, tensor.name)
             told = ", ".join(f"{n}={s}" for n, s in zip(indices, wanted.shape, strict=True))
             formula = f"{tensor.name}[{told}]" if indices else f"{tensor.name}, a number"
             return f"{tensor.name} has shape {list(found.shape)}, the formula has {formula}"
@@ -332,7 +332,7 @@ def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) 
     return ""
 
 
-def find_indices(system: ir.System, name: str) -> tuple[str, ...]:
+def find_target_indices(system: ir.System, name: str) -> tuple[str, ...]:
     """The indices of an equation's target."""
     for equation in system.equations:
         if equation.target.tensor.name == name:
@@ -346,7 +346,7 @@ def find_result_edit(system: ir.System, judge: Judge) -> str:
     for at, tensor in enumerate(system.results):
         pairs = [(r.results[at], b.values[tensor.name]) for r, b in both if at < len(r.results)]
         if pairs and not all(is_close(found, wanted) for found, wanted in pairs):
-            edits = _list_axis_edits(*pairs[0], judge, find_indices(system, tensor.name))
+            edits = _list_axis_edits(*pairs[0], judge, find_target_indices(system, tensor.name))
             for act, words in edits:
                 if all(is_close(act(one), other) for one, other in pairs):
                     return words

@@ -18,7 +18,7 @@ from itertools import chain, combinations, islice, permutations
 from typing import Any
 
 from derive.checker.edits.sites import LONGEST, POWERS, show_scale
-from derive.checker.runs.trace import ERRORS, Event, Print, Trace, Turn, find_print
+from derive.checker.runs.trace import ERRORS, Event, Fingerprint, Trace, Turn, find_fingerprint
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, walk
@@ -38,14 +38,14 @@ class Node:
     value: Any
     indices: tuple[ir.Index, ...]
     equation: int  # number of the equation it is part of; -1 for an input
-    whole: bool  # whether the whole value of an equation, or an input
+    is_root: bool  # whether the whole value of an equation, or an input
     of: str  # the tensor that the equation defines, or the input
     parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # slices, by axis and place
 
     @cached_property
-    def print(self) -> Print | None:
+    def fingerprint(self) -> Fingerprint | None:
         """The fingerprint."""
-        return find_print(self.value)
+        return find_fingerprint(self.value)
 
     def find_parts(self, turn: Turn) -> Iterator[Node]:
         """The slices that one iteration of a loop may compute, counted from either end."""
@@ -85,27 +85,27 @@ def find_match(
     value: Any,
     nodes: Iterable[Node],
     sizes: Mapping[str, int],
-    mark: Print | None = None,
+    mark: Fingerprint | None = None,
     turn: Turn | None = None,
 ) -> Match | None:
     """The node that a tensor equals, or a slice in a loop; one without a factor is preferred."""
-    mark = mark or find_print(value)
+    mark = mark or find_fingerprint(value)
     if mark is None:
         return None
     scaled: Match | None = None
     nodes = list(nodes)
     parts = (part for node in nodes for part in (node.find_parts(turn) if turn else ()))
     for node in chain(nodes, parts):
-        if node.print is None or not mark.is_like(node.print):
+        if node.fingerprint is None or not mark.is_like(node.fingerprint):
             continue
-        found = compare(value, node, sizes)
+        found = match_node(value, node, sizes)
         if found is not None and not found.factor:
             return found
         scaled = scaled or found
     return scaled
 
 
-def compare(value: Any, node: Node, sizes: Mapping[str, int]) -> Match | None:
+def match_node(value: Any, node: Node, sizes: Mapping[str, int]) -> Match | None:
     """The permutation and factor under which a tensor equals a node; None for none."""
     flat = value.reshape(-1)
     finite = flat.isfinite()
@@ -268,7 +268,7 @@ class Lines:
     @cached_property
     def varying_events(self) -> list[Event]:
         """The events whose values are not constant."""
-        return [event for event in self.trace.events if event.print]
+        return [event for event in self.trace.events if event.fingerprint]
 
     @cached_property
     def matches(self) -> dict[Event, Match]:
@@ -277,13 +277,13 @@ class Lines:
         return {event: match for event, match in found if match is not None}
 
     @cached_property
-    def good(self) -> set[int]:
+    def explained(self) -> set[int]:
         """The numbers of the events that match a node, lead to one, or are constant."""
-        good = {event.number for event in self.matches}
+        explained = {event.number for event in self.matches}
         for event in reversed(self.trace.events):
-            if event.number in good:
-                good |= set(event.reads)
-        return good | {event.number for event in self.trace.events if not event.print}
+            if event.number in explained:
+                explained |= set(event.reads)
+        return explained | {event.number for event in self.trace.events if not event.fingerprint}
 
     @cached_property
     def forms(self) -> frozenset[ir.Expr]:
@@ -303,7 +303,7 @@ class Lines:
 
     def match_event(self, event: Event, nodes: Iterable[Node]) -> Match | None:
         """The node that an event equals, or a slice of one in a loop."""
-        return find_match(event.value, nodes, self.sizes, event.print, self.turns.get(event))
+        return find_match(event.value, nodes, self.sizes, event.fingerprint, self.turns.get(event))
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
         """The nodes that each line computes, sorted by line; `elsewhere` must agree."""
@@ -333,8 +333,8 @@ class Lines:
         match = self.matches.get(event)
         twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
         factor = twin.factor if twin is not None else ""
-        is_told = elsewhere and twins and twins[event.number].print
-        if match is None or (elsewhere and (match.factor != factor or (is_told and not twin))):
+        is_varying = elsewhere and twins and twins[event.number].fingerprint
+        if match is None or (elsewhere and (match.factor != factor or (is_varying and not twin))):
             return ""
         return str(match)
 
@@ -354,22 +354,22 @@ class Lines:
         """The last non-constant event of each line."""
         return {event.line: event for event in self.varying_events if self._is_seen(event)}
 
-    def is_any(self, event: Event, nodes: Sequence[Node]) -> bool:
+    def equals_any(self, event: Event, nodes: Sequence[Node]) -> bool:
         """Whether the event equals one of the nodes without a factor."""
         found = self.match_event(event, nodes)
         return found is not None and not found.factor
 
-    def count_parts(self) -> int:
+    def score_agreement(self) -> int:
         """The count of lines and equations that agree, less that of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
         nodes = [self.matches[event].node for event in self.varying_events if event in ends]
-        made = {node.equation for node in nodes if node.whole}
+        made = {node.equation for node in nodes if node.is_root}
         return len(ends) + len(made) + len(self.exact) - len(self.varying_events)
 
     def find_first_wrong(self) -> Event | None:
         """The first event that matches and leads to no node, though all its operands do."""
-        wrong = (event for event in self.varying_events if event.number not in self.good)
-        return next((event for event in wrong if self.good.issuperset(event.reads)), None)
+        wrong = (event for event in self.varying_events if event.number not in self.explained)
+        return next((event for event in wrong if self.explained.issuperset(event.reads)), None)
 
     def count_unexplained(
         self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
@@ -383,15 +383,15 @@ class Lines:
         for event in filter(self._is_seen, self.varying_events):
             found = self.match_event(event, nodes)
             lost[event.line] = found is None
-            if found is not None and found.node.whole and (own := found.node.print):
-                whole = (n for n in nodes if n.whole and n.print)
-                met |= {n.equation for n in whole if n.print and n.print.is_like(own)}
+            if found is not None and found.node.is_root and (own := found.node.fingerprint):
+                whole = (n for n in nodes if n.is_root and n.fingerprint)
+                met |= {n.equation for n in whole if n.fingerprint and n.fingerprint.is_like(own)}
         missed = sum(number not in met for number in range(len(edited.equations)))
         return sum(lost.values()) + missed
 
     def order_equations(self) -> tuple[tuple[int, ...], ...]:
         """The first equation that no line computes, the other such ones, the computed ones."""
-        met = {match.node.equation for match in self.matches.values() if match.node.whole}
+        met = {match.node.equation for match in self.matches.values() if match.node.is_root}
         numbers = range(len(self.system.equations))
         left, others = (
             tuple(n for n in numbers if (n in met) is is_met) for is_met in (False, True)
@@ -425,12 +425,12 @@ def find_changed_line(
     }
     changed = ({form for expr in apart for form in find_forms(expr)} - lines.forms) | apart
     names = {e.target.tensor.name for e in edited.equations if e not in lines.system.equations}
-    mine = [n for n in nodes if n.of in names and (n.whole or n.expr in changed)]
+    mine = [n for n in nodes if n.of in names and (n.is_root or n.expr in changed)]
     events = _find_origins(lines, mine)
     if events:
         return events[0].line
     for event in lines.varying_events:
-        if event not in lines.matches and lines.is_any(event, nodes):
+        if event not in lines.matches and lines.equals_any(event, nodes):
             return event.line
     return None
 
@@ -440,20 +440,20 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
     found: list[Event] = []
     seen: set[int] = set()
     for event in lines.varying_events:
-        if not lines.is_any(event, nodes):
+        if not lines.equals_any(event, nodes):
             continue
         same = seen & set(event.reads)
         seen.add(event.number)
         if not same:
             found.append(event)
-    mine = {node.equation for node in nodes if node.whole}
+    mine = {node.equation for node in nodes if node.is_root}
     exact = {event: lines.matches[event].node for event in lines.exact}
     # Where the formula itself has this value, the first line that computes it is right: code with
     # the wrong weight computes the value that another equation has with that weight.
     twins = dict.fromkeys(
         event.line
         for event in found
-        if event in exact and exact[event].whole and exact[event].equation not in mine
+        if event in exact and exact[event].is_root and exact[event].equation not in mine
     )
     if len(twins) > 1:
         first = next(iter(twins))

@@ -22,7 +22,7 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any
 
-from derive.checker.processes import CannotRunError, where_it_lives
+from derive.checker.processes import CannotRunError, run_remotely
 from derive.checker.reading import (
     Reading,
     Rename,
@@ -156,8 +156,8 @@ def _from_object(code: Any) -> Code:
 
 def _find_unused_names(function: Any, places: tuple[str, ...] = ()) -> tuple[Diagnostic, ...]:
     definition = find_definition(function)
-    is_told = isinstance(definition, ast.FunctionDef)
-    return _say_unused(find_unused(definition) if is_told and definition else (), places)
+    is_function = isinstance(definition, ast.FunctionDef)
+    return _say_unused(find_unused(definition) if is_function and definition else (), places)
 
 
 def _say_unused(
@@ -308,7 +308,7 @@ def _from_script(code: Code, tree: ast.Module, chosen: str = "") -> Code:
     return replace(code, script=script, findings=findings, names=names)
 
 
-@where_it_lives
+@run_remotely
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
     """The script as a function of some of its names."""
     assert code.script is not None
@@ -436,19 +436,19 @@ def fold_number(part: ast.expr) -> float | None:
         case ast.UnaryOp(ast.USub(), operand):
             inner = fold_number(operand)
             return None if inner is None else -inner
-        case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
+        case ast.BinOp(left, operator, right) if type(operator) in ARITHMETIC:
             one, two = fold_number(left), fold_number(right)
             grows = isinstance(operator, (ast.Pow, ast.LShift))
             if one is None or two is None or (grows and not 0 <= two <= _MOST_SHIFT):
                 return None
             with suppress(ArithmeticError, TypeError):
-                found: float = OPERATORS[type(operator)](one, two)
+                found: float = ARITHMETIC[type(operator)](one, two)
                 return found
     return None
 
 
 _MOST_SHIFT = 64  # largest exponent or shift to fold
-OPERATORS: dict[type[ast.operator], Any] = {
+ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.Add: add,
     ast.Sub: sub,
     ast.Mult: mul,

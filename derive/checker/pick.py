@@ -114,7 +114,7 @@ class _Search:
         best: Choice | None = None
         for subject in subjects.find_subjects(self.task):
             best = _choose(best, self._find_certain(subject))
-            if best is not None and best.fits and (best.agrees or not subject.is_wide):
+            if best is not None and best.fits and (best.agrees or not subject.is_provisional):
                 break
         if best is not None and best.fits:
             return self._complete(best)
@@ -125,7 +125,7 @@ class _Search:
                 best = replace(best, same_if=guess.same_if)
             return self._complete(best)
         if guess is None or guess.same_if is None:
-            lacks = f"no sizes and no arguments were found for it: {self._ask()}"
+            lacks = f"no sizes and no arguments were found for it: {self._advise()}"
             raise error or CannotRunError(lacks)
         needs = guess.same_if.says
         lacks = f"its parameters have other shapes than the formula's tensors: {needs}"
@@ -135,7 +135,7 @@ class _Search:
         failure = error or CannotRunError(lacks)
         return replace(self._complete(guess), failure=failure, failed_at=self.failed_at)
 
-    def _ask(self) -> str:
+    def _advise(self) -> str:
         """The advice on how to give the arguments that are unknown."""
         if find_kind(self.task.code.target) != "class":
             return "give --bind ARGUMENT=NAME for each, and --sizes"
@@ -191,7 +191,7 @@ class _Search:
         bad = [c for c in bad if not good or not good[0].is_by_default(c)]
         if not good or not bad:
             return good[0] if good else replace(fits[0], same_if=None)
-        return replace(bad[0], same_if=_ask(good[0], bad[0].program).same_if)
+        return replace(bad[0], same_if=_as_open(good[0], bad[0].program).same_if)
 
     def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Choice]:
         """Choices at free sizes, then at sizes related by statements of the code that failed."""
@@ -232,7 +232,7 @@ class _Search:
                     found = [choice for choice in found if choice.agrees]
                 fits = [choice for choice in found if choice.fits]
                 if fits:
-                    return fits if likely is None else [_ask(choice, likely) for choice in fits]
+                    return fits if likely is None else [_as_open(choice, likely) for choice in fits]
                 ran += found
                 likely = likely or programs[0]
                 if found and not likely.doubt:
@@ -365,7 +365,7 @@ def _confirm(choice: Choice) -> Choice:
     return replace(choice, is_chance=is_chance, agrees=choice.agrees and any(fitting or [True]))
 
 
-def _ask(choice: Choice, other: Program) -> Choice:
+def _as_open(choice: Choice, other: Program) -> Choice:
     """The open choice, with a --bind for the numbers that distinguish it from a program."""
     sources, others = choice.program.numbers, other.numbers
     given = {name: source for name, source in sources.items() if others.get(name) != source}
@@ -444,7 +444,7 @@ def explain_samples(kept: Sequence[Sample], lost: Sequence[Sample]) -> Iterator[
     equal = []  # sizes that cannot differ: fixed, dependent, or the code stops there
     for names in classes.values():
         apart = any(len({sample.sizes[name] for name in names}) > 1 for sample in lost)
-        equal.append(names if apart else [name for name in names if name in kept[0].told])
+        equal.append(names if apart else [name for name in names if name in kept[0].unvarying])
     equal = [names for names in equal if len(names) > 1]
     if equal:
         said = " and ".join(" = ".join(names) for names in equal)

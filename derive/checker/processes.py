@@ -5,7 +5,7 @@ children end with it; memory limits; no descriptors but those named; a fresh fol
 Namespaces that the system refuses are left out; `isolate` returns those granted.
 child     a fork that sends its results so far. Where the system cannot fork, the work is done in
 this process.
-link      requests to the process that holds an object; functions marked `where_it_lives` run
+link      requests to the process that holds an object; functions marked `run_remotely` run
 there. Messages are `frames`.
 """
 
@@ -50,7 +50,7 @@ def end_with_parent() -> None:
     set_process(_PARENT_DEATH, signal.SIGKILL)
 
 
-def guard() -> None:
+def harden_process() -> None:
     """Deny others this process's memory and descriptors, and adopt its orphaned descendants."""
     set_process(_DUMPABLE, 0)
     set_process(_SUBREAPER, 1)
@@ -125,7 +125,7 @@ def describe_crash(error: BaseException) -> str:
     return f"{said} ({own[-1]})" if own else said
 
 
-def enter(folder: str) -> None:
+def enter_folder(folder: str) -> None:
     """Change to a folder; relative import paths are made absolute first."""
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -352,7 +352,7 @@ class Link:
         raise EndedError(why)
 
 
-def where_it_lives(function: Function) -> Function:
+def run_remotely(function: Function) -> Function:
     """Wrap a function to run in the process that holds its first argument."""
 
     @wraps(function)

@@ -101,8 +101,8 @@ def evaluate_source(
                 return ~read(operand)
             case ast.UnaryOp(ast.USub(), operand):
                 return -read(operand)
-            case ast.BinOp(left, op, right) if type(op) in load.OPERATORS:
-                return load.OPERATORS[type(op)](read(left), read(right))
+            case ast.BinOp(left, op, right) if type(op) in load.ARITHMETIC:
+                return load.ARITHMETIC[type(op)](read(left), read(right))
             case ast.Tuple(parts) | ast.List(parts):
                 return tuple(map(read, parts))
             case ast.Slice(lower, upper, step):
@@ -110,7 +110,7 @@ def evaluate_source(
             case ast.Attribute(value, name) if name in _ATTRIBUTES:
                 return getattr(read(value), name)
             case ast.Subscript(ast.Name(name), places) if letters := _find_letters(places):
-                return read(ast.Name(name)).permute(_find_order(source, name, letters, indices))
+                return read(ast.Name(name)).permute(_order_axes(source, name, letters, indices))
             case ast.Subscript(value, places):
                 return read(value)[read(places)]
             case ast.Call(ast.Attribute(value, name), given) if name in _METHODS:
@@ -145,7 +145,7 @@ def _find_letters(places: ast.expr) -> list[str]:
     return letters if len(letters) == len(parts) else []
 
 
-def _find_order(
+def _order_axes(
     source: str, name: str, letters: Sequence[str], indices: Mapping[str, tuple[str, ...]]
 ) -> list[int]:
     """The order of a tensor's axes in which its indices are these letters."""
@@ -306,7 +306,7 @@ def check_answer(found: Any) -> None:
         raise processes.EndedError("the process that ran the code sent a malformed result")
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def lift_program(program: Program, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Lifted:
     """The equations of code, traced at these sizes; DeriveError where it cannot be lifted."""
 

@@ -22,8 +22,8 @@ from derive.checker.slots import parse_file
 from derive.ir import nodes as ir
 from derive.libraries import torch
 
-Names: TypeAlias = tuple[str | int, ...]
-Relation: TypeAlias = tuple[str, Names]  # a size and the factors it is equal to
+Product: TypeAlias = tuple[str | int, ...]
+Relation: TypeAlias = tuple[str, Product]  # a size and the factors it is equal to
 # The product of a relation may contain sizes defined by later relations.
 Relations: TypeAlias = tuple[Relation, ...]
 MOST_NAMES = 4  # factors of a product
@@ -122,26 +122,26 @@ def guess_relations(
     statements: Sequence[Sequence[Statement]],
     sizes: Mapping[str, int],
     relations: Relations,
-    told: Collection[str],
-    extents: Sequence[Names] = (),
+    fixed: Collection[str],
+    extents: Sequence[Product] = (),
 ) -> list[Relations]:
     """Relations that make the statements of one run true, fewest first."""
     dependent = {name for name, _ in relations}
     known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
-    names = _name_products(known, extents)
+    names = _name_numbers(known, extents)
     solved = (
         each
         for together in statements
         if together
-        for each in islice(_solve(together, names, told, extents, ()), MOST_GUESSES)
+        for each in islice(_solve(together, names, fixed, extents, ()), MOST_GUESSES)
     )
     found = dict.fromkeys(each for each in solved if each)
     return [(*relations, *each) for each in sorted(found, key=len)[:MOST_GUESSES]]
 
 
-def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[int, list[Names]]:
+def _name_numbers(sizes: Mapping[str, int], extents: Sequence[Product]) -> dict[int, list[Product]]:
     """The shortest products for each number, those of the formula first."""
-    found: dict[int, list[Names]] = {}
+    found: dict[int, list[Product]] = {}
     own = [names for names in extents if {*names} <= {*sizes}]
     for count in range(1, MOST_NAMES + 1):
         for names in (*(n for n in own if len(n) == count), *combinations(sizes, count)):
@@ -153,9 +153,9 @@ def _name_products(sizes: Mapping[str, int], extents: Sequence[Names]) -> dict[i
 
 def _solve(
     statements: Sequence[Statement],
-    names: Mapping[int, list[Names]],
-    told: Collection[str],
-    extents: Sequence[Names],
+    names: Mapping[int, list[Product]],
+    fixed: Collection[str],
+    extents: Sequence[Product],
     relations: Relations,
 ) -> Iterator[Relations]:
     """Yield the sets of relations, with those already known, that make all statements true."""
@@ -169,25 +169,25 @@ def _solve(
     for one, other in itertools.product(names.get(stated.one, ()), others):
         left, right = (Counter(_expand(side, relations)) for side in (one, other))
         if left == right:
-            yield from _solve(rest, names, told, extents, relations)
+            yield from _solve(rest, names, fixed, extents, relations)
             continue
         relation: Relation | None = None
         if stated.is_multiple:  # one size as the other times a third, or times 2
-            if len(one) == len(other) == 1 and one != other and one[0] not in told:
+            if len(one) == len(other) == 1 and one != other and one[0] not in fixed:
                 third = [names for names in extents if other[0] in names and one[0] not in names]
                 relation = str(one[0]), (third or [(other[0], _FACTOR)])[0]
         else:  # an equation with a single size on one side
             mine, yours = (*(left - right).elements(),), (*(right - left).elements(),)
             for a, b in ((yours, mine), (mine, yours)):
                 is_single = len(a) == 1 and b and isinstance(a[0], str)
-                if relation is None and is_single and a[0] not in told and a[0] not in b:
+                if relation is None and is_single and a[0] not in fixed and a[0] not in b:
                     relation = str(a[0]), b
         if relation is not None and len(relation[1]) > stated.is_product:
             made = ((name, _expand(whole, (relation,))) for name, whole in relations)
-            yield from _solve(rest, names, told, extents, (*made, relation))
+            yield from _solve(rest, names, fixed, extents, (*made, relation))
 
 
-def _expand(names: Names, relations: Relations) -> Names:
+def _expand(names: Product, relations: Relations) -> Product:
     known = dict(relations)
     return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
 
@@ -200,7 +200,7 @@ def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
     return found
 
 
-def find_coincidences(names: Sequence[str], extents: Sequence[Names]) -> Iterator[Relations]:
+def find_coincidences(names: Sequence[str], extents: Sequence[Product]) -> Iterator[Relations]:
     """Yield unstated relations to try, products first."""
     for product in extents:
         if {*product} <= {*names}:

@@ -61,7 +61,7 @@ class Sample:
         return self.change is None or not self.reason
 
     @property
-    def told(self) -> frozenset[str]:
+    def unvarying(self) -> frozenset[str]:
         """The sizes that cannot vary."""
         equal = (str(n) for name, made in self.relations if len(made) == 1 for n in (name, *made))
         return frozenset((*self.fixed, *equal))
@@ -183,21 +183,22 @@ def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
         varied = sample.resize(**changed)
         if varied is None or dict(varied.sizes) in seen or len(seen) > MOST_SIZES:
             continue
-        work = count(varied)
+        work = count_elements(varied)
         if work <= min(left, MOST_ELEMENTS):
             left -= work
             seen.append(dict(varied.sizes))
             yield replace(varied, reason=reason, is_limit="of the code" in reason)
 
 
-def pass_limits(sample: Sample, *, has_loops: bool) -> dict[str, list[Sample]]:
+def list_far_samples(sample: Sample, *, has_loops: bool) -> dict[str, list[Sample]]:
     """For each size, samples at which it is far larger than the others, nearest first."""
     every = {
         name: [lengthen(sample, name, far) for far in _FAR[: -1 if has_loops else None]]
         for name in find_free_sizes(sample)
     }
     return {
-        name: [f for f in fars if f and count(f) <= MOST_ELEMENTS] for name, fars in every.items()
+        n: [f for f in fars if f and count_elements(f) <= MOST_ELEMENTS]
+        for n, fars in every.items()
     }
 
 
@@ -222,7 +223,7 @@ def find_free_sizes(sample: Sample) -> list[str]:
     return [name for name in sample.sizes if name not in {*sample.fixed, *dict(sample.relations)}]
 
 
-def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
+def list_exceeding(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
     """Samples whose indices exceed numbers of the formula, and the numbers not exceeded."""
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
@@ -243,7 +244,7 @@ def pass_bounds(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample]
             for length in lengths
             for given in (small | dict.fromkeys(names, length), dict.fromkeys(names, length))
         )
-        fits = (each for each in tries if each is not None and count(each) <= most)
+        fits = (each for each in tries if each is not None and count_elements(each) <= most)
         beyond = next((each for each in fits if _is_beyond(part, each)), None)
         if beyond is None:
             missed[far] = None
@@ -288,7 +289,7 @@ def find_other_sides(
                 and all(holds(each, **{name: n}) for each in path[:k])
             )
             varied = (sample.resize(**each) for each in fitting)
-            found = (each for each in varied if each is not None and count(each) <= MOST_ELEMENTS)
+            found = (e for e in varied if e is not None and count_elements(e) <= MOST_ELEMENTS)
             first = list(islice(found, _BESIDE))
             twice = (each for each in found if each.sizes[name] >= 2 * first[0].sizes[name])
             for each in (*first, *islice(twice, 1)):
@@ -296,7 +297,7 @@ def find_other_sides(
                 yield condition, other
 
 
-def count(sample: Sample) -> int:
+def count_elements(sample: Sample) -> int:
     """The number of elements computed at a sample."""
     return int(max(draws.count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
 

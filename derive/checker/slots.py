@@ -21,7 +21,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from derive.checker.processes import where_it_lives
+from derive.checker.processes import run_remotely
 from derive.libraries import torch
 
 _EMPTY = inspect.Parameter.empty
@@ -231,7 +231,7 @@ _AXES = (
 )
 
 
-@where_it_lives
+@run_remotely
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     """The arguments and the parameters of a function or a module, or those of a constructor."""
     from torch.nn.parameter import is_lazy

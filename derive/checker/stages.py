@@ -265,7 +265,7 @@ class Stages:
         yield self.judge_samples(vary_inputs(samples, numbers))[1]
         yield self.judge_samples(draws.vary_sizes(samples[0], numbers))[1]
         most = draws.MOST_ELEMENTS * (1 if load.has_loops(code) else 8)
-        beyond, missed = draws.pass_bounds(samples[0], most)
+        beyond, missed = draws.list_exceeding(samples[0], most)
         says = "not tried beyond the {} of the formula, which takes sizes that are too large"
         findings = tuple(Diagnostic("not-beyond", says.format(number)) for number in missed)
         yield replace(self.judge_samples(beyond)[1], findings=findings, is_final=True)
@@ -329,7 +329,7 @@ class Stages:
         """
         program, first = self.program, self.choice.samples[0]
         near = program.run(first.make_inputs(), first.sizes, _limit_run())
-        plan = draws.pass_limits(first, has_loops=load.has_loops(program.code))
+        plan = draws.list_far_samples(first, has_loops=load.has_loops(program.code))
         reached, findings = {name: first.sizes[name] for name in plan}, list[Diagnostic]()
         for name, fars in plan.items():
             for sample, further in self._run_beyond(name, fars, near):
@@ -375,7 +375,7 @@ class Stages:
                 if not found.findings:
                     break  # no nearer size shows more
         size = self.choice.samples[0].sizes[name]
-        for sample in precision.pass_full(*farthest, name, near, size) if farthest else ():
+        for sample in precision.list_overflows(*farthest, name, near, size) if farthest else ():
             if tried := self._run_far(sample, near):
                 yield sample, tried[1]
                 if tried[1].findings:
@@ -467,8 +467,8 @@ class Stages:
         choice, verdict, last = self.choice, self.verdict, self.found[-1]
         self.send.begin("the explanation", has_own_runs=True)
         differs = not choice.agrees and bool(choice.samples[0].relations)  # at related sizes too
-        is_told = choice.failure is not None and choice.same_if is not None and not differs
-        if is_told or last.is_final:
+        is_known = choice.failure is not None and choice.same_if is not None and not differs
+        if is_known or last.is_final:
             return
         with suppress(CannotRunError):
             own = None if choice.failure is not None else self.send

@@ -47,7 +47,7 @@ class Subject:
     numbers: Mapping[str, int] = field(default_factory=dict)  # integers by name
     literals: Sequence[int] = ()  # integers without a name
     unfit: Sequence[Program] = ()  # programs of any shapes of parameters
-    is_wide: bool = False  # whether a script's own sizes come later
+    is_provisional: bool = False  # whether a script's own sizes come later
 
     def find_base(self) -> Mapping[str, int] | None:
         """The first candidate for the fixed sizes."""
@@ -102,7 +102,7 @@ def find_own_numbers(code: load.Code) -> tuple[dict[str, int], list[int]]:
     return _keep_numbers(public), [n for n in load.find_literals(code) if isinstance(n, int)]
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def find_numbers_of(target: Any) -> tuple[dict[str, int], list[int]]:
     """The integers of globals, closure, defaults and attributes by name, and the literals."""
     functions = find_functions(target)
@@ -174,7 +174,7 @@ def list_codes(code: CodeType) -> list[CodeType]:
     return found
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
     """An instance of a class of modules; CannotRunError where the constructor fails."""
     try:
@@ -183,7 +183,7 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
         raise runs.describe_error(error, path) from error
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
     """The slots of an instance of a class for each set of arguments, or its failure."""
     found: list[Any] = []
@@ -334,7 +334,7 @@ def _find_script(task: Task, script: Script, result: str) -> Iterator[Subject]:
     if groups:
         sizes = _find_number_sizes(task, match, script.numbers)
         wide = [*(find_programs(sizes) if sizes else ()), *programs]
-        yield Subject([[fixed]], lambda *_: iter(wide), is_wide=True)
+        yield Subject([[fixed]], lambda *_: iter(wide), is_provisional=True)
     yield Subject(groups or [[fixed]], lambda *_: iter(programs), own, literals)
 
 

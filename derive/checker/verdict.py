@@ -124,7 +124,7 @@ def _annotate(verdict: Verdict) -> list[str]:
     if verdict.same or not verdict.source or not told:
         return []
     text = verdict.source.splitlines()
-    said = find_remarks(verdict)
+    said = list_line_remarks(verdict)
     shown = [(n, text[n - 1].rstrip()) for n in sorted(said) if 0 < n <= len(text)]
     width = min(72, max((len(line) for _, line in shown), default=0))
     rows = []
@@ -135,7 +135,7 @@ def _annotate(verdict: Verdict) -> list[str]:
     return rows
 
 
-def find_remarks(verdict: Verdict) -> dict[int, str]:
+def list_line_remarks(verdict: Verdict) -> dict[int, str]:
     """The remark on each line of the code: its node, or the place of the edit."""
     said: dict[int, list[str]] = {}
     for number, what in verdict.annotations:

@@ -11,7 +11,7 @@ import torch
 from texts import read_rows, read_sections
 
 from derive import check
-from derive.checker.edits.operators import OPERATORS
+from derive.checker.edits.formula_edits import FORMULA_EDITS
 from derive.checker.edits.search import Judge
 from derive.checker.explain import STEPS, Case, explain
 from derive.checker.load import Code
@@ -303,7 +303,7 @@ def f(x, n=2):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda each: each.name)
+@pytest.mark.parametrize("operator", FORMULA_EDITS, ids=lambda each: each.name)
 def test_the_example_of_an_operator_is_repaired(operator, tmp_path):
     found = explain_code(operator.formula, operator.code, tmp_path)
     assert found.difference

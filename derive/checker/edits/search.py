@@ -19,7 +19,8 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from math import prod
 
-from derive.checker.edits import code, operators, rewrites, sites
+from derive.checker.edits import code_edits, formula_edits, sites, source
+from derive.checker.edits.source import Rewrite
 from derive.checker.processes import EndedError
 from derive.checker.program import Program
 from derive.checker.reading import say_line
@@ -43,7 +44,7 @@ class EditEvaluator(Evaluator):
     def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node, reused if it reads no changed tensor."""
         known = self._base.known.get(expr)
-        if known is not None and not find_names(expr) & self.changed:
+        if known is not None and not name_tensors(expr) & self.changed:
             return known
         self.count += 1
         return super().evaluate_node(expr)
@@ -54,10 +55,10 @@ class EditEvaluator(Evaluator):
 
 
 @lru_cache(maxsize=1 << 16)
-def find_names(expr: ir.Expr) -> frozenset[str]:
+def name_tensors(expr: ir.Expr) -> frozenset[str]:
     """The names of the tensors in a node."""
     own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
-    return frozenset(own).union(*map(find_names, expr.children))
+    return frozenset(own).union(*map(name_tensors, expr.children))
 
 
 @dataclass
@@ -98,12 +99,12 @@ class Judge:
         try:
             for equation in edited.equations:
                 name = equation.target.tensor.name
-                before = find_names(old[name].value) if name in old else frozenset()
-                if find_names(equation.value) & later - before:
+                before = name_tensors(old[name].value) if name in old else frozenset()
+                if name_tensors(equation.value) & later - before:
                     raise ValueError(f"{name} is made of what is not there yet")
                 later.discard(name)
                 same = old.get(name) is equation and counts[name] == 1
-                if not same or find_names(equation.value) & found.changed:
+                if not same or name_tensors(equation.value) & found.changed:
                     found.define(equation)
                     found.changed.add(name)
         finally:
@@ -150,11 +151,11 @@ class EditSearch:
                     yield at, change
 
     def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
-        for operator in operators.OPERATORS:
+        for kind in formula_edits.FORMULA_EDITS:
             for site in (site for number in group for site in self.formula.sites[number]):
                 with suppress(*ERRORS):  # operators pass over sites to which they cannot be applied
-                    for new, words, extra in operator.find(site):
-                        yield site.change(new, words, operator.cost + extra, operator.about)
+                    for new, words, extra in kind.find(site):
+                        yield site.change(new, words, kind.cost + extra, kind.about)
 
     def find_change(self) -> sites.Change | None:
         """The cheapest right change, in the first group that has one, with its total cost."""
@@ -189,45 +190,46 @@ class CorrectionSearch:
     """A search for corrections of the code, with trials and the cost of a run."""
 
     program: Program
-    stock: rewrites.Stock
+    stock: code_edits.Stock
     trials: Sequence[Example]  # inputs, and the formula's results for them
     confirm: Callable[[str], bool]  # whether a text is right beyond the trials
-    count_parts: Callable[[], int]  # lines and equations that agree, less values that do not
+    score_agreement: Callable[[], int]  # lines and equations that agree, less values that do not
     weight: int  # steps per run
     tell: Callable[[str], None]  # receives the progress in words
 
     @cached_property
-    def source(self) -> code.SourceText:
+    def original(self) -> source.SourceText:
         """The original text."""
-        return code.SourceText(self.program.code.source)
+        return source.SourceText(self.program.code.source)
 
     @cached_property
-    def ran(self) -> tuple[code.Lines, tuple[int, ...]]:
+    def ran(self) -> tuple[source.Lines, tuple[int, ...]]:
         """The executed lines with the values of names, and the repeated lines."""
-        return code.watch_program(self.program, self.trials[0])
+        return source.watch_program(self.program, self.trials[0])
 
     @cached_property
-    def every(self) -> list[code.Rewrite]:
+    def every(self) -> list[Rewrite]:
         """All edits of the text."""
-        found: dict[tuple[int, int, str], code.Rewrite] = {}
-        for site in code.find_sites(self.source, self.ran[0]):
-            for rewrite in chain.from_iterable(act(site, self.stock) for act in rewrites.OPERATORS):
+        found: dict[tuple[int, int, str], Rewrite] = {}
+        for site in source.find_sites(self.original, self.ran[0]):
+            every = (find(site, self.stock) for find in code_edits.CODE_EDITS)
+            for rewrite in chain.from_iterable(every):
                 key = (rewrite.start, rewrite.end, rewrite.text)
                 cost = rewrite.cost + _BRANCH * isinstance(site.parents[0], ast.If)
                 if key not in found or cost < found[key].cost:
                     found[key] = replace(rewrite, cost=cost)
-        return [*found.values(), *code.repeat_rewrites([*found.values()], _AGAIN)]
+        return [*found.values(), *source.repeat_rewrites([*found.values()], _AGAIN)]
 
-    def rank(self, weigh: Callable[[int], float]) -> list[code.Rewrite]:
+    def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
         """The likely edits, sorted by their cost and that of their line."""
         costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.every)}
         ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.every)
         likely = [each for each in ranked if each.cost < MOST_COST]
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
-    def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> code.Rewrite | None:
+    def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> Rewrite | None:
         """The likeliest edit that makes the code right."""
-        right: list[code.Rewrite] = []
+        right: list[Rewrite] = []
         after = 0
         ranked = self.rank(weigh)
         for batch in self._take_batches(ranked, budget):
@@ -238,7 +240,7 @@ class CorrectionSearch:
                     return chosen
                 right, after = [], 0
             try:
-                passing = code.find_passing(self.program, batch, self.trials[0])
+                passing = source.find_passing(self.program, batch, self.trials[0])
             except EndedError as error:
                 says = f"with one of the tried edits of the code, {error}"
                 raise EndedError(says) from error
@@ -250,23 +252,21 @@ class CorrectionSearch:
                     right.append(rewrite)
         return self._choose(right)
 
-    def _choose(self, right: list[code.Rewrite]) -> code.Rewrite | None:
+    def _choose(self, right: list[Rewrite]) -> Rewrite | None:
         """The best edit among those that pass the trials, if it is right beyond them."""
 
-        def rate(rewrite: code.Rewrite) -> tuple[int, float]:
+        def rate(rewrite: Rewrite) -> tuple[int, float]:
             """The key of an edit: lines and values that are not explained, cost."""
-            with code.exchange(self.program.code, rewrite):
-                return -self.count_parts(), rewrite.cost
+            with source.exchange(self.program.code, rewrite):
+                return -self.score_agreement(), rewrite.cost
 
         for each in sorted(right, key=rate) if len(right) > 1 else right:
-            with suppress(Exception), code.exchange(self.program.code, each):
-                if self.confirm(each.apply(self.source.text)):
+            with suppress(Exception), source.exchange(self.program.code, each):
+                if self.confirm(each.apply(self.original.text)):
                     return each
         return None
 
-    def _take_batches(
-        self, ranked: Sequence[code.Rewrite], budget: Budget
-    ) -> Iterator[list[code.Rewrite]]:
+    def _take_batches(self, ranked: Sequence[Rewrite], budget: Budget) -> Iterator[list[Rewrite]]:
         """Yield the edits in batches while the budget lasts."""
         for start in range(0, len(ranked), _BATCH):
             batch = [*ranked[start : start + max(0, min(_BATCH, budget.left // self.weight))]]
@@ -278,15 +278,15 @@ class CorrectionSearch:
             budget.edits += len(batch)
             yield batch
 
-    def is_right(self, rewrite: code.Rewrite) -> bool:
+    def is_right(self, rewrite: Rewrite) -> bool:
         """Whether the code is right with an edit on all samples."""
-        with suppress(Exception), code.exchange(self.program.code, rewrite):
+        with suppress(Exception), source.exchange(self.program.code, rewrite):
             found = [self.program.run(each.values, each.sizes).results for each in self.trials]
             pairs = zip(found, self.trials, strict=True)
             if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):
                 return False
             # an edit that avoids a branch, or runs a loop only once, hides the fault in it
             lines, repeated = self.ran
-            lines_now, repeated_now = code.watch_program(self.program, self.trials[0])
+            lines_now, repeated_now = source.watch_program(self.program, self.trials[0])
             return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
         return False

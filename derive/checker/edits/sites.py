@@ -45,10 +45,10 @@ class SizedFormula:
     _extents: dict[ir.Expr, int] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def sites(self) -> tuple[tuple[Site, ...], ...]:
+    def sites(self) -> tuple[tuple[FormulaSite, ...], ...]:
         """The sites of every equation, outer ones first."""
         return tuple(
-            tuple(_find_sites(Site(self, number, equation.value, None, lambda new: new)))
+            tuple(_find_sites(FormulaSite(self, number, equation.value, None, lambda new: new)))
             for number, equation in enumerate(self.system.equations)
         )
 
@@ -74,7 +74,7 @@ Edited: TypeAlias = ir.Expr | ir.Equation | tuple[ir.Equation, ...]
 
 
 @dataclass(frozen=True)
-class Site:
+class FormulaSite:
     """One occurrence of a node in an equation's value."""
 
     formula: SizedFormula
@@ -126,7 +126,7 @@ class Site:
         return ir.Equation(self.equation.target, value)
 
 
-def _find_sites(site: Site) -> Iterator[Site]:
+def _find_sites(site: FormulaSite) -> Iterator[FormulaSite]:
     """The site, and those inside its node."""
     yield site
     node = site.node
@@ -141,7 +141,7 @@ def _find_sites(site: Site) -> Iterator[Site]:
         is_own = child is getattr(node, "condition", None)
         is_condition = is_own and (row is None or child not in {ir.TRUE, row.body})
         yield from _find_sites(
-            Site(
+            FormulaSite(
                 *(site.formula, site.number, child, node, put_node),
                 is_inside=site.is_inside or isinstance(node, ir.Access),
                 is_guard=site.is_conditional or (is_own and row is not None and child != ir.TRUE),
@@ -151,11 +151,11 @@ def _find_sites(site: Site) -> Iterator[Site]:
         )
 
 
-Find: TypeAlias = Callable[[Site], Iterator[tuple[Edited, str, float]]]
+Find: TypeAlias = Callable[[FormulaSite], Iterator[tuple[Edited, str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class EditKind:
     """An operator of edits, with its cost and an example.
 
     It finds other nodes for a site, or other equations, each with words and an extra cost.
@@ -170,11 +170,11 @@ class Operator:
     find: Find
 
 
-def operator(
+def edit_kind(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
-) -> Callable[[Find], Operator]:
+) -> Callable[[Find], EditKind]:
     """Make a function of one site an operator, with its example."""
-    return lambda find: Operator(find.__name__, cost, formula, code, words, about, find)
+    return lambda find: EditKind(find.__name__, cost, formula, code, words, about, find)
 
 
 def leave_out(node: ir.Expr, at: int) -> ir.Expr:

@@ -37,7 +37,7 @@ MOST_ENTRIES = 64  # entries of each result that loops compute, where all would 
 
 
 @dataclass(frozen=True)
-class Apart:
+class Mismatch:
     """An element in which code and formula differ in float64."""
 
     name: str
@@ -58,7 +58,7 @@ class Outcome:
     difference: str = ""
     off: float = 0.0  # the largest relative difference
     reasons: list[str] = field(default_factory=list)
-    apart: list[Apart] = field(default_factory=list)  # elements not yet evaluated with many digits
+    apart: list[Mismatch] = field(default_factory=list)  # the farthest ones first, of each result
     error: CannotRunError | None = None
     always_nan: set[str] = field(default_factory=set)  # results that are nan by the formula
     line: int | None = None  # the first line at which a gradient ends
@@ -147,7 +147,7 @@ def judge_at(
         answer = error
     if isinstance(answer, CannotRunError):
         return Outcome(None, error=answer if is_finite else None)
-    apart: list[Apart] = []
+    apart: list[Mismatch] = []
     for name, result, value in program.pair(answer, wanted):
         if tuple(result.shape) != tuple(value.shape):
             says = f"{name} has shape {list(result.shape)}, the formula {list(value.shape)}"
@@ -165,7 +165,7 @@ def judge_at(
         worst = off.reshape(-1).argsort(descending=True, stable=True)
         for flat in worst[: min(MOST_APART, int((off > least).sum()))].tolist():
             place = tuple(int(k) for k in torch.unravel_index(torch.tensor(flat), off.shape))
-            apart.append(Apart(name, place, float(one[place]), float(other[place])))
+            apart.append(Mismatch(name, place, float(one[place]), float(other[place])))
     return Outcome(not apart, apart=apart)
 
 
@@ -178,7 +178,7 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
     except CannotRunError as error:  # whatever the user's backward raises
         return Outcome(None, reasons=[f"no gradient: {error}"])
     for name, own, other in pairs:
-        right = _differ_where_undefined(
+        right = _replace_nan_gradients(
             sample, (values, name), own, other, (how, len(answer.results))
         )
         off, where = compare.compare_values(f"gradient by {name}", own, right)
@@ -228,7 +228,7 @@ def _pair_gradients(
     return answer, [(n, fill(one, other), fill(other, one)) for n, (one, other) in some.items()]
 
 
-def _differ_where_undefined(
+def _replace_nan_gradients(
     sample: Sample,
     at: tuple[dict[str, Any], str],
     own: Any,

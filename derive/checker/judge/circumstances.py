@@ -24,7 +24,7 @@ from typing import Any
 from derive.checker.judge import judge_at
 from derive.checker.judge.digits import judge_further
 from derive.checker.judge.remarks import explain_chance
-from derive.checker.processes import CannotRunError, EndedError, where_it_lives
+from derive.checker.processes import CannotRunError, EndedError, run_remotely
 from derive.checker.program import Program, check_answer, find_names
 from derive.checker.runs import (
     Answer,
@@ -82,7 +82,7 @@ class RunOutcome:
         return self.answer
 
 
-@where_it_lives
+@run_remotely
 def call_all(
     target: Any, calls: tuple[PlannedRun, ...], path: str, once: bool
 ) -> tuple[RunOutcome, ...]:

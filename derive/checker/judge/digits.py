@@ -16,7 +16,7 @@ from functools import partial
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any
 
-from derive.checker.judge import CLEAR, MOST_APART, Apart, count_steps, judge_at
+from derive.checker.judge import CLEAR, MOST_APART, Mismatch, count_steps, judge_at
 from derive.checker.judge.inputs import find_magnitudes
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program, find_expected
@@ -160,7 +160,7 @@ def _judge_error(sample: Sample, error: CannotRunError) -> Further:
     return Further(False, f"the code stops, {error}; {sample.describe()}")
 
 
-def _find_place(program: Program, sample: Sample, apart: Apart) -> tuple[int, ...]:
+def _find_place(program: Program, sample: Sample, apart: Mismatch) -> tuple[int, ...]:
     """The position in the formula's result of an element of the code's result."""
     if apart.name not in program.results:
         return apart.place
@@ -177,7 +177,7 @@ class _Element:
 
     program: Program
     sample: Sample
-    apart: Apart
+    apart: Mismatch
     truth: Truth
     least: float = CLEAR  # least relative difference
 
@@ -187,8 +187,8 @@ class _Element:
         truth = self.truth(values)
         is_ordinary = self.sample.is_ordinary
         if truth is None:
-            is_told = isfinite(found) and isfinite(wanted)
-            is_lost = self.sample.is_limit and not is_told  # either side may have overflowed
+            is_finite = isfinite(found) and isfinite(wanted)
+            is_lost = self.sample.is_limit and not is_finite  # either side may have overflowed
             if is_ordinary and not (is_lost and self._leaves_range(values)):
                 return str(self.apart)
             return None  # extreme inputs, and more digits do not decide

@@ -317,8 +317,8 @@ def find_magnitudes(sample: Sample) -> list[float]:
     found = []
     for part, evaluator in evaluate_parts(sample):
         tensor = evaluator.recall(part)
-        is_told = tensor is not None and tensor.is_floating_point() and tensor.numel()
-        found.append(float(tensor.abs().max()) if is_told else 0.0)
+        is_real = tensor is not None and tensor.is_floating_point() and tensor.numel()
+        found.append(float(tensor.abs().max()) if is_real else 0.0)
     return found
 
 

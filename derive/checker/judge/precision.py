@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from derive.checker.judge import CLEAR, Apart
+from derive.checker.judge import CLEAR, Mismatch
 from derive.checker.judge.digits import Further, judge_further
 from derive.checker.judge.inputs import fill_whole, place_integers, scale, set_signs
 from derive.checker.pick import Choice
@@ -27,7 +27,7 @@ from derive.checker.runs import Answer, RunOptions, modes
 from derive.checker.samples import (
     MOST_TOGETHER,
     Sample,
-    count,
+    count_elements,
     evaluate_parts,
     lengthen,
     list_tensors,
@@ -235,7 +235,7 @@ def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
             place = tuple(int(k) for k in off.nonzero()[0])
             what = answer.full[0]
             full = f"line {what.line}: {what.call} makes {what.dtype}, which overflows there"
-            shown = Apart(name, place, float(one[place]), float(other[place]))
+            shown = Mismatch(name, place, float(one[place]), float(other[place]))
             return f"{shown}, {far.describe()}; {full}"
     return ""
 
@@ -246,7 +246,7 @@ def is_growing(near: Answer, far: Answer) -> bool:
     return any(abs(math.log(there / here)) > _GROWN for here, there in zip(one, other, strict=True))
 
 
-def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
+def list_overflows(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
     """Samples at sizes beyond which the code's types would overflow, by extrapolation."""
     found: list[float] = []
     end = far.sizes[name]
@@ -271,7 +271,7 @@ def pass_full(far: Sample, there: Answer, name: str, near: Answer, start: int) -
     sizes = sorted({int(size) + 2 for size in found})
     fars = filter(None, (lengthen(far, name, size) for size in sizes))
     samples = (each for one in fars for each in (one, fill_whole(one)) if each is not None)
-    return [each for each in samples if count(each) <= MOST_TOGETHER][:_MOST_FULL]
+    return [each for each in samples if count_elements(each) <= MOST_TOGETHER][:_MOST_FULL]
 
 
 _MOST_FULL = 6  # samples

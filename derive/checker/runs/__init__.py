@@ -123,7 +123,7 @@ def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None
         sys.settrace(before)
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def run_target(target: Any, given: Given, how: RunOptions, path: str) -> Answer:
     """The results of one run."""
     if how.ordinary is not None:
@@ -427,7 +427,7 @@ def pick_results(found: Any, names: Sequence[str]) -> Any:
     return tuple(picked)
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def has_dropout(target: Any) -> bool:
     """Whether a module has active dropout."""
     parts = target.modules() if isinstance(target, torch.nn.Module) else ()

@@ -26,7 +26,7 @@ from derive.checker import (
     slots,
     subjects,
 )
-from derive.checker.edits import code
+from derive.checker.edits import source
 from derive.checker.judge import circumstances
 from derive.checker.runs import modes, trace
 from derive.checker.verdict import Job
@@ -43,7 +43,7 @@ _QUESTIONS = (
     (runs, "run_target has_dropout"),
     (program, "lift_program"),
     (trace, "record_program"),
-    (code, "put_text watch_program find_passing"),
+    (source, "put_text watch_program find_passing"),
 )
 _RECORDS = (
     (load, "Code"),
@@ -55,7 +55,7 @@ _RECORDS = (
     (modes, "Lowering"),
     (trace, "Event Trace Example"),
     (relations, "Statement"),
-    (code, "Rewrite"),
+    (source, "Rewrite"),
     (circumstances, "PlannedRun RunOutcome"),
 )
 SERVED: dict[str, Callable[..., Any]] = {
@@ -78,7 +78,7 @@ def start_runner(job: Job, folder: str) -> Iterator[processes.Link]:
     """A link to a runner of the job's code; the runner and its children end with the context."""
     here, there = socket.socketpair()
     classes = list_classes()  # loads what both processes need
-    processes.guard()
+    processes.harden_process()
     guardian = os.fork()
     if guardian == 0:
         try:
@@ -123,7 +123,7 @@ def _run_guardian(end: socket.socket, job: Job, folder: str) -> NoReturn:
         processes.end_with_parent()
     code = 1
     try:
-        processes.enter(folder)
+        processes.enter_folder(folder)
         processes.limit_memory(processes.MOST_MEMORY)
         serve(end, job, contained)
         code = 0

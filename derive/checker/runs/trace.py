@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from derive.checker.processes import where_it_lives
+from derive.checker.processes import run_remotely
 from derive.checker.program import Program
 from derive.checker.runs.modes import find_site_now
 from derive.errors import DeriveError
@@ -49,9 +49,9 @@ class Event:
     site: int = -1  # the bytecode instruction, the same in each iteration of a loop
 
     @cached_property
-    def print(self) -> Print | None:
+    def fingerprint(self) -> Fingerprint | None:
         """The fingerprint; None for a constant."""
-        return find_print(self.value)
+        return find_fingerprint(self.value)
 
 
 @dataclass
@@ -111,7 +111,7 @@ def record(run: Callable[[], tuple[Any, ...]], path: str) -> Trace:
     return trace
 
 
-@where_it_lives
+@run_remotely
 def record_program(program: Program, values: Mapping[str, Any], sizes: Mapping[str, int]) -> Trace:
     """The trace of one run of a program on inputs of the formula."""
     return record(lambda: program.run(values, sizes).results, program.code.path)
@@ -124,14 +124,14 @@ ERRORS = (*_OF_PYTHON, DeriveError)
 
 
 @dataclass(frozen=True, eq=False)
-class Print:
+class Fingerprint:
     """A fingerprint, invariant to permutations and to a factor."""
 
     count: int
     finite: int
     ratios: tuple[float, float]
 
-    def is_like(self, other: Print) -> bool:
+    def is_like(self, other: Fingerprint) -> bool:
         """Whether the tensors may be equal up to a permutation and a factor."""
         return (
             self.count == other.count
@@ -140,7 +140,7 @@ class Print:
         )
 
 
-def find_print(tensor: Any) -> Print | None:
+def find_fingerprint(tensor: Any) -> Fingerprint | None:
     """The fingerprint of a tensor; None for a constant, which matches too much."""
     flat = tensor.reshape(-1)
     total = float(flat.sum())
@@ -154,7 +154,7 @@ def find_print(tensor: Any) -> Print | None:
     if two <= 0 or not math.isfinite(four) or (one * one) / two > 1 - 1e-12:
         return None
     ratios = (one * one / two, two * two / max(four, 1e-300))
-    return Print(tensor.numel(), flat.numel(), ratios)
+    return Fingerprint(tensor.numel(), flat.numel(), ratios)
 
 
 def are_close(found: Sequence[Any], wanted: Sequence[Any], *, finite: bool = True) -> bool:

@@ -19,8 +19,9 @@ from derive.checker.edits.sites import (
     MISPLACED,
     SEVERAL,
     Edited,
-    Site,
+    FormulaSite,
     drop_conditions,
+    edit_kind,
     exchange_nodes,
     expand_position,
     find_factors,
@@ -28,7 +29,6 @@ from derive.checker.edits.sites import (
     is_bracket,
     is_number,
     leave_out,
-    operator,
     pair_indices,
     say_scale,
     scale_to_expr,
@@ -48,13 +48,13 @@ _LOOSER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="x[N, D]; A[N, N]; y[i, d] = sum[j](A[i, j] * x[j, d])",
     code="return torch.einsum('ji,jd->id', A, x)",
     words="exchange i and j of a",
 )
-def exchange_indices(site: Site) -> Edits:
+def exchange_indices(site: FormulaSite) -> Edits:
     """Two indices exchanged in one access or in a condition."""
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
@@ -77,7 +77,7 @@ def exchange_indices(site: Site) -> Edits:
         yield new, words, 0.0
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="x[N, D]; W_Q, W_K[D, D]\n"
     "q[i, e] = sum[d](x[i, d] * W_Q[d, e])\nk[j, e] = sum[d](x[j, d] * W_K[d, e])\n"
@@ -85,7 +85,7 @@ def exchange_indices(site: Site) -> Edits:
     code="q = x @ W_Q\nk = x @ W_Q\nreturn q @ k.T",
     words="use w_k, not w_q, in k",
 )
-def read_other_tensor(site: Site) -> Edits:
+def read_other_tensor(site: FormulaSite) -> Edits:
     """Another tensor of the same shape and kind in one place."""
     if (access := site.access) is not None:
         for other in site.formula.tensors(site.number):
@@ -94,14 +94,14 @@ def read_other_tensor(site: Site) -> Edits:
                 yield ir.Access(other, access.places), words, 0.0
 
 
-@operator(
+@edit_kind(
     cost=MISPLACED,
     formula="x[N]; index i < N - 1; y[i] = x[i + 1]",
     code="return x[:-1]",
     words="read x[i + 1], not x[i]",
     about="a place",
 )
-def move_place(site: Site) -> Edits:
+def move_place(site: FormulaSite) -> Edits:
     """A position negated, shifted by one, or cyclic; reads outside give nothing."""
     if (access := site.access) is None:
         return
@@ -129,13 +129,13 @@ def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, floa
         yield ir.Call("mod", (moved, extent)), extra + 0.1
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="e[N, N]; y[i] = sum[j, j <= i](e[i, j])",
     code="return e.tril(1).sum(-1)",
     words="shift the mask by one",
 )
-def change_condition(site: Site) -> Edits:
+def change_condition(site: FormulaSite) -> Edits:
     """A condition left out, wholly or partly, inverted, shifted, or with and for or."""
     node = site.node
     if site.is_condition:
@@ -166,14 +166,14 @@ def change_condition(site: Site) -> Edits:
                 yield new, words, extra
 
 
-@operator(
+@edit_kind(
     cost=LACKING,
     formula="x[N, D]; W[D, E]; c[E]; y[n, e] = sum[d](x[n, d] * W[d, e]) + c[e]",
     code="return x @ W",
     words="add the term c[e]",
     about="a part",
 )
-def leave_out_part(site: Site) -> Edits:
+def leave_out_part(site: FormulaSite) -> Edits:
     """A term, a factor, a function or a power left out."""
     node, name = site.node, site.name
     if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
@@ -210,13 +210,13 @@ def leave_out_part(site: Site) -> Edits:
             yield base, words, 0.2
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="x[N, D]; y[n, d] = gelu(x[n, d])",
     code="return torch.relu(x)",
     words="gelu, not relu",
 )
-def exchange_kind(site: Site) -> Edits:
+def exchange_kind(site: FormulaSite) -> Edits:
     """Another function, another reduction, a row along another index."""
     node = site.node
     match node:
@@ -251,13 +251,13 @@ def exchange_kind(site: Site) -> Edits:
                 yield new, f"{says}, not {other}", 0.1
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="q, k[N, D]; e[i, j] = sum[d](q[i, d] * k[j, d]) / sqrt(D)",
     code="return q @ k.T",
     words="scale e by 1/sqrt(d)",
 )
-def rescale(site: Site) -> Edits:
+def rescale(site: FormulaSite) -> Edits:
     """An extra factor of sizes and numbers, or a negative, where the result depends on it."""
     if not site.is_value or is_number(site.node):
         return
@@ -281,13 +281,13 @@ def rescale(site: Site) -> Edits:
         yield new, say_scale(name, own, factor), extra + 0.2
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="x, y[N]; z[i] = y[i] / sqrt(x[i]**2 + 1/100000)",
     code="return y / (x ** 2 + 1e-6).sqrt()",
     words="add 1/100000, not 1/1000000",
 )
-def exchange_number(site: Site) -> Edits:
+def exchange_number(site: FormulaSite) -> Edits:
     """Another small addend, or other bounds of a clip."""
     node = site.node
     match node:
@@ -308,13 +308,13 @@ def exchange_number(site: Site) -> Edits:
                 yield other, words, 0.3
 
 
-@operator(
+@edit_kind(
     cost=LACKING,
     formula="x, y[N]; scalar eps = 0.1; z[i] = y[i] / sqrt(x[i]**2 + eps)",
     code="return y / (x.abs() + eps)",
     words="eps inside the root",
 )
-def move_number(site: Site) -> Edits:
+def move_number(site: FormulaSite) -> Edits:
     """A number that is added beside the root instead of inside it."""
     match site.node if site.is_value else None:
         case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
@@ -327,13 +327,13 @@ def move_number(site: Site) -> Edits:
                     yield ir.Pow(new, ir.MINUS_ONE) if power < 0 else new, words, 0.1
 
 
-@operator(
+@edit_kind(
     cost=LACKING,
     formula="e[N, M]; bool m[N, M]; p[i, j] = log_softmax[j, m[i, j]](e[i, j])",
     code="return e.log_softmax(-1) * m",
     words="mask before log_softmax",
 )
-def move_condition(site: Site) -> Edits:
+def move_condition(site: FormulaSite) -> Edits:
     """A mask on the result of a row operation, or on its argument as a number or an addend."""
     if not isinstance(row := site.node, ir.Along):
         return
@@ -368,13 +368,13 @@ def move_condition(site: Site) -> Edits:
     yield inverted, f"INVERT the mask: keep where {show_node(mask)}", 0.1
 
 
-@operator(
+@edit_kind(
     cost=LACKING,
     formula="q, k, v[N, D]; z[i, d] = sum[j](sum[e](q[i, e] * k[j, e]) * v[j, d])",
     code="return (q @ v.T) @ k",
     words="exchange k and v",
 )
-def exchange_tensors(site: Site) -> Edits:
+def exchange_tensors(site: FormulaSite) -> Edits:
     """Two tensors exchanged in one equation, and two inputs everywhere."""
     if site.parent is not None:
         return
@@ -392,13 +392,13 @@ def exchange_tensors(site: Site) -> Edits:
                 yield turned, words, 0.0
 
 
-@operator(
+@edit_kind(
     cost=SEVERAL,
     formula="a, b[N, N, C]; t[i, j, c] = sum[k](a[i, k, c] * b[j, k, c])",
     code="return torch.einsum('kic,kjc->ijc', a, b)",
     words="exchange i and k of a and j and k of b",
 )
-def exchange_indices_twice(site: Site) -> Edits:
+def exchange_indices_twice(site: FormulaSite) -> Edits:
     """Two indices exchanged in each of two accesses."""
     if site.parent is not None:
         return
@@ -415,7 +415,7 @@ def exchange_indices_twice(site: Site) -> Edits:
             yield value, f"EXCHANGE {what} and {other}", 0.0
 
 
-@operator(
+@edit_kind(
     cost=EXCHANGED,
     formula="x[S, 2*D]; c[S, D]; index m < 2*D\n"
     "r[t, m] = where(m % 2 == 0, -x[t, 2*(m // 2) + 1], x[t, 2*(m // 2)])\n"
@@ -424,7 +424,7 @@ def exchange_indices_twice(site: Site) -> Edits:
     words="interleaved, not halved",
     about="a place",
 )
-def read_other_layout(site: Site) -> Edits:
+def read_other_layout(site: FormulaSite) -> Edits:
     """Interleaved pairs instead of halves, or the reverse, in all places of the formula at once."""
     formula, equations = site.formula, site.formula.system.equations
     if site.number or site.parent is not None:
@@ -472,7 +472,7 @@ def _transpose(place: ir.Expr, extent: ir.Expr, is_halved: bool) -> ir.Expr:
     return ir.Add((inner, ir.Call("floordiv", (place, columns))))
 
 
-OPERATORS = (
+FORMULA_EDITS = (
     *(exchange_indices, read_other_tensor, exchange_kind, change_condition, rescale),
     *(exchange_number, leave_out_part, move_number, move_condition, move_place),
     *(exchange_tensors, read_other_layout, exchange_indices_twice),

@@ -105,13 +105,13 @@ class SourceText:
                 (read if isinstance(node.ctx, ast.Load) else made).add(name)
         return frozenset(made - read)
 
-    def spread(self, lines: set[int]) -> set[int]:
+    def find_statement_lines(self, lines: set[int]) -> set[int]:
         """All lines of the innermost statements on these lines."""
         simple = (each for each in self.statements if not hasattr(each, "body"))
         spans = (set(range(each.lineno, (each.end_lineno or 0) + 1)) for each in simple)
         return lines.union(*(span for span in spans if span & lines))
 
-    def find_plain(self, lines: set[int], told: set[int]) -> set[int]:
+    def find_number_lines(self, lines: set[int], told: set[int]) -> set[int]:
         """The lines that assign names read on some lines, and are not among lines with tensors."""
         nodes = (node for each in self.statements for node in ast.walk(each))
         names = (node for node in nodes if isinstance(node, ast.Name))
@@ -141,7 +141,7 @@ class SourceText:
 
 
 @dataclass(frozen=True)
-class Site:
+class CodeSite:
     """An expression of the executed code."""
 
     source: SourceText
@@ -251,7 +251,7 @@ def find_receiver(call: ast.expr) -> ast.expr | None:
     return None
 
 
-def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
+def find_spelt_sizes(site: CodeSite) -> Iterator[tuple[str, int]]:
     """The sizes as the code can write them: a name, else an axis of a tensor."""
     met: set[int] = set()
     for name, value in site.names.items():
@@ -266,19 +266,19 @@ def find_spelt_sizes(site: Site) -> Iterator[tuple[str, int]]:
                 yield f"{name}.shape[{at}]", extent
 
 
-def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[Site]:
+def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[CodeSite]:
     """The expressions of the executed statements, outer ones first."""
 
     def descend(
         node: ast.AST, parents: tuple[ast.AST, ...], names: Mapping[str, Any]
-    ) -> Iterator[Site]:
+    ) -> Iterator[CodeSite]:
         is_stored = isinstance(getattr(node, "ctx", None), ast.Store)
         if isinstance(node, (ast.JoinedStr, ast.Lambda)) or (
             is_stored and not isinstance(node, ast.Tuple)
         ):
             return  # targets of assignments stay; elements of a tuple may be exchanged
         if isinstance(node, ast.expr):
-            yield Site(source, node, parents, names, node.lineno)
+            yield CodeSite(source, node, parents, names, node.lineno)
         fixed = node.target if isinstance(node, ast.comprehension) else None
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)) and child is not fixed:
@@ -302,7 +302,7 @@ Names = Mapping[str, Any]  # numbers, tensors without values, members of modules
 Lines = dict[int, Names]  # the executed lines with the names at each
 
 
-class Texts:
+class CodeExchange:
     """The functions of a file, whose code can be exchanged for that of an edited text."""
 
     def __init__(self, code: load.Code) -> None:
@@ -334,10 +334,10 @@ class Texts:
             function.__code__ = before
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def put_text(code: load.Code, edited: str, line: int) -> None:
     """Give the functions around a line the code of an edited text."""
-    Texts(code).put_code(edited, line)
+    CodeExchange(code).put_code(edited, line)
 
 
 @contextmanager
@@ -351,10 +351,10 @@ def exchange(code: load.Code, rewrite: Rewrite) -> Iterator[None]:
         put_text(replace(code, source=edited), code.source, rewrite.line)
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) -> tuple[int, ...]:
     """The numbers of the edits with which the program gives the results of a trial."""
-    code, texts, how = program.code, Texts(program.code), runs.RunOptions()
+    code, texts, how = program.code, CodeExchange(program.code), runs.RunOptions()
     with suppress(Exception):  # without requests for shorter floats, no mode has to replace them
         if not program.run(trial.values, trial.sizes).shorter:
             how = runs.RunOptions(double=False, asked=True)
@@ -379,7 +379,7 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
     return tuple(passing)
 
 
-@processes.where_it_lives
+@processes.run_remotely
 def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
     """The executed lines of one run of a program, and the repeated lines."""
     return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))

@@ -20,7 +20,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 from derive.checker import samples
-from derive.checker.edits import code
+from derive.checker.edits import source
 from derive.checker.edits.sites import EXCHANGED, LACKING, MISPLACED, SEVERAL
 from derive.frontend.torch.numbers import is_number
 from derive.ir import nodes as ir
@@ -142,12 +142,13 @@ def _spell_free(name: str) -> str:
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
 
 
-def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
+def exchange_numbers(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
     """Another number or name: of the formula, the next ones, the negative, another axis."""
-    old, call = code.read_number(site.node), site.parent
+    old, call = source.read_number(site.node), site.parent
     if old is None or isinstance(call, ast.UnaryOp):
         return
-    outer = next((code.find_name(p) for p in reversed(site.parents) if isinstance(p, ast.Call)), "")
+    calls = (p for p in reversed(site.parents) if isinstance(p, ast.Call))
+    outer = next(map(source.find_name, calls), "")
     is_axis = isinstance(call, (ast.Call, ast.Tuple, ast.List, ast.Subscript))
     if isinstance(call, ast.keyword):
         is_axis = call.arg in {"dim", "axis", "dim0", "dim1", "dims", "diagonal"}
@@ -157,10 +158,10 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     for name, value in site.names.items():
         if is_number(value) and type(value) is type(old):
             yield site.replace(name, f"USE {name}, not {old}", MISPLACED)
-    for text, size in code.find_spelt_sizes(site) if isinstance(old, int) and not is_axis else ():
+    for text, size in source.find_spelt_sizes(site) if isinstance(old, int) and not is_axis else ():
         if size != old and text not in site.names:
             yield site.replace(text, f"USE {text}, not {old}", MISPLACED + 0.2)
-    if code.find_name(call) in _FILLED:
+    if source.find_name(call) in _FILLED:
         words = f'FILL with float("-inf"), not {site.text}'
         yield site.replace('float("-inf")', words, EXCHANGED + 0.1)
     if is_axis and isinstance(call, (ast.keyword, ast.Call)):
@@ -174,7 +175,7 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     for number, extra in near:
         tries[number] = min(extra, tries.get(number, extra))
     idle: dict[type, int] = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
-    beside = {old, *map(code.read_number, getattr(call, "args", ()))}
+    beside = {old, *map(source.read_number, getattr(call, "args", ()))}
     beside.add(idle.get(type(getattr(call, "op", None))))
     for number, extra in tries.items():
         if number not in beside:  # axes are mostly counted from the same end
@@ -183,7 +184,7 @@ def exchange_numbers(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(repr(number), says.format(repr(number)), cost)
 
 
-def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def exchange_names(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """Another name whose value is of the same kind."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
@@ -194,16 +195,16 @@ def exchange_names(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             return
     value = others.get(old)
     for name, other in others.items():
-        if name != old and value is not None and code.is_like(value, other):
+        if name != old and value is not None and source.is_like(value, other):
             same = getattr(value, "shape", 0) == getattr(other, "shape", 0)
             cost = (EXCHANGED if same else MISPLACED + 0.1) - 0.5 * (name in site.source.unused)
             yield site.replace(prefix + name, f"USE {prefix}{name}, not {prefix}{old}", cost)
-    for text, number in code.find_spelt_sizes(site) if is_number(value) else ():
+    for text, number in source.find_spelt_sizes(site) if is_number(value) else ():
         if number != value:
             yield site.replace(text, f"USE {text}, not {prefix}{old}", EXCHANGED + 0.3)
 
 
-def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def exchange_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """Two arguments, elements or operands in each other's place."""
     get, node = site.source.text_of, site.node
     parts: Sequence[ast.expr] = ()
@@ -221,7 +222,7 @@ def exchange_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(site.exchange(one, two), words, EXCHANGED + 0.1)
 
 
-def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def exchange_operators(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """Another operator between the same operands."""
     match site.node:
         case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
@@ -240,11 +241,11 @@ def exchange_operators(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         yield site.replace(whole, words, cost if is_like else SEVERAL)
 
 
-def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
+def exchange_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
     """Another function of the same arguments, or of the first one only."""
     if not isinstance(site.node, ast.Call):
         return
-    old, groups = code.find_name(site.node), [each.split() for each in _ALIKE]
+    old, groups = source.find_name(site.node), [each.split() for each in _ALIKE]
 
     def is_activation(name: str) -> bool:
         return name in FUNCTIONS and bool(FUNCTIONS[name].definition and FUNCTIONS[name].torch)
@@ -255,7 +256,7 @@ def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
     plain = {"tril", "triu", *(_NAMES.get(name, name) for name in stock.functions)}
     owner = site.source.text_of(site.node.func).removesuffix(old)
     rest = site.text[len(owner) + len(old) :]
-    given = code.find_receiver(site.node)
+    given = source.find_receiver(site.node)
     for name in dict.fromkeys((*alike, *activations, *(stock.functions if known else ()))):
         if name != old:
             cost = EXCHANGED if _NAMES.get(name, name) in plain else SEVERAL
@@ -265,14 +266,14 @@ def exchange_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
                 yield site.replace(spelt, f"{name}, not {old}", cost + 0.1)
 
 
-def exchange_keywords(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def exchange_keywords(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """The negated truth value; a keyword added or left out."""
     match site.node:
         case ast.Constant(value=bool() as value):
             word = f"{site.parent.arg}=" if isinstance(site.parent, ast.keyword) else ""
             yield site.replace(repr(not value), f"{word}{not value}, not {value}", EXCHANGED)
         case ast.Call(keywords=keywords, args=args):
-            name, receiver = code.find_name(site.node), code.find_receiver(site.node)
+            name, receiver = source.find_name(site.node), source.find_receiver(site.node)
             given = {keyword.arg for keyword in keywords}
             comma = ", " if keywords or args else ""
             more = [*_KEYWORDS.get(name, ())]
@@ -292,10 +293,10 @@ def exchange_keywords(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
                 yield site.replace(less, f"DROP {gone}", SEVERAL + 0.1)
 
 
-def exchange_letters(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def exchange_letters(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """Another index in the string of an einsum, or two exchanged."""
     spec = site.node.value if isinstance(site.node, ast.Constant) else None
-    if not isinstance(spec, str) or code.find_name(site.parent) not in {"einsum", "rearrange"}:
+    if not isinstance(spec, str) or source.find_name(site.parent) not in {"einsum", "rearrange"}:
         return
     found = [*re.finditer(r"[A-Za-z_]\w*" if " " in spec.strip() else "[A-Za-z]", spec)]
     new: dict[str, float] = {}
@@ -312,12 +313,12 @@ def exchange_letters(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
         yield site.replace(quoted, f"READ {text!r}, not {spec!r}", EXCHANGED + extra)
 
 
-def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def leave_out_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """A call without its function, an operation without an operand."""
     get = site.source.text_of
     match site.node:
         case ast.Call():
-            given, name = code.find_receiver(site.node), code.find_name(site.node)
+            given, name = source.find_receiver(site.node), source.find_name(site.node)
             if given is not None and site.is_value:
                 cost = EXCHANGED if name in _TURNS else MISPLACED
                 yield site.replace(get(given), f"DROP {name} of {get(given)}", cost)
@@ -328,23 +329,23 @@ def leave_out_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             what = "term" if isinstance(op, (ast.Add, ast.Sub)) else "factor"
             for kept, gone, extra in ((left, right, 0.3), (right, left, 0.4)):
                 if kept is left or not isinstance(op, ast.Pow):
-                    cost = LACKING + (0.0 if code.read_number(gone) is not None else extra)
+                    cost = LACKING + (0.0 if source.read_number(gone) is not None else extra)
                     yield site.replace(get(kept), f"DROP the {what} {get(gone)}", cost)
-        case ast.UnaryOp(op, inner) if code.read_number(site.node) is None:
+        case ast.UnaryOp(op, inner) if source.read_number(site.node) is None:
             words = f"the SIGN of {get(inner)} is to be turned"
             if isinstance(op, (ast.Invert, ast.Not)):
                 words = f"INVERT {site.text}: {get(inner)}"
             yield site.replace(get(inner), words, EXCHANGED)
 
 
-def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
+def insert_parts(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
     """A text of the tables around a value: a sign, a power, a factor, a term, a transpose."""
     if not site.is_place:
         return
 
     def fill(table: Sequence[tuple[str, str, float]], by: str, more: float) -> Iterator[Any]:
         for text, words, extra in table:
-            told = {"x": code.put_brackets(site.text), "bare": site.text, "by": by}
+            told = {"x": source.put_brackets(site.text), "bare": site.text, "by": by}
             sign = re.match(r"\{x\} ([-+*/@]) ", text)
             mine = _BINDING.get(_show_op(getattr(site.node, "op", ast.Pow())), -1)
             if sign and mine >= _BINDING[sign[1]]:
@@ -352,7 +353,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(text.format(**told), words.format(**told), LACKING + extra + more)
 
     yield from fill(_ALONE, "", 0.0)
-    for size, extent in code.find_spelt_sizes(site):
+    for size, extent in source.find_spelt_sizes(site):
         yield from fill(_BY_SIZE, size, 0.0 if extent in stock.sizes.values() else 0.3)
     for number in stock.numbers:
         is_part = (1 / number).denominator == 1
@@ -383,7 +384,7 @@ def insert_parts(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
         yield from fill(_TRANSPOSED, "", 0.0)
 
 
-def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
+def insert_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
     """A function of the formula applied to a value."""
     if not site.may_be_tensor:
         return
@@ -396,17 +397,17 @@ def insert_functions(site: code.Site, stock: Stock) -> Iterator[code.Rewrite]:
             yield site.replace(f"{spelt}({bare}, dim={axis})", words, SEVERAL + 0.3)
 
 
-def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
+def reorder_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
     """Lengths of a view exchanged, then its axes; an axis moved; heads repeated one by one."""
     if not isinstance(site.node, ast.Call) or not isinstance(site.node.func, ast.Attribute):
         return
-    name, given, get = code.find_name(site.node), site.node.func.value, site.source.text_of
+    name, given, get = source.find_name(site.node), site.node.func.value, site.source.text_of
     for (one, a), (two, b) in combinations(enumerate(site.node.args), 2):
         if name in {"view", "reshape"}:
             spelt = f".transpose({one}, {two})"
             words = f"TRANSPOSE after splitting by {name}: {spelt}"
             yield site.replace(f"{site.exchange(a, b)}{spelt}", words, SEVERAL)
-    axes = [code.read_number(each) for each in site.node.args] if name == "permute" else []
+    axes = [source.read_number(each) for each in site.node.args] if name == "permute" else []
     for at, to in permutations(range(len(axes)), 2):
         rest = [axis for axis in axes if axis != axes[at]]
         order = ", ".join(map(str, (*rest[:to], axes[at], *rest[to:])))
@@ -414,12 +415,12 @@ def reorder_parts(site: code.Site, _: Stock) -> Iterator[code.Rewrite]:
             words = f"PERMUTE by {order}, not {', '.join(map(str, axes))}"
             yield site.replace(f"{get(given)}.permute({order})", words, SEVERAL)
     for at, part in enumerate(site.node.args if name == "repeat" else ()):
-        if code.read_number(part) != 1:
+        if source.read_number(part) != 1:
             turned = f"{get(given)}.repeat_interleave({get(part)}, dim={at})"
             yield site.replace(turned, "REPEAT_INTERLEAVE, not repeat", LACKING)
 
 
-OPERATORS = (
+CODE_EDITS = (
     *(exchange_numbers, exchange_names, exchange_parts, exchange_operators, exchange_functions),
     *(exchange_keywords, exchange_letters, leave_out_parts),
     *(insert_parts, insert_functions, reorder_parts),
