@@ -37,7 +37,7 @@ from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_size_names, find_start, walk
 from derive.plan import ops
 from derive.plan.calls import TorchCall, walk_call
-from derive.plan.lower.number import find_counted, find_positive
+from derive.plan.lower.number import find_positive, find_small_extents
 from derive.plan.plan import Plan
 from derive.plan.steps import free_name
 from derive.rewrite.guards import is_variable
@@ -57,7 +57,7 @@ def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[lis
     It returns the sizes that the code reads. Nothing where nothing is to check. Raises DeriveError
     where no shape tells some size.
     """
-    positive, counted = sorted(find_positive(plan)), find_counted(plan)
+    positive, counted = sorted(find_positive(plan)), find_small_extents(plan)
     known_sizes = find_size_sources(system)
     sizes = [source.name for source in known_sizes if is_read(source.name, code)]
     given = list_arguments(system)

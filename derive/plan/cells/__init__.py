@@ -1,13 +1,13 @@
 """Cells: one call of torch in place of several operations, matched in the plan.
 
 Plans are built from the algebra's normal form, so a match does not depend on how the formula was
-written. Each cell is a function on one operation, listed in MATCHES:
+written. Each cell is a function on one operation in a module of this folder, listed in MATCHES:
 
     def match_x(op: Op, definitions: Definitions) -> Op | None
 
 It returns a Cell, possibly below a permutation of its axes, or None without a match. The
-definitions inline steps into their readers. Formulas that become each call, and similar ones that
-must not, are in tests/plan/cells.txt.
+definitions inline steps into their readers. To add a cell, write the function, list it in MATCHES,
+and give formulas that become the call, and similar ones that must not, in tests/plan/cells.txt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

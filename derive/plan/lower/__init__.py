@@ -1,7 +1,8 @@
 """Lowering: each equation of a prepared system becomes steps on tensors, innermost parts first.
 
-One function per kind of expression. Sums of products, conditions, numbers and guarded reductions
-have modules of their own.
+One function per kind of expression. Sums of products, conditions, numbers, integers and structures
+of guards have modules of their own. `order` has the indices of an expression, and more, in the
+order in which the axes of new tensors are stored.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from derive.plan.lower.condition import (
 from derive.plan.lower.context import Context, layout_of
 from derive.plan.lower.contraction import NEUTRAL, eliminate
 from derive.plan.lower.fourier import lower_transformed, reduce_angle
-from derive.plan.lower.integers import lower_guarded, lower_integers
-from derive.plan.lower.number import is_steady, is_wide, lower_number
+from derive.plan.lower.guarded import Wanted
+from derive.plan.lower.integers import lower_integers
+from derive.plan.lower.number import is_kept_wide, is_python_safe, lower_number
 from derive.plan.lower.places import drop_padded, read_tensor, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
@@ -46,6 +48,7 @@ from derive.plan.lower.product import (
     push_mask,
     split_sign,
 )
+from derive.plan.lower.structures import lower_guarded
 from derive.rewrite.rules.products import rename_bound
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ HALF = Fraction(1, 2)
 
 
 def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
-    """Add the steps of one equation; the last one has the name of the left side."""
+    """Add the steps of one equation; return a read of the last, named like the left side."""
     target = equation.target
     context.target = target.tensor.name
     places = [_split_target_place(target, k) for k in range(len(target.places))]
@@ -66,7 +69,7 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     has_integers = target.tensor.kind == "int" and not is_place
     op = (lower_integers if has_integers else lower_inside)(equation.value, context, order)
     op = _to_number_tensor(op)
-    is_kept = isinstance(op, ops.Cast) and (ops.is_boolean(op.arg) or is_wide(op.arg))
+    is_kept = isinstance(op, ops.Cast) and (ops.is_boolean(op.arg) or is_kept_wide(op.arg))
     if isinstance(op, ops.Cast) and op.kind == "real" and not is_kept:
         op = op.arg
     if target.tensor.kind == "int" and not ops.is_integral(op):
@@ -85,7 +88,7 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
 
 
 def _split_target_place(target: ir.Access, position: int) -> tuple[ir.Index, ...]:
-    """Return the indices that one place of a left side consists of."""
+    """Return the indices of one place of a left side: (h, d) for y[h*D + d], (i,) for y[N-1-i]."""
     place, extent = target.places[position], target.tensor.shape[position]
     back = find_reversed(place, extent)
     return split_merged(place, extent) if back is None else (back,)
@@ -115,7 +118,7 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
 
 
 def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """Lower a node by its kind."""
+    """Lower an expression by its kind, if torch has no function or structure for all of it."""
     reduced = reduce_angle(expr, context.system.equations)
     if reduced is not expr:
         op = widen_casts(lower_node(reduced, context, order))
@@ -128,7 +131,8 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
         if found is not None:
             return found
     if isinstance(expr, ir.Reduce):
-        guarded = lower_guarded(expr, context, order)
+        make = partial(context.lower, order=order)
+        guarded = lower_guarded(expr, Wanted(context, order, False, make))
         if guarded is not None:
             return ops.Cast(guarded) if ops.is_integral(guarded) else guarded
     match expr:
@@ -169,7 +173,7 @@ def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> 
 
 
 def _negate_extreme(product: ir.Mul) -> ir.Expr | None:
-    """Return -max(a - b, 1) as min(b - a, -1), which saves a pass for the sign."""
+    """Return -max(a - b, 1) as min(b - a, -1), which saves a pass; None for other products."""
     match split_sign(product):
         case True, ir.Call("max" | "min" as function, (ir.Add(terms), bound)) if is_number(
             bound
@@ -248,7 +252,7 @@ def _write_power(arg: ops.Op, power: int) -> ops.Op:
 def lower_call(
     function: str, arguments: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Lower an elementwise function; numbers stay numbers where torch accepts them.
+    """Lower an elementwise function; Python numbers stay Python numbers where torch accepts them.
 
     A function without a call in torch is lowered by its definition.
     """
@@ -258,7 +262,7 @@ def lower_call(
     if row.definition and not (taken and all(map(is_python_number, numbers))):
         make = _make_ops(order)
         given = [lower(a, context, order) for a in arguments]
-        if not (taken and row.is_smooth and call) or call.keywords or not _is_tensor(given):
+        if not (taken and row.is_smooth and call) or call.keywords or not _is_tensor_first(given):
             whole: ops.Op = read_definition(
                 row.text or row.definition, bind(row, given, make), make
             )
@@ -297,20 +301,20 @@ def lower_call(
     return ops.Apply(function, args, axes)
 
 
-def _is_tensor(arguments: Sequence[ops.Op]) -> bool:
+def _is_tensor_first(arguments: Sequence[ops.Op]) -> bool:
     """Whether the first argument is a tensor and the others are numbers."""
     first, *others = (isinstance(argument, ops.Num) for argument in arguments)
     return not first and all(others)
 
 
 def is_python_number(expr: ir.Expr) -> bool:
-    """Whether the value is always a Python number; a scalar may be given as a tensor."""
+    """Whether generated code has the value as a Python number; a scalar may be a tensor."""
     known = not any(isinstance(part, (ir.Scalar, ir.Access, ir.Index)) for part in walk(expr))
-    return known and is_steady(expr)
+    return known and is_python_safe(expr)
 
 
 def _make_ops(order: tuple[ir.Index, ...]) -> Maker:
-    """Return the constructors that evaluate a function's definition on lowered arguments."""
+    """Return the constructors by which `read_definition` writes a definition as operations."""
 
     def apply(function: str, *args: ops.Op) -> ops.Op:
         values = [arg.value for arg in args if isinstance(arg, ops.Num)]
@@ -457,7 +461,7 @@ def lower_along(along: ir.Along, context: Context, order: tuple[ir.Index, ...]) 
 def zero_empty_rows(
     along: ir.Along, arg: ops.Op, result: ops.Op, mask: ops.Op | None, context: Context
 ) -> ops.Op:
-    """Fill rows without entries with zeros, by the mask or by logits of -oo."""
+    """Replace the nan of a softmax over no entries by 0, where masked or where logits are -oo."""
     if mask is not None:
         return fill(result, mask, ops.Num(ir.ZERO), False, result.axes)
     if not find_free(along.body):

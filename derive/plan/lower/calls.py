@@ -85,11 +85,14 @@ def _has_one_reader(part: ir.Expr, system: ir.System) -> bool:
 
 
 def fold_sums(system: ir.System) -> ir.System:
-    """Recognise functions in the products, calls and powers of a system."""
+    """Replace products, calls and powers of a system by torch's functions that they write out."""
     done: dict[ir.Expr, ir.Expr] = {}
 
     def fold_factors(here: ir.Expr) -> ir.Expr:
-        """Recognise outer functions first: x / (1 + exp(-x)) is not x times a sigmoid."""
+        """The expression with functions for what writes them out, outer ones first.
+
+        So x / (1 + exp(-x)) becomes silu(x), not x times a sigmoid.
+        """
         if here not in done:
             flat: tuple[ir.Expr, ...] = ()
             if isinstance(here, ir.Mul):
@@ -108,7 +111,7 @@ def fold_sums(system: ir.System) -> ir.System:
 
 @lru_cache(maxsize=1 << 12)
 def fold_parts(parts: tuple[ir.Expr, ...], *, is_sum: bool) -> tuple[ir.Expr, ...]:
-    """Replace terms of a sum, or factors of a product, by functions that they write out."""
+    """Return terms, or factors, with a function in place of those that write it out."""
     atoms = dict.fromkeys(atom for part in parts for atom in _find_atoms(part))
     if not any(isinstance(atom, ir.Call) for atom in atoms):
         return parts
@@ -139,7 +142,7 @@ def _find_scalars(parts: tuple[ir.Expr, ...]) -> dict[ir.Scalar, None]:
 
 
 def fold_call(expr: ir.Expr) -> ir.Expr | None:
-    """Return the function that a power, a call or a choice writes out, or None."""
+    """Return the function that a power, a call or a choice writes out; None if it writes none."""
     found = fold_parts((expr,), is_sum=False)
     if found[0] is expr:
         return None
@@ -175,7 +178,7 @@ def _is_made_of(expr: ir.Expr, others: tuple[ir.Expr, ...] = ()) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _find_call(expr: ir.Expr) -> ir.Expr | None:
-    """Return an equal function, with a factor and an added number, that saves enough operations."""
+    """Return an equal a * f(x) + b with a function f, if that saves operations, or None."""
     values = _evaluate_all(expr)
     if values is None or len({*values}) < len(_POINTS) // 2:
         return None

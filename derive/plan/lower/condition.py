@@ -202,7 +202,7 @@ def find_triangle(
 def lower_choice(
     condition: ir.Expr, then: ir.Expr, other: ir.Expr, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Lower a choice; the values of a branch that is not taken are harmless, also for gradients."""
+    """Lower a choice; a branch that is not taken makes no value or gradient infinite or nan."""
     if isinstance(condition, ir.Not):
         condition, then, other = condition.part, other, then
     if condition in (ir.TRUE, ir.FALSE):
@@ -233,11 +233,11 @@ def lower_choice(
     return ops.Choose(mask, taken, left, ops.find_union([mask, taken, left], order))
 
 
-EXACT = 1 << 10  # multiples of 1 / EXACT below EXACT are exact
+EXACT = 1 << 10  # multiples of 1 / EXACT below EXACT are exact in float32
 
 
 def _choose_number(mask: ops.Op, one: ops.Num, other: ops.Num) -> ops.Op:
-    """Return a choice of two numbers as arithmetic on the mask if exact: branches mispredict."""
+    """Return a choice of two numbers, as arithmetic on the mask if that is exact: it is faster."""
     axes, numbers = mask.axes, [Polynomial.of(each.value).constant for each in (one, other)]
     match numbers:
         case (Fraction() as then, Fraction() as left) if not left or all(
@@ -372,7 +372,10 @@ def _cut_pieces(
     ends: tuple[Polynomial, Polynomial],
     assumed: tuple[Facts, Polynomial],
 ) -> list[Piece] | None:
-    """Return the pieces of a nested choice between two positions of the index, or None."""
+    """Return the pieces of a nested choice between two positions; None if a condition is no range.
+
+    `assumed` as in `_find_interval`.
+    """
     if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
     inside = _find_interval(expr.condition, index, ends, assumed)
@@ -398,7 +401,7 @@ def _find_interval(
 ) -> tuple[Polynomial, Polynomial] | None:
     """Return the range between two positions in which a condition on the index is true, or None.
 
-    `assumed` are facts, and the amount by which the end may precede the start.
+    `assumed` is (facts, the amount by which the end may precede the start).
     """
     (low, high), (facts, slack) = ends, assumed
     bounds = read_bounds(condition, index)
@@ -415,7 +418,7 @@ def _find_interval(
 
 
 def fold_conditions(expr: ir.Expr, facts: Facts) -> ir.Expr:
-    """Simplify places, and fold choices that the ranges of indices decide."""
+    """Simplify places, and replace choices that the ranges of indices decide by a branch."""
     return take_decided(simplify_places(expr), facts)
 
 
@@ -424,7 +427,7 @@ def concatenate_parts(
     parts: Sequence[tuple[Polynomial, ir.Index, ops.Op]],
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """Concatenate the parts along an index by one call of torch."""
+    """Concatenate parts (first position, own index, operation) along an index by one call."""
     own = [each for _, each, _ in parts]
     others = ops.find_union([op for _, _, op in parts], order)
     axes = ops.sort_axes([i for i in (*others, index) if i not in own], order)

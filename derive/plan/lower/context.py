@@ -5,7 +5,7 @@ reads the tensor decides: its batch indices (shared with other operands and kept
 that the product is a batched matmul of views; the other axes keep the order of the formula. Three
 exceptions:
 
-- Products with data-dependent guards do not count, nor tensors with a data-dependent place.
+- Products with data-dependent conditions do not count, nor tensors with a data-dependent place.
 - A function along an index stores that index last.
 - In a sum over the rows of two matrices, one of them intermediate, the columns of that one are
   stored last: its gradient then has the same layout.
@@ -72,12 +72,12 @@ def find_layouts(system: ir.System) -> Mapping[str, tuple[int, ...]]:
 
 
 def _rank(place: ir.Expr, along: tuple[ir.Index, ...]) -> int:
-    """Return a sort key by which the indices of a function along them are stored last."""
+    """Return the position in `along`, indices that are stored last, or -1: a key to sort by."""
     return along.index(place) if isinstance(place, ir.Index) and place in along else -1
 
 
 def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
-    """Return the columns of the intermediate factor in a sum over the rows of two matrices.
+    """Return the columns of the factor in `made`, in a sum over the rows of two matrices, else ().
 
     As the left operand, its gradient would be a transposed matrix.
     """
@@ -123,7 +123,11 @@ def _find_shared(
 
 @dataclass
 class Context:
-    """The state while one plan is lowered."""
+    """The state while one plan is lowered.
+
+    `known` has the step and free indices of each expression by its key. `stored` has the indices
+    that are merged in each place of a tensor.
+    """
 
     system: ir.System
     sizes: Mapping[str, int]
@@ -178,7 +182,7 @@ class Context:
 
     @cached_property
     def protector(self) -> Protector:
-        """Return what makes values harmless that are used where a condition holds."""
+        """Return the rewriter that makes values finite where a condition excludes them."""
         return Protector(self.system.empty_row == "zeros", find_needed(self.system))
 
     def is_needed(self, expr: ir.Expr) -> bool:
@@ -223,7 +227,7 @@ class Context:
     def protect_factors(
         self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
     ) -> list[ir.Expr]:
-        """Rewrite the factors of a product, each used where its condition holds.
+        """Rewrite the factors of a product to be finite where their own condition is false.
 
         A single factor with all indices of its condition needs no guard: the mask replaces it.
         """
@@ -247,7 +251,7 @@ class Context:
         return prod(self.extent(i) for i in dict.fromkeys(indices))
 
     def recall(self, expr: ir.Expr) -> ops.Source | None:
-        """Return a step with the value of the expression, up to its free indices, or None."""
+        """Return a read of the step with this expression, up to names of free indices, or None."""
         key, indices = to_key(expr)
         if key not in self.known:
             return None

@@ -35,7 +35,7 @@ def contract(
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """Contract the operands in pairs, and sum over the bound indices."""
+    """Multiply operands and a number, in pairs, and sum over the bound indices."""
     idle = [i.extent for i in bound if all(i not in op.axes for op in operands)]
     number = ir.Mul((number, *idle)) if idle else number
     if not operands:
@@ -99,7 +99,7 @@ NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() i
 
 
 def split_combined(reduce: ir.Reduce) -> tuple[str, tuple[ir.Expr, ...]] | None:
-    """Return (the operator of the body, its operands) if the reduction distributes over it."""
+    """Return (operator, operands) of a body over which the reduction distributes, else None."""
     match reduce.body:
         case ir.Add(parts):
             function = "+"
@@ -123,7 +123,7 @@ def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]
 def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
     """Lower a reduction by eliminating indices along a contraction path; None if not cheaper.
 
-    Not for parts that may be infinite, because a different order may give oo - oo.
+    None also for parts that may be infinite: a different order may give oo - oo.
     """
     split = split_combined(reduce)
     if split is None or not all(map(context.is_finite, split[1])):
@@ -182,10 +182,10 @@ def sum_private_indices(
     """Sum an operand over the indices that no other operand and no result has."""
     others = {i for k, o in enumerate(operands) if k != position for i in o.axes}
     alone = tuple(i for i in op.axes if i not in others and i not in axes)
-    return sum_over(op, alone)
+    return sum_operand(op, alone)
 
 
-def sum_over(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:
+def sum_operand(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:
     """Sum an operand over some of its indices; booleans are counted in integers."""
     if isinstance(op, ops.Cast) and op.kind == "real" and ops.is_boolean(op.arg) and over:
         return ops.Cast(ops.Reduction("sum", op.arg, over))
@@ -198,7 +198,7 @@ def multiply_and_sum(
     """Multiply one or two operands and sum over the indices that are not kept."""
     if len(parts) == 1:
         over = tuple(i for i in parts[0].axes if i not in kept)
-        return sum_over(parts[0], over)
+        return sum_operand(parts[0], over)
     one, other = parts
     if set(one.axes) | set(other.axes) == set(kept):
         return ops.Apply("*", ops.align(parts, kept), kept)

@@ -18,7 +18,7 @@ class Form:
 
     steps: tuple[tuple[ir.Index, Polynomial], ...]
     down: tuple[ir.Index, ...]  # indices with negative steps
-    low: Polynomial
+    low: Polynomial  # the least position
     length: Polynomial  # positions from the least to the largest, or the whole extent
     spare: int = 0  # an extra position, first (-1) or last (1), that ensures a window
     row: ir.Index | None = None  # k in i - k or i + k that is read in rows along an axis k

@@ -5,7 +5,7 @@
     sum_n f_n g_(k + n)                transformed back; cyclic or zero-padded, in any dimension
 
 The rounding errors of a convolution are relative to the largest values of its rows, and an entry
-that is not finite spoils its whole row. So it is used only where neither matters.
+that is not finite makes its whole row nan. So it is used only where neither matters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,21 +53,22 @@ TURN = TWO * Polynomial.of(PI)
 def lower_transformed(
     total: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """Lower a sum of products by transforms, or return None."""
+    """Lower a sum with a wave, or a long convolution, by transforms; None for other sums."""
     op = _lower_wave(total, context, order)
     if op is not None:
         context.notes[WAVES] = None
         return op
-    found = find_product(total) if total in context.roundable else None
+    found = find_convolution(total) if total in context.roundable else None
     if found is None or not all(map(context.is_finite, (found.one, found.table))):
         return None
-    if not _is_worthwhile(total, found, context):
+    if not _is_faster(total, found, context):
         return None
     context.notes[PRODUCTS] = None
-    return _lower_product(found, context, order)
+    return _lower_convolution(found, context, order)
 
 
 # A wave: exp(i (c k + s) n + ..), or its real or imaginary part, with c = -2 pi / M or 2 pi / M.
+# `part` is "re" or "im" for a real wave, "" for a complex one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
 
 
 def _distribute_terms(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
-    """Return the sum with a factor distributed over its terms."""
+    """Return the sum over terms of the sums with `others` times one term."""
     bodies = (ir.product_of([*others, *find_factors(term)]) for term in terms)
     return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
 
@@ -157,7 +158,7 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
 def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
     """Replace terms 2*pi*p/q of a wave's angle by 2*pi*(p % q)/q, for integers p and q.
 
-    Whole turns would cost digits of the remaining angle.
+    Full turns would cost digits of the remaining angle.
     """
     wave, kinds = expr, (ir.Scalar, ir.Access, ir.Reduce, ir.Along)
     for equation in reversed(equations if isinstance(expr, (ir.Call, ir.Pow)) else ()):
@@ -193,7 +194,7 @@ def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
 
 
 def _reduce_turns(over: Polynomial, under: Polynomial) -> ir.Expr | None:
-    """Return the angle pi * over / under without whole turns; None if it has none."""
+    """Return the angle pi * over / under modulo 2 pi; None if it is in that range anyway."""
     scale = Polynomial.of(lcm(*(number.denominator for number in over.terms.values())))
     whole, period = over * scale, TWO * scale * under
     numbers = (*whole.terms.values(), *period.terms.values())
@@ -254,7 +255,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """Emit the transform as a step, and return the rest of the sum, which reads it."""
+    """Add the transform as a step, and lower the rest of the sum, which reads it."""
     inside, outside = factors
     is_conjugate = bool(part) and wave.sign > 0  # use the conjugate wave, exp(-i angle)
     rest = -wave.rest if is_conjugate else wave.rest
@@ -308,7 +309,7 @@ def transform(
     return ops.Fourier(op, index, axis, extent, kind, kind == "ifft"), axis
 
 
-# A product of transforms.
+# A convolution, as a product of transforms.
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +330,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A sum of f times g, times the factors outside of the sum."""
+class Convolution:
+    """A sum of f, `one`, times g, `table`, times the factors outside of the sum."""
 
     pairs: tuple[Pair, ...]
     one: ir.Expr
@@ -339,8 +340,8 @@ class Product:
     outside: tuple[ir.Expr, ...]
 
 
-def find_product(total: ir.Reduce) -> Product | None:
-    """Return a sum of products as a convolution, or None."""
+def find_convolution(total: ir.Reduce) -> Convolution | None:
+    """Return a sum as a convolution; None if no factor depends on offsets alone."""
     if holds_complex(total):
         return None
     factors, taken = find_factors(total.body), find_names(total)
@@ -386,7 +387,7 @@ def find_product(total: ir.Reduce) -> Product | None:
     bound = tuple(i for i in total.bound if i not in summed)
     if len({pair.flipped for pair in pairs}) > 1:
         return None
-    return Product(tuple(pairs), ir.product_of(one), table, bound, tuple(outside))
+    return Convolution(tuple(pairs), ir.product_of(one), table, bound, tuple(outside))
 
 
 def _to_bracket(condition: ir.Expr) -> ir.Expr:
@@ -396,7 +397,7 @@ def _to_bracket(condition: ir.Expr) -> ir.Expr:
 def _find_cycle(
     table: ir.Expr, index: ir.Index, kept: ir.Index, offset: Offset, taken: set[str]
 ) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
-    """Return (g over one period, the pair of indices, no guards) if an offset is used modulo it."""
+    """Return (g over one period, the pair, no conditions); None if no offset is used modulo it."""
     value, steps = to_polynomial(offset), dict(offset)
     cycles = {
         Polynomial.of(part.arguments[1])
@@ -438,7 +439,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its 
     guards: Sequence[ir.Expr],
     taken: set[str],
 ) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
-    """Return (g over the offsets that are read, the pair of indices, the guards used)."""
+    """Return (g over the offsets that are read, the pair, the conditions in g), or None."""
     value, steps = to_polynomial(offset), dict(offset)
     low, count, gone = find_run(value, guards)
     if low is None or count is None:
@@ -490,7 +491,7 @@ def _round_up(length: Polynomial) -> Polynomial:
     return Polynomial.of(number) * Polynomial.of(ir.Call("floordiv", (up, number)))
 
 
-def _is_worthwhile(total: ir.Reduce, found: Product, context: Context) -> bool:
+def _is_faster(total: ir.Reduce, found: Convolution, context: Context) -> bool:
     """Whether the steps of the transforms take less time than the products."""
     spanned = {*total.bound, *find_free(total)}
     steps = 0.0
@@ -502,7 +503,7 @@ def _is_worthwhile(total: ir.Reduce, found: Product, context: Context) -> bool:
     return STEP * context.count(spanned) > steps
 
 
-def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
+def _lower_convolution(found: Convolution, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
     taken = {i.name for i in order} | {p.run.name for p in found.pairs} | context.names
     frequencies, spectra = list[ir.Index](), list[ops.Op]()
     for number, pair in enumerate(found.pairs):
@@ -555,7 +556,7 @@ def _lower_product(found: Product, context: Context, order: tuple[ir.Index, ...]
 
 
 def _pad_front(op: ops.Op, index: ir.Index, padding: Polynomial) -> tuple[ops.Op, ir.Index]:
-    """Return (the operation with zeros in front of an index, the longer index)."""
+    """Return (the operation with zeros before the first position of an index, the longer index)."""
     extent = (Polynomial.of(index.extent) + padding).to_expr()
     longer = ir.Index(index.name, extent)
     place = op.axes.index(index)

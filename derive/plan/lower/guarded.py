@@ -1,4 +1,4 @@
-"""Normal form of reductions with guards, and their elimination index by index.
+"""Reductions with guards in a normal form, from which structures eliminate index by index.
 
     reduce over `bound`, where all `guards` hold, of the product of `factors`
 
@@ -25,9 +25,9 @@ FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The requirements on an operation: the order of its axes, integers if `counted`.
+    """The required result of lowering: the order of axes, integer values if `counted`.
 
-    `lower` lowers an expression with these requirements.
+    `lower` lowers an expression to such a result.
     """
 
     context: Context
@@ -54,7 +54,7 @@ class Guarded:
     def partition(
         self, indices: Collection[ir.Index]
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
-        """Return (guards, factors) with any of the indices, and (guards, factors) without them."""
+        """Return ((guards, factors) with any of the indices, (guards, factors) without them)."""
         found = [
             [e for e in each if bool({*find_free(e)} & {*indices}) is has]
             for has in (True, False)
@@ -100,7 +100,10 @@ def _collect(form: Guarded, parts: list[ir.Expr], condition: ir.Expr) -> Guarded
 def _find_guarded_definition(
     factor: ir.Expr, bound: Sequence[ir.Index], context: Context
 ) -> ir.Expr | None:
-    """Return the definition of a name over a bound and a free index if it has a guard."""
+    """Return the definition of a factor over a bound and a free index if it has a guard, or None.
+
+    An example is the one-hot h[m,n] = [t[m] == n] in sum[m](h[m,n] * x[m]).
+    """
     free = {*find_free(factor)}
     if not isinstance(factor, ir.Access) or not free & {*bound} or free <= {*bound}:
         return None
@@ -188,7 +191,7 @@ def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:
 def lower_masked(
     kind: str, parts: tuple[ir.Expr, Sequence[ir.Expr]], order: tuple[ir.Index, ...], wanted: Wanted
 ) -> ops.Op | None:
-    """Lower a body, filled with the neutral element where a mask is False; None for 1 unmasked."""
+    """Lower (body, conditions), with the neutral element where one is false; None for (1, ())."""
     body, masks = parts
     value: ops.Op | None = None
     if body is not ir.ONE:

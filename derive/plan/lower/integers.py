@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from derive.analysis import facts
@@ -12,8 +12,7 @@ from derive.ir.walk import INTEGRAL, is_number, is_whole
 from derive.plan import ops
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.guarded import Wanted
-from derive.plan.lower.orders import lower_ordered
-from derive.plan.lower.segments import lower_segments
+from derive.plan.lower.structures import lower_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,20 +20,6 @@ if TYPE_CHECKING:
     from derive.plan.lower.context import Context
 
 _SIGNS: dict[type[ir.Expr], str] = {ir.Add: "+", ir.Mul: "*"}
-
-
-def lower_guarded(
-    reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...], *, counted: bool = False
-) -> ops.Op | None:
-    """Lower a reduction by the structure of its guards, without a mask over all pairs, or None."""
-
-    def lower(expr: ir.Expr) -> ops.Op:
-        return lower_integers(expr, context, order) if counted else context.lower(expr, order)
-
-    wanted = Wanted(context, order, counted, lower)
-    structures = (lower_segments, lower_ordered)
-    tried = structures if context.cells else ()
-    return next((op for each in tried if (op := each(reduce, wanted)) is not None), None)
 
 
 def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
@@ -72,7 +57,8 @@ def lower_integers(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...])
             row = _lower_row(ir.Where(condition, body, ir.ZERO), (index,), context, inner)
             return ops.Along(kind, ops.Cast(row, "int") if ops.is_boolean(row) else row, index)
         case ir.Reduce("sum", bound, condition, body):
-            guarded = lower_guarded(expr, context, order, counted=True)
+            make = partial(lower_integers, context=context, order=order)
+            guarded = lower_guarded(expr, Wanted(context, order, True, make))
             if guarded is not None:
                 return guarded
             inner = (*(i for i in order if i not in bound), *bound)
@@ -124,7 +110,7 @@ def _lower_each(
 def _lower_row(
     body: ir.Expr, indices: tuple[ir.Index, ...], context: Context, inner: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Lower the operand of a reduction over the last axes; brackets remain boolean."""
+    """Lower the operand of a reduction over its last axes; a bracket `[a]` stays a boolean."""
     arg = lower_integers(_merge_conditions(body), context, inner)
     arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
     missing = [i for i in indices if i not in arg.axes]
@@ -133,7 +119,7 @@ def _lower_row(
 
 
 def _merge_conditions(body: ir.Expr) -> ir.Expr:
-    """Merge nested conditions: [a] where b is [a and b]."""
+    """Merge nested choices: where(b, [a], 0) becomes [a and b]."""
     match body:
         case ir.Where(ir.TRUE, then, _):
             return then

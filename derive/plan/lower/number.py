@@ -32,7 +32,7 @@ def lower_number(expr: ir.Expr) -> ops.Op:
 
 def _lower(expr: ir.Expr) -> ops.Op:
     """Lower a number to Python arithmetic, else to float64 tensors."""
-    if is_steady(expr):
+    if is_python_safe(expr):
         return ops.Num(expr)
     match expr:
         case ir.Add(parts) | ir.Mul(parts):
@@ -49,7 +49,7 @@ def _lower(expr: ir.Expr) -> ops.Op:
 def scale_operand(
     operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
 ) -> ir.Expr | None:
-    """Scale the smallest operand; return the number if the result is smaller than all operands."""
+    """Scale the smallest operand and return None; return the number if the result is smaller."""
     smallest = min(range(len(operands)), key=lambda k: context.count(operands[k].axes))
     if context.count(axes) < context.count(operands[smallest].axes):
         return number
@@ -69,7 +69,7 @@ def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
 def divide_number(
     number: ir.Expr, operands: Sequence[ops.Op], divisors: list[ops.Op], size: int, context: Context
 ) -> tuple[ir.Expr, ops.Op | None]:
-    """Return (the remaining number of a product, the number over a divisor smaller than `size`).
+    """Return (1, the number over a divisor with fewer than `size` elements), else (number, None).
 
     The division then runs on fewer elements. Quotients of sizes are not moved: they may be 1 / 0.
     """
@@ -99,8 +99,8 @@ def divide(op: ops.Op, divisor: ops.Op, context: Context, order: tuple[ir.Index,
     return ops.combine("/", (op, divisor), order)
 
 
-def is_wide(op: ops.Op) -> bool:
-    """Whether any part of the operation is complex or wider than a result."""
+def is_kept_wide(op: ops.Op) -> bool:
+    """Whether any part of the operation is complex, or kept wider than the formula's dtype."""
     return any(
         ops.is_complex(part)
         or (isinstance(part, ops.NumTensor) and part.wide)
@@ -114,7 +114,7 @@ def _to_tensor(expr: ir.Expr) -> ops.Op:
     return ops.NumTensor(op.value, True) if isinstance(op, ops.Num) else op
 
 
-def is_steady(expr: ir.Expr) -> bool:
+def is_python_safe(expr: ir.Expr) -> bool:
     """Whether Python computes the number like the formula at all sizes, within 64 bits."""
     return _is_safe(expr) and _count_bits(expr) <= INTEGER_BITS
 
@@ -123,7 +123,7 @@ def _is_safe(expr: ir.Expr) -> bool:
     if not all(map(_is_safe, expr.children)):
         return False
     match expr:
-        case ir.Pow(base, exponent) if _is_tensor(base) or _is_tensor(exponent):
+        case ir.Pow(base, exponent) if _has_scalar(base) or _has_scalar(exponent):
             return True
         case ir.Pow(base, ir.Number(power)) if power.denominator != 1 or power < 0:
             return is_positive(base)
@@ -132,11 +132,11 @@ def _is_safe(expr: ir.Expr) -> bool:
         case ir.Pow():
             return False
         case ir.Call("floordiv" | "mod", (_, under)):
-            return _is_tensor(under) or is_positive(under)
+            return _has_scalar(under) or is_positive(under)
     return True
 
 
-def _is_tensor(expr: ir.Expr) -> bool:
+def _has_scalar(expr: ir.Expr) -> bool:
     """Whether the number contains a scalar, which generated code makes a tensor inside powers."""
     return any(isinstance(part, ir.Scalar) for part in walk(expr))
 
@@ -179,10 +179,10 @@ def find_positive(plan: Plan) -> tuple[str, ...]:
     return tuple(size for size in plan.sizes if size in found)
 
 
-def find_counted(plan: Plan) -> tuple[tuple[ir.Index, int], ...]:
-    """Return the indices whose extents may be too small, such as L - K + 1, with their minima.
+def find_small_extents(plan: Plan) -> tuple[tuple[ir.Index, int], ...]:
+    """Return pairs (index, its least extent) for extents that may be too small, as L - K + 1 is.
 
-    The minimum is 0, or 1 for the number of windows of torch's unfold.
+    The least extent is 0, or 1 for the number of windows of torch's unfold.
     """
     found: dict[Polynomial, tuple[ir.Index, int]] = {}
     every = [(index, 0) for index in find_all_indices(plan.system)]
@@ -215,13 +215,13 @@ def _find_divisors(op: ops.Op) -> Iterator[ir.Expr]:
             yield from (index.extent for index in over)
         case ops.Apply("/", (_, ops.Num(ir.Call("max")))):
             pass  # the division is by a tensor
-        case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _is_tensor(under):
+        case ops.Apply("/" | "floordiv" | "mod", (_, ops.Num(under))) if not _has_scalar(under):
             yield under
     values = [part.value for part in (op, *op.args) if isinstance(part, (ops.Num, ops.NumTensor))]
     values += [op.value.value] if isinstance(op, ops.Fill) else []
     for part in (part for value in values for part in walk(value)):
         match part:
             case ir.Pow(base, ir.Number(power)) if power < 0 or power.denominator != 1:
-                yield from () if _is_tensor(base) else (base,)
-            case ir.Call("floordiv" | "mod", (_, under)) if not _is_tensor(under):
+                yield from () if _has_scalar(base) else (base,)
+            case ir.Call("floordiv" | "mod", (_, under)) if not _has_scalar(under):
                 yield under

@@ -68,11 +68,11 @@ class Side:
         return self.index, self.own
 
     def name_order(self) -> ir.Expr:
-        """Return the key under which the order is stored as a known expression."""
+        """Return an expression that names the order, for `Context.recall` and `name_step`."""
         return ir.Call(f"order {self.is_descending}", (self.key, self.index))
 
     def implies(self, mask: ir.Expr) -> bool:
-        """Whether a mask only excludes the bound itself, which is not below itself anyway."""
+        """Whether a condition only excludes the bound itself, which is not below itself anyway."""
         match mask:
             case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if not self.is_equal:
                 bound = other if one is self.index else one
@@ -82,7 +82,7 @@ class Side:
 
 
 def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
-    """Lower a reduction over keys below a bound, or return None."""
+    """A reduction over keys below a bound, by a sort and a search; None where no guard fits."""
     context = wanted.context
     for form in read_guarded(reduce, context):
         valued = {i for factor in form.factors for i in find_free(factor)}
@@ -107,7 +107,10 @@ def _find_all_sides(form: Guarded, index: ir.Index, context: Context) -> list[Si
 
 
 def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
-    """Eliminate one index, or return None. Guards on the key alone mask the values."""
+    """A reduction without one index, by a sort of its keys; None where no guard compares them.
+
+    Other guards on the index mask the values.
+    """
     context = wanted.context
     (guards, factors), _ = form.partition((index,))
     if find_row(form, (index,)) is not None:
@@ -164,7 +167,7 @@ def match_sides(
 
 
 def _count_sides(sides: Sequence[Side]) -> ir.Expr | None:
-    """Return the number of keys below one bound or between two, or None."""
+    """Return the number of keys below one bound, or between two; None for other sides."""
     index = sides[0].index
     if len(sides) == 1:
         return ir.Reduce("sum", (index,), sides[0].guard, ir.ONE)
@@ -188,7 +191,7 @@ def _count_sides(sides: Sequence[Side]) -> ir.Expr | None:
 class Sorted:
     """The keys and bounds of a side, negated if it is descending, and the order of the keys.
 
-    `place` is the index of the order.
+    `order` has the positions of the keys from the least to the largest, along `place`.
     """
 
     key: ops.Op
@@ -207,7 +210,7 @@ def lower_keys(side: Side, context: Context) -> tuple[ops.Op, ops.Op]:
 
 
 def sort_keys(side: Side, context: Context) -> Sorted:
-    """Return the sorted keys of a side; equal orders are computed once."""
+    """Return the keys and bounds of a side with the order of the keys, a step that is shared."""
     index, (key, bound) = side.index, lower_keys(side, context)
     names = {i.name for part in (key, bound) for i in part.axes}
     place = rename_apart(index, names | context.names)
@@ -232,7 +235,7 @@ def sort_keys(side: Side, context: Context) -> Sorted:
 
 
 def _count_below(side: Side, context: Context) -> ops.Op:
-    """Return the number of keys below each bound; computed once."""
+    """Return a step with the number of keys below each bound, computed once."""
 
     def write_order() -> ops.Op:
         found, (index, own) = sort_keys(side, context), side.ends
@@ -256,7 +259,7 @@ def _count_below(side: Side, context: Context) -> ops.Op:
 def write_guard(
     relation: str, key: ops.Op, bound: ops.Op, tied: str, ends: tuple[ir.Index, ir.Index]
 ) -> ops.Op:
-    """Return the mask of a relation between keys and bounds, with ties broken by position."""
+    """Return the mask of a relation between keys and bounds; `tied` compares positions of ties."""
     wide = tuple(dict.fromkeys((*bound.axes, *key.axes)))
     if not tied:
         return ops.combine(relation, (key, bound), wide)
@@ -284,7 +287,7 @@ def _find_key_name(key: ir.Expr) -> str:
 def _lower_value(
     kind: str, factors: Sequence[ir.Expr], masks: Sequence[ir.Expr], side: Side, wanted: Wanted
 ) -> ops.Op | None:
-    """Lower the masked factors; values of keys that are below no bound are made harmless."""
+    """Lower the masked factors, with finite values at keys below no bound; None if not real."""
     context = wanted.context
     safe = [
         f if context.is_finite(f) or not is_variable(f) else context.protect(f, _find_read(side))
@@ -297,7 +300,7 @@ def _lower_value(
 
 
 def _find_read(side: Side) -> ir.Expr:
-    """Return the condition that a key is below any bound."""
+    """Return the condition that a key is below at least one bound."""
     own = tuple(i for i in find_free(side.bound) if i not in find_free(side.key))
     relation = (">" if side.is_descending else "<") + "=" * side.is_equal
     if find_some(ir.Compare(relation, side.key, side.bound), own) is ir.TRUE:
@@ -325,7 +328,7 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
 def _arrange_operands(
     value: ops.Op, order: ops.Op, count: ops.Op, side: Side, *, is_row: bool = True
 ) -> tuple[tuple[ops.Op, ...], int | None, tuple[ir.Index, ...]]:
-    """Return (values, order and count with matching axes, dim, the axes of the result).
+    """Return ((values, order, count), dim or None for the last, the axes of the result).
 
     A single order for all rows applies along any dim, several along the last one.
     """
@@ -349,7 +352,7 @@ def _take_in_order(x: ops.Op, order: ops.Op, index: ir.Index, place: ir.Index) -
 
 
 def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:
-    """Lower a comparison of a rank with a number by an order relation, or return None."""
+    """Lower rank_j < K by a comparison with the K-th lowest key; None for other relations."""
     if is_number(left):
         left, right, relation = right, left, ir.MIRRORED[relation]
     is_size = not any(isinstance(part, (ir.Scalar, ir.Index, ir.Access)) for part in walk(right))
@@ -373,7 +376,10 @@ def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -
 
 
 def _read_rank(expr: ir.Expr, context: Context) -> tuple[Side, Polynomial] | None:
-    """Return (the keys below each key of a row, an added number) of a rank, or None."""
+    """Return (the comparison of a row's keys with each other, an added number) of a rank, or None.
+
+    A rank is sum_k [key_k < key_j] + number, or a name for it.
+    """
     terms = [term for term in ir.split_sum(expr) if not is_number(term)]
     added = Polynomial.of(ir.sum_of([term for term in ir.split_sum(expr) if is_number(term)]))
     form = None

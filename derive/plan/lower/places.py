@@ -239,7 +239,7 @@ def _skew(op: ops.Op, at: int, form: Form, down: ir.Index) -> ops.Op:
 
 
 def _skip_entries(op: ops.Op, at: int, index: ir.Index, step: ir.Expr) -> ops.Op | None:
-    """A slice of every entry of an axis with a step instead; None where no slice cuts that axis."""
+    """Return the operation with a step in its slice of an axis; None if no slice cuts that axis."""
     match op:
         case ops.Slice(arg, place, _, start, each) if place == at and each is ir.ONE:
             return ops.Slice(arg, at, index, start, step)
@@ -273,14 +273,13 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
 
 
 def _rename_axis(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
-    """Rename the index of an axis."""
     return ops.rename_indices(op, {op.axes[at]: index})
 
 
 def take_places(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context, order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Gather the places that no view reads."""
+    """Replace the temporary axes in `left` by a gather at the place of each."""
     by: dict[ir.Index, ops.Op] = {}
     if len({*op.axes}) == len(op.axes):
         at_once = _take_by_data(op, left, context)
@@ -318,7 +317,7 @@ def take_places(
 def take_positions(
     op: ops.Op, by: Mapping[ir.Index, ops.Op], order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Gather positions of some axes, which tensors of integers give."""
+    """Gather along the axes in `by`, each at the positions that its integers have."""
     axes = op.axes
     places = tuple(k for k, axis in enumerate(axes) if axis in by)
     union = ops.find_union([by[axes[k]] for k in places], order)
@@ -332,7 +331,7 @@ def take_positions(
 def _join_neighbours(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr]
 ) -> tuple[ops.Op, Mapping[ir.Index, ir.Expr]]:
-    """Merge adjacent data-dependent places into one, unless the tensor has no other axes."""
+    """Merge adjacent axes with data-dependent places into one, unless there are no other axes."""
     axes = op.axes
     for at, (one, other) in enumerate(pairwise(axes) if len(left) < len(axes) else ()):
         if one in left and other in left and all(find_accesses(left[i]) for i in (one, other)):

@@ -21,7 +21,7 @@ from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
 from derive.plan.lower.contraction import contract, negate, order_operand
-from derive.plan.lower.number import divide, divide_number, is_steady, lower_number
+from derive.plan.lower.number import divide, divide_number, is_python_safe, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import has_smaller_product
 from derive.rewrite.needs import find_need
@@ -132,7 +132,7 @@ ROOTS = [Fraction(k, 2) for k in range(3, 2 * MOST_POWER, 2)]  # x**-k is faster
 
 @dataclass
 class Product:
-    """The factors of one product by role."""
+    """The factors of one product by role: numbers, operands, divisors, and all its brackets."""
 
     numbers: list[ir.Expr] = field(default_factory=list)
     over: list[ir.Expr] = field(default_factory=list)
@@ -168,7 +168,7 @@ def _guard_numbers(product: Product, context: Context) -> None:
 
 
 def _protect_operands(product: Product, context: Context, *, is_summed: bool) -> list[ir.Expr]:
-    """Protect factors and divisors where the condition is false; return each factor's condition."""
+    """Make factors and divisors finite where the condition is false; return factors' conditions."""
     conditions = [drop_padded(product.condition, factor, context) for factor in product.over]
     needed = [
         find_need(each, f) if is_summed and context.is_singular(f) else each
@@ -245,7 +245,7 @@ def lower_product(
 def _choose_order(
     place: int, factors: Sequence[ir.Expr], bound: Sequence[ir.Index], order: tuple[ir.Index, ...]
 ) -> tuple[ir.Index, ...]:
-    """Return the order of axes in which a factor is lowered; () for any order."""
+    """Return the order of axes in which the factor at `place` is lowered; () for any order."""
     if not bound or len(factors) < 2:
         return order
     factor, own = factors[place], find_free(factors[place])
@@ -260,7 +260,7 @@ def _choose_order(
 def sort_factor(factor: ir.Expr, product: Product) -> None:
     """Add a factor to the numbers, operands, divisors or condition of a product."""
     match factor:
-        case _ if is_number(factor) and is_steady(factor):
+        case _ if is_number(factor) and is_python_safe(factor):
             product.numbers.append(factor)
         case ir.Mul(inner):
             for part in inner:
@@ -280,7 +280,7 @@ def sort_factor(factor: ir.Expr, product: Product) -> None:
 
 
 def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | None:
-    """Distribute a number over a sum if every term can apply it to a smaller tensor, else None.
+    """Return the terms of a product number * (a + b), each scaled in a smaller tensor, else None.
 
     In `(q.k + q.a) / sqrt(D)`, q is scaled instead of the scores.
     """
@@ -418,7 +418,7 @@ def mask_operands(
         mask = lower_condition(part, context, order)
         k = find_carrier(operands, mask, context)
         if k is None:
-            k = find_inner(operands, mask)
+            k = find_covered(operands, mask)
         if k is None:
             left.append(ops.Cast(mask))
             context.notes[FINITE] = None
@@ -427,7 +427,7 @@ def mask_operands(
     return left
 
 
-def find_inner(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
-    """Return the position of the operand with the most indices, all of the mask's, or None."""
+def find_covered(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
+    """Return the position of the largest operand over some of the mask's indices alone, or None."""
     able = [k for k, o in enumerate(operands) if set(o.axes) < set(mask.axes)]
     return max(able, key=lambda k: len(operands[k].axes), default=None)

@@ -47,9 +47,9 @@ FEW = 8  # number of segments below which a product with the mask is as fast
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A guard that assigns entries to segments by their numbers.
+    """A guard `numbers == segment`, which assigns each entry to the segment with its number.
 
-    Numbers that are compared with other numbers, `reader`, get a new index of segments, which is
+    For `numbers == reader`, both integers of tensors, `segment` is a new index, and the result is
     read at `reader`. `is_inside`: no number is out of range.
     """
 
@@ -61,7 +61,7 @@ class Label:
 
 
 def lower_segments(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
-    """Lower a reduction over segments, or return None."""
+    """A reduction over the entries of each segment; None where no guard assigns entries to them."""
     for form in read_guarded(reduce, wanted.context):
         soft = find_row(form, form.bound)
         inner = () if soft is None else ir.split_and(soft.condition)
@@ -138,7 +138,7 @@ def _is_integer_valued(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bo
 
 
 def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
-    """Lower the reduction by the numbers of the labels, or return None."""
+    """Lower a reduction by a call over segments; None if it needs a mask over them."""
     segments = {label.segment: label for label in labels}
     reader = next((label.reader for label in labels if label.reader is not None), None)
     if len(segments) < len(labels) or (reader is not None and len(labels) > 1):
@@ -179,7 +179,7 @@ def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) ->
 def _read_segments(
     parts: Sequence[ir.Expr], segments: dict[ir.Index, Label]
 ) -> list[ir.Expr] | None:
-    """Replace the indices of segments in the parts by the entries' numbers, or return None."""
+    """Replace indices of segments by the entries' numbers; None if one may be out of range."""
     found = []
     for part in parts:
         met = [i for i in find_free(part) if i in segments]
@@ -195,7 +195,10 @@ def _read_segments(
 def _write_call(
     form: Guarded, labels: Sequence[Label], value: ops.Op | None, wanted: Wanted
 ) -> ops.Op | None:
-    """Return the call for values by segment, or for the number of entries without values."""
+    """Return the call for values by segment, or for the number of entries if `value` is None.
+
+    None if the call's dtype or axes do not fit.
+    """
     kind = form.kind
     numbers, counted = [_lower_numbers(label, wanted.context) for label in labels], wanted.counted
     own_indices = tuple(dict.fromkeys(i for op in numbers for i in op.axes))
@@ -238,7 +241,7 @@ def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
 
 
 def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) -> ops.Op:
-    """Return the call for numbers over a single index."""
+    """Return the call that reduces by numbers over a single index."""
     (index,), axes = numbers.axes, value.axes
     option = ""
     if kind != "sum":
@@ -265,7 +268,7 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
 def _add_places(
     labels: Sequence[Label], numbers: Sequence[ops.Op], value: ops.Op, bound: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Return the call for numbers over several indices, several numbers, or numbers out of range.
+    """Return the call that adds by numbers over several indices, several, or any out of range.
 
     An index of the numbers that the result keeps becomes a further number, its own position.
     """
