@@ -5,7 +5,8 @@
     3. by order              the rest, in order; a boolean tensor goes to an argument named mask
     4. numbers               an argument that is no tensor is a size or a scalar: by name as above,
                              else every size is tried by running the code; an optional one keeps
-                             its default, or is a size of its name that no shape determines
+                             its default, or is a size of its name that no shape determines, or a
+                             scalar without an argument of its name
 
 The outcome is a list of programs that differ in the numbers alone; `doubt` is the rank of the name
 matches, 0 for certain. Arguments have the formula's layout. Other layouts, `W.T`,
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, islice, permutations, product
-from math import prod
+from math import nan, prod
 from typing import Any, TypeAlias
 
 from derive.checker.load import Code
@@ -148,7 +149,7 @@ def find_programs(
     task: Task,
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
     maker: Program | None = None,
-) -> list[Program]:
+) -> list[list[Program]]:
     """The programs of a function or a module instance, best matches of names first."""
     system, told = task.system, task.input_binds
     arguments, parameters = asked or find_slots(task.code.target)
@@ -175,14 +176,16 @@ def find_programs(
         names=tuple(tensor.name for tensor in system.results),
     )
     untold = [size.name for size in system.sizes]  # sizes that no shape determines
+    scalars, free = match.find_left(ir.ScalarInput, slots)
     numbers = [
         slot
-        for slot in slots
-        if slot.name not in given
-        and (slot.required or any(is_size_of(slot, size) for size in untold))
+        for slot in free
+        if slot.required
+        or any(is_size_of(slot, size) for size in untold)
+        or (scalars and slot.may_be_scalar)
     ]
-    scalars, _ = match.find_left(ir.ScalarInput, ())
-    return list(islice(assign_numbers(base, "arguments", numbers, scalars, system), MOST_PROGRAMS))
+    assigned = assign_numbers(base, "arguments", numbers, scalars, system)
+    return [list(islice(programs, MOST_PROGRAMS)) for programs in assigned]
 
 
 def _write_source(system: ir.System, slot: Slot, source: str, *, is_bound: bool) -> str:
@@ -206,29 +209,58 @@ def assign_numbers(
     numbers: Sequence[Slot],
     scalars: Sequence[ir.ScalarInput],
     system: ir.System,
+) -> list[Iterator[Program]]:
+    """The programs with numbers for arguments of a kind: scalars in order, then any that fit."""
+    named = {fold_name(scalar.name) for scalar in scalars}
+    dropped = (s for s in numbers if s.is_probability and s.required)
+    idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
+    numbers = [slot for slot in numbers if slot.name not in idle]
+    needed = [slot.name for slot in numbers if slot.required]
+    base = base.give(kind, idle)
+    found = [_rank_programs(base, kind, numbers, scalars, find_extents(system))]
+    if needed and len(needed) == len(scalars):
+        given = dict(zip(needed, (scalar.name for scalar in scalars), strict=True))
+        found.insert(0, iter([base.give(kind, given)]))
+    return found
+
+
+def _rank_programs(
+    base: Program,
+    kind: str,
+    numbers: Sequence[Slot],
+    scalars: Sequence[ir.ScalarInput],
+    extents: Sequence[str],
 ) -> Iterator[Program]:
     """The program with sizes and scalars for arguments of a kind, and their doubt, best first.
 
     The doubt is the sum of the name ranks of required arguments; the others may keep their default.
+    A default that is also that of a scalar without an argument of its name is written out: where
+    that scalar gives another answer, the choice is open.
     """
-    named = {fold_name(scalar.name) for scalar in scalars}
-    dropped = (s for s in numbers if s.is_probability and s.required)
-    idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
-    optional = tuple(slot.name for slot in numbers if not slot.required)
-    numbers = [slot for slot in numbers if slot.name not in idle]
     any_required = any(slot.required for slot in numbers)
-    sources = (*find_extents(system), *(scalar.name for scalar in scalars))
+    named = base.find_taken() | {fold_name(slot.called) for slot in numbers}
+    left = {
+        scalar.name: float(scalar.default.value) if isinstance(scalar.default, ir.Number) else nan
+        for scalar in scalars
+        if not {scalar.name, fold_name(scalar.name)} & named
+    }
+    names = [scalar.name for scalar in scalars]
 
     def rank_sources(slot: Slot) -> list[tuple[int, int, str]]:
         """The rank of each source's name, its place among them, and the source, best first."""
-        known = [(rank_size(slot.called, source), source) for source in sources]
+        known = {source: rank_size(slot.called, source) for source in (*extents, *names)}
         if not slot.required:
-            like = [each for each in known if each[0] < NAMED]
-            known = [*(like or known * (not any_required)), (NAMED, "")]  # or the default
-        ranked = sorted(known, key=lambda choice: choice[0])
-        if ranked[0][0] == 0 and any(scalar.name == ranked[0][1] for scalar in scalars):
+            is_int = type(slot.default) is int
+            like = {s: n for s, n in known.items() if n < NAMED and (is_int or s in names)}
+            if not like and not (is_int and kind == "constructor" and not any_required):
+                known = {}
+            equal = [name for name, default in left.items() if default == slot.default]
+            known = {**(like or known), **dict.fromkeys(left, UNSAID), **dict.fromkeys(equal, 2)}
+            known[repr(slot.default) if equal else ""] = NAMED
+        ranked = sorted(known.items(), key=lambda choice: choice[1])
+        if ranked[0][1] == 0 and ranked[0][0] in names:
             ranked = ranked[:1]
-        return [(rank, place, source) for place, (rank, source) in enumerate(ranked)]
+        return [(rank, place, source) for place, (source, rank) in enumerate(ranked)]
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
         """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
@@ -236,14 +268,17 @@ def assign_numbers(
         return sum(ranks), len(pick) - len({*chosen}), sum(places)
 
     choices = [rank_sources(slot) for slot in numbers]
-    if len(numbers) == len(scalars) and all(slot.required for slot in numbers):
-        choices = [[(0, 0, scalar.name)] for scalar in scalars]
     for pick in sorted(islice(product(*choices), MOST_NUMBERS), key=measure):
         both = list(zip(numbers, pick, strict=True))
+        own = [source for slot, (_, _, source) in both if source in left and not slot.required]
+        if len({*own}) < len(own):
+            continue  # a scalar for two optional arguments
         doubt = base.doubt + sum(rank for slot, (rank, _, _) in both if slot.required)
         given = {slot.name: source for slot, (_, _, source) in both if source}
-        own: dict[str, Any] = {kind: {**getattr(base, kind), **idle, **given}}
-        yield replace(base, doubt=doubt, optional=(*optional, *base.optional), **own)
+        optional = (
+            s.name for s in numbers if not s.required and given.get(s.name) != repr(s.default)
+        )
+        yield replace(base.give(kind, given), doubt=doubt, optional=(*optional, *base.optional))
 
 
 @lru_cache(maxsize=8)
@@ -260,10 +295,10 @@ def find_extents(system: ir.System) -> tuple[str, ...]:
     return tuple(known.values())
 
 
-def find_constructor(task: Task) -> list[Slot]:
-    """The constructor's arguments that are required, bound, or named like a scalar or size."""
+def find_constructor(task: Task) -> tuple[list[Slot], list[ir.ScalarInput]]:
+    """The constructor's arguments that are required, bound, or may be a number, and its scalars."""
     system, binds = task.system, task.binds
-    slots, _ = find_slots(task.code.target)
+    slots, others = find_slots(task.code.target)
     scalars = {fold_name(scalar.name) for scalar in system.scalars}
     tensors = {tensor.name for tensor in system.tensors}
     told = {n for n, s in binds.items() if not tensors & {*find_names(s)}}
@@ -273,7 +308,12 @@ def find_constructor(task: Task) -> list[Slot]:
     sized = [s for s in slots if type(s.default) is int and s not in (*needed, *named)]
     if needed:  # keep only numbers named like a size
         sized = [s for s in sized if any(is_size_of(s, size) for size in find_sizes(system))]
-    return [*needed, *named, *sized]
+    here, there = ({fold_name(slot.called) for slot in each} for each in (slots, others))
+    free = [s for s in slots if s.may_be_scalar and s.is_number] * (not scalars <= here | there)
+    left = [
+        s for s in system.scalars if fold_name(s.name) in here or fold_name(s.name) not in there
+    ]
+    return [*dict.fromkeys((*needed, *named, *sized, *free))], left
 
 
 def find_layouts(program: Program, task: Task) -> Iterator[dict[str, str]]:

@@ -139,7 +139,7 @@ class _Search:
         """The advice on how to give the arguments that are unknown."""
         if find_kind(self.task.code.target) != "class":
             return "give --bind ARGUMENT=NAME for each, and --sizes"
-        slots = find_constructor(self.task)
+        slots, _ = find_constructor(self.task)
         names = [slot.name for slot in slots if slot.name not in self.task.binds]
         made = ", ".join(f"{name}=.." for name in names)
         return f'its constructor takes {", ".join(names) or "nothing"}: give --init "{made}"'
@@ -400,7 +400,9 @@ def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic
             says = f"the code takes no {scalar.name}"
             if scalar.default is not None:
                 says += f": judged with the formula's default, {show_default(scalar.default)}"
-            mend = "take it as an argument if it may vary"
+            free = [name for name in program.optional if name not in program.numbers]
+            bind = f"bind it, as in --bind {free[0]}={scalar.name}, or " if free else ""
+            mend = f"{bind}take it as an argument if it may vary"
             yield Diagnostic("scalar-fixed", says, help=mend)
 
 

@@ -209,6 +209,11 @@ class Program:
         """The sources of arguments and parameters."""
         return {**self.arguments, **self.parameters}
 
+    def give(self, kind: str, sources: Mapping[str, str]) -> "Program":
+        """The program with further sources, of "arguments" or of the "constructor"."""
+        own: dict[str, Any] = {kind: {**getattr(self, kind), **sources}}
+        return replace(self, **own)
+
     @property
     def numbers(self) -> dict[str, str]:
         """The sources of arguments and constructor's arguments."""

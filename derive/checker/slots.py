@@ -205,6 +205,12 @@ class Slot:
         return type(self.default) is bool and not self.required
 
     @property
+    def may_be_scalar(self) -> bool:
+        """Whether an optional argument may take a number of the formula."""
+        is_plain = type(self.default) in {int, float, type(None)}
+        return is_plain and not self.required and not self.is_probability
+
+    @property
     def is_number(self) -> bool:
         """Whether the default or annotation rules out a tensor."""
         if isinstance(self.default, (bool, int, float, str)) and not self.required:
@@ -233,9 +239,14 @@ _AXES = (
 
 @run_remotely
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters of a function or a module, or those of a constructor."""
+    """The arguments and the parameters of a function or a module.
+
+    For a class of modules, the arguments of its constructor and those of its forward.
+    """
     from torch.nn.parameter import is_lazy
 
+    if isinstance(target, type):
+        return find_arguments(target), find_arguments(getattr(target, "forward", None))
     if not isinstance(target, torch.nn.Module):
         return find_arguments(target), []
     owners = dict(target.named_modules())

@@ -61,21 +61,24 @@ def find_subjects(task: Task) -> Iterator[Subject]:
     elif processes.find_kind(task.code.target) == "class":
         yield from _find_classes(task)
     else:
-        yield _find_function(task)
+        yield from _find_function(task)
 
 
-def _find_function(task: Task) -> Subject:
-    """The subject of a function or a module instance, whose shapes determine the sizes."""
+def _find_function(task: Task) -> Iterator[Subject]:
+    """Yield the subjects of a function or a module instance, whose shapes determine the sizes."""
     asked = find_slots(task.code.target)
-    programs = bind.find_programs(task, asked)
-    holders = bind.find_holders(task.system, programs[0], asked[1])
     numbers, literals = find_own_numbers(task.code)
+    for programs in bind.find_programs(task, asked):
+        holders = bind.find_holders(task.system, programs[0], asked[1])
+        groups = _solve(holders, numbers, task.find_fixed(programs[0]))
+        yield Subject(groups, partial(_fit, programs, holders), numbers, literals, programs)
 
-    def make_programs(sample: Sample, _: list[list[Statement]]) -> Iterator[Program]:
-        return iter(programs if bind.is_fitting(holders, sample.sizes) else ())
 
-    groups = _solve(holders, numbers, task.find_fixed(programs[0]))
-    return Subject(groups, make_programs, numbers, literals, programs)
+def _fit(
+    programs: list[Program], holders: list[bind.Holder], sample: Sample, _: object
+) -> Iterator[Program]:
+    """The programs, where the sizes of a sample are those of the parameters."""
+    return iter(programs if bind.is_fitting(holders, sample.sizes) else ())
 
 
 def _solve(
@@ -198,21 +201,21 @@ def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) ->
 def _find_classes(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a class: instances for each sample, then one by its defaults."""
     code, system = task.code, task.system
-    slots = bind.find_constructor(task)
+    slots, scalars = bind.find_constructor(task)
     told = {slot.name: task.binds[slot.name] for slot in slots if slot.name in task.binds}
     rest = {name: source for name, source in task.binds.items() if name not in told}
     left = [slot for slot in slots if slot.name not in told]
     base = Program(code, constructor=told)
-    numbers = bind.assign_numbers(base, "constructor", left, system.scalars, system)
-    makers = list(islice(numbers, MOST_MADE))
-    inner, unfit = replace(task, binds=rest), list[Program]()
-    make = partial(_make_programs, inner, makers, unfit)
-    yield Subject([[task.find_fixed(makers[0])]], make, *find_own_numbers(code), unfit)
+    inner, own = replace(task, binds=rest), find_own_numbers(code)
+    for numbers in bind.assign_numbers(base, "constructor", left, scalars, system):
+        makers, unfit = list(islice(numbers, MOST_MADE)), list[Program]()
+        make = partial(_make_programs, inner, makers, unfit)
+        yield Subject([[task.find_fixed(makers[0])]], make, *own, unfit)
     if not any(slot.required for slot in left):  # with default sizes
         with suppress(processes.CannotRunError, DeriveError):  # reported already
             given = {n: evaluate_source(s, {}, task.sizes, {}) for n, s in told.items()}
             module = construct(code.target, given, code.path)
-            yield _find_function(replace(inner, code=replace(code, target=module)))
+            yield from _find_function(replace(inner, code=replace(code, target=module)))
 
 
 def _make_programs(
@@ -234,7 +237,7 @@ def _make_programs(
             refused = refused or made
             continue
         try:
-            programs = bind.find_programs(task, made, maker)
+            programs = bind.find_programs(task, made, maker)[0]
         except DeriveError as error:  # a bound parameter does not exist with these numbers
             refused = refused or error
             continue
@@ -323,7 +326,8 @@ def _find_script(task: Task, script: Script, result: str) -> Iterator[Subject]:
     def find_programs(sizes: Mapping[str, str]) -> list[Program]:
         every = (*names, *(slot.name for slot in numbers), *sizes)
         own = replace(base, code=load.finish_script(code, every, result))
-        found = islice(bind.assign_numbers(own, "arguments", numbers, [], system), MOST_MADE)
+        (made,) = bind.assign_numbers(own, "arguments", numbers, [], system)
+        found = islice(made, MOST_MADE)
         return [replace(each, arguments={**each.arguments, **sizes}) for each in found]
 
     programs = find_programs({})

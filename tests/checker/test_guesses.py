@@ -99,6 +99,7 @@ def exchange_by_argument(x, n_heads):
 
 
 SCALED = "x[N]; scalar c; y[n] = exp(c)*x[n]"
+COOLED = "x[N]; scalar c = 1; y[n] = exp(x[n]/c)"
 
 
 def pick_code(code, text, bind=None):
