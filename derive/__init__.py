@@ -8,13 +8,13 @@ The map of the house, from the door to the ground; each module imports only from
     linter/      einsum strings of a source tree
     bench/       generated code against code by hand
     formulas/    the library: one file per family, found by name
-    frontend/    into the language: from_text, from_sympy, from_latex, from_torch; gradient
-    backend/     out of it: the printed PyTorch function and its file
-    plan/        the order of work: steps, paths, layout, cost; lower/, cells/ and blocks/
-    rewrite/     equal in, equal out; rules/
+    frontend/    into the index language: from text, SymPy, LaTeX, torch code; gradient
+    backend/     out of it: the text of the PyTorch function, of its file, of LaTeX
+    plan/        the order of work, its cost: lower/, networks/, recurrences/, cells/, blocks/
+    rewrite/     equations into equations with equal values: rules/
     prove/       whether two systems of equations have one normal form
-    analysis/    facts, changes nothing: extents, roles, ranges, cost
-    judge/       judges: loops/ (direct evaluation), fields/ (exact), evaluate/, samples, compare
+    analysis/    what is known of equations: mistakes, extents, ranges, reads in range
+    judge/       values to compare with: loops/ (direct evaluation), fields/ (exact), samples
     ir/          the index language: nodes, walk, text, polynomials; functions: one row each
     notation/    the words a formula is written in, as plain SymPy objects
     options.py   the settings of a generated file, from the command line to the judge
@@ -70,8 +70,8 @@ __all__ = [
 __all__ += list(PUBLIC)  # the functions of the notation
 __all__.sort()
 
-# Where each public name lives; the imports above say the same to editors and type checkers, but
-# for the functions, which are made of their rows.
+# The module of each public name. The imports above repeat it for editors and type checkers, except
+# for the functions of the notation, whose names are computed.
 _HOMES = {
     "derive.checker": "check",
     "derive.checker.verdict": "Verdict",
@@ -90,16 +90,16 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, loaded when it is first asked for."""
+    """The public object of this name, loaded at its first use; AttributeError for other names."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'derive' has no attribute {name!r}")
     found = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = found  # asked for once only
+    globals()[name] = found  # from now on Python finds it without this function
     return found
 
 
 def _typeset(formula: Formula) -> str:
-    """The maths of a formula, by a printer that is loaded when a notebook first asks."""
+    """The display LaTeX of a formula; the printer is loaded at its first use by a notebook."""
     from derive.compiler import typeset
 
     return typeset(formula)
@@ -114,5 +114,5 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not, beside what every module has."""
+    """The names in this module and all public names, loaded or not."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The compiler on one page: formula -> equations -> plan -> source, and the judge at the end."""
+"""The compiler on one page: formula -> equations -> plan -> source -> comparison with loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 63  # limit of torch's 64-bit positions
 TYPICAL = 64  # extent that a plan assumes where the formula has no typical size
-ALONE = "one_by_one"  # the keyword by which a judge asks for each gradient alone
+ALONE = "one_by_one"  # the keyword with which a judge computes each gradient in a call of its own
 SHORT = 4  # default for K in extents such as L - K + 1
 
 
@@ -47,7 +47,7 @@ class Built:
     source: str
     options: Options = NONE
     passes: Passes | None = None  # where the file has a backward of its own
-    remarks: tuple[str, ...] = ()  # why it is not all that was asked for
+    remarks: tuple[str, ...] = ()  # why options such as `backward` were not followed
 
     def __repr__(self) -> str:
         return f"<Built {self.plan.describe()}>"
@@ -58,15 +58,15 @@ class Built:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The laws that the plan used beyond tidying up, and warnings."""
+        """One line for each law that the plan used, other than simplifications, and warnings."""
         own = self.remarks if self.passes is None else (self.passes.describe_costs(),)
         return (*self.plan.notes, *own)
 
     @property
     def variants(self) -> tuple[dict[str, int], ...]:
-        """The keywords that a judge tries: none, and blocks of 1, 2, 3: some end short.
+        """The keyword arguments of each call that a judge makes: none, and block lengths 1, 2, 3.
 
-        Each loop in turn, and then all together in blocks of lengths that differ.
+        First one loop at a time, then all together with lengths that differ. Last blocks are short.
         """
         names = [tile.block for tile in self.plan.tiles]
         found = [{name: length} for name in names for length in (1, 2, 3)]
@@ -75,8 +75,8 @@ class Built:
         return ({}, *found, *({name: length} for name in self.plan.chunks for length in (2, 3)))
 
     @property
-    def _pulls(self) -> tuple[dict[str, Any], ...]:
-        """The keywords for the backward: the gradients together and alone, and its blocks."""
+    def _backward_variants(self) -> tuple[dict[str, Any], ...]:
+        """The same for the backward: all gradients in one call, one a call, and block lengths."""
         blocks = () if self.passes is None else self.passes.blocks.values()
         found = [{name: length} for name in blocks for length in (1, 2, 3)]
         return ({}, {ALONE: True}, *found)
@@ -89,7 +89,7 @@ class Built:
         return load_function(self.source, self.name)
 
     def judge(self, count: int = 3) -> Judgement:
-        """Execute the file's text and compare it with the loops; DeriveError where they differ."""
+        """Run the file on `count` samples and compare with loops; DeriveError where they differ."""
         from derive.frontend.gradient import find_backward
         from derive.judge.compare import BackwardCase, judge_file
 
@@ -101,7 +101,7 @@ class Built:
                 given = {e.name: 1.0 for e in inputs if isinstance(e, ir.ScalarInput)}
                 made = to_system(found.formula)
                 pull = BackwardCase(
-                    found.formula, made, self._pulls, found.given, found.made, given
+                    found.formula, made, self._backward_variants, found.given, found.made, given
                 )
             return judge_file(
                 self.source,
@@ -118,7 +118,7 @@ class Built:
         printer.text(str(self))
 
     def write(self, directory: str | Path) -> Path:
-        """Judge the file, then write it as NAME.py; what does not agree is not written."""
+        """Judge the file, then write it as NAME.py; DeriveError, and no file, if it is wrong."""
         self.judge()
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class Built:
         beside = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             beside.write_text(self.source, encoding="utf-8")
-            beside.replace(path)  # the file is whole or not there
+            beside.replace(path)  # so that no reader meets half a file
         finally:
             beside.unlink(missing_ok=True)
         return path
@@ -145,14 +145,15 @@ def build(  # noqa: PLR0913 - the options, by name
 ) -> Built:
     """The generated file of a formula, planned for `sizes` (else its typical sizes).
 
-    A text with an = is parsed, another one is the name of a formula of the library.
-    `memory`: bytes, or text such as "256MiB", that the tensors alive at once may take at those
-    sizes in float32, the arguments aside. `exact`: no rule that rounds worse than the formula, as
-    the products do that a squared distance is made of. `cells=False`: no call of torch that lacks
-    second derivatives. `backward`: the file has a backward of its own, planned from the formula's
-    gradients, for which it keeps little, unless autograd does far better on the usual file, as its
-    notes say.
-    Raises DeriveError for a formula that cannot be used, and for a memory that no plan keeps to.
+    formula     a Formula, a text in the notation, or the name of a formula of the library
+    memory      bytes, or text such as "256MiB", that the tensors alive at once may take at those
+                sizes in float32, without the arguments
+    exact       use no rule that rounds worse than the formula, such as a**2 - 2*a*b + b**2 for
+                (a - b)**2
+    cells       False: use no call of torch that lacks second derivatives
+    backward    write a backward of its own, planned from the formula's gradients; left out, with a
+                note, where autograd on the usual file is far cheaper
+    Raises DeriveError for a formula that cannot be used, and if no plan fits into the memory.
     """
     options = Options(
         sizes=dict(sizes or {}),
@@ -225,7 +226,7 @@ def typeset(formula: Formula) -> str:
 def _plan_passes(
     formula: Formula, system: ir.System, sizes: Mapping[str, int], request: search.Request
 ) -> Passes:
-    """The plans of the results and of the gradients."""
+    """The plans of both passes: the forward one of the results, the backward one of gradients."""
     from derive.frontend.gradient import find_backward
 
     system, compared = name_compared(system)
@@ -236,7 +237,7 @@ def _plan_passes(
 
 
 def _refuse_long(system: ir.System) -> None:
-    """Raise where an extent has a number that no tensor's extent can be."""
+    """Raise DeriveError for an extent that contains a number of 2**63 or more."""
     tensors = [entry for entry in system.inputs if isinstance(entry, ir.Tensor)]
     indices = (
         part for e in system.equations for part in walk(e.value) if isinstance(part, ir.Index)
@@ -253,7 +254,7 @@ def _refuse_long(system: ir.System) -> None:
 
 
 def _find_typical(system: ir.System, formula: Formula, sizes: Mapping[str, int]) -> dict[str, int]:
-    """A number for every size: what is asked for, what is typical, else a default."""
+    """The number that the plan assumes for each size: of `sizes`, else typical, else a default."""
     for size, number in sizes.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise refuse("sizes-range", f"a size is a whole number above 0, {size} is {number!r}")

@@ -1,4 +1,4 @@
-"""The library: one file per family, each formula found by its name.
+"""Which formula a name, a text or an object means; the library, one file per family.
 
 A family is a module whose variables are formulas, each written `name = parse(..)` or `Formula(..)`
 and called like its variable. To add one, write it into the file of its family; a new family goes
@@ -38,12 +38,12 @@ FAMILIES = (
     "recurrences",
 )
 
-UNNAMED = (None, "formula")  # names of a formula that was given none
+UNNAMED = (None, "formula")  # the names of formulas whose author gave none
 _WRITTEN = re.compile(rb"^([A-Za-z]\w*) = (?:parse|Formula)\(", re.MULTILINE)
 
 
 def find_families() -> dict[str, str]:
-    """The family of each formula by its name; the files are read for it, and none is run."""
+    """The family of each formula of the library, by name; found by reading files, without a run."""
     return {name: family for family in FAMILIES for name in _find_written(family)}
 
 
@@ -66,7 +66,7 @@ def load_family(family: str) -> dict[str, Formula]:
 
 
 def find_in_module(module: ModuleType) -> dict[str, Formula]:
-    """The formulas among a module's variables; one without a name takes its variable's."""
+    """The formulas in a module's variables, by name; an unnamed one is named by its variable."""
     found = {}
     for variable, value in vars(module).items():
         if isinstance(value, Formula) and not variable.startswith("_"):
@@ -81,7 +81,7 @@ def find_formula(name: str) -> Formula:
 
 
 def family_of(name: str) -> str:
-    """The family that holds the formula of this name; DeriveError where none does."""
+    """The family with the formula of this name; DeriveError where the library has none."""
     families = find_families()
     if name in families:
         return families[name]
@@ -93,14 +93,14 @@ def family_of(name: str) -> str:
 
 
 def read_formula(formula: Formula | str) -> Formula:
-    """The formula that is meant: itself, one of the library by its name, or a text with an =."""
+    """The formula itself, the parsed one of a text with an =, or the library's of that name."""
     if not isinstance(formula, str):
         return check_formula(formula)
     return read_notation(formula) if "=" in formula else find_formula(formula)
 
 
 def read_notation(text: str, name: str = "formula", *, is_latex: bool | None = None) -> Formula:
-    """The formula of a text in the notation, or in LaTeX, which alone has these signs."""
+    r"""The formula of a text; without `is_latex`, signs such as \frac, _{ or $ mean LaTeX."""
     if is_latex is None:
         is_latex = bool(re.search(r"\\|[_^]\{|\$", re.sub(r"#.*", "", text)))
     if is_latex:

@@ -1,1 +1,1 @@
-"""The index language."""
+"""The index language: nodes of expressions, their text, and operations on them."""

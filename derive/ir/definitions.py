@@ -1,10 +1,10 @@
-"""Definitions of functions, read as expressions of the language or as any other values.
+"""The definitions of functions, converted to expressions of the language or to other objects.
 
     text = number | name | -text | text (+ - * / **) text | function(text, ...)
          | where(text < text, text, text) | word[j](text)
 
-`read_definition` knows the grammar, a `Maker` constructs the value of each part. `unfold` replaces
-a call by the function's definition at its arguments.
+`read_definition` parses the text, and a `Maker` constructs an object for each part: a node, a SymPy
+expression, a number. `unfold` replaces a call by the function's definition at its arguments.
 """
 
 import ast
@@ -30,7 +30,7 @@ def _no_rows(word: str, body: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """The constructors of the values of a definition's parts."""
+    """The constructors of the objects that stand for the parts of a definition."""
 
     number: Callable[[Fraction], Any]
     add: Callable[..., Any]
@@ -43,7 +43,7 @@ class Maker:
 
 
 def read_definition(text: str, values: Mapping[str, Any], make: Maker) -> Any:
-    """The value of a definition, given the values of its parameters."""
+    """The object that a maker constructs for a definition; `values`: those of its parameters."""
 
     def convert(node: ast.expr) -> Any:
         match node:
@@ -97,13 +97,13 @@ def parse_text(text: str) -> ast.expr:
 
 
 def bind(row: Function, arguments: Sequence[Any], make: Maker) -> dict[str, Any]:
-    """The value of each parameter: its argument or its default."""
+    """Each parameter of a function with its argument or its default."""
     defaults = {name: read_definition(text, {}, make) for name, text in row.defaults.items()}
     return defaults | dict(zip((*row.tensors, *row.defaults), arguments, strict=False))
 
 
 def open_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
-    """The definition of a function at arguments, in the values of a maker."""
+    """The object that a maker constructs for a function's definition at these arguments."""
     row = FUNCTIONS[name]
     return read_definition(row.definition, bind(row, arguments, make), make)
 
@@ -130,7 +130,7 @@ def _power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
 
 
 def make_call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
-    """The call of a function; the definition, if the function is only another way to write it."""
+    """The call of a function as a node; for one that is not kept, such as sqrt, its definition."""
     if FUNCTIONS[name].is_kept:
         return ir.Call(name, arguments)
     return unfold_call(name, arguments)
@@ -162,6 +162,6 @@ def is_flat(name: str) -> bool:
 
 
 def unfold_call(name: str, arguments: Sequence[ir.Expr]) -> ir.Expr:
-    """The definition of a function at arguments, in the language."""
+    """The definition of a function at these arguments, as an expression."""
     found: ir.Expr = open_call(name, arguments, PLAIN)
     return found

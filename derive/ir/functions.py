@@ -1,12 +1,13 @@
-"""Every function of the notation, one row each: the only source of its properties.
+"""Every function of the notation, one row each: its name, properties and definition.
 
     Function     elementwise: `silu(x) = x*sigmoid(x)`
     Reduction    over indices that it binds, `mean[j](x)`, or along one, `softmax[j](x)`
 
 A row without a definition is a primitive, implemented by the prover and the exact fields. All other
 functions are unfolded to primitives in proofs and evaluations, and called by name in generated
-code. Definitions, values and derivatives are texts in the notation over other rows; `definitions`
-parses them.
+code. Reductions that keep their index (softmax, log_softmax, cumsum) are written out by hand in
+judge/, prove/ and frontend/gradient.py. Definitions, values and derivatives are texts in the
+notation over other rows; `definitions` parses them.
 
 A new function is a new row. Tests of every package run its examples.
 """
@@ -36,12 +37,14 @@ class Function:
     name: str
     parameters: str = "x"  # a parameter with a default is a number; `*rest`: two or more elements
     definition: str = ""
-    value: str = ""  # a text that is accurate in floats; the own name: Python's math function
+    value: str = ""  # a text that is accurate in floats; the name itself: the function of `math`
     derivative: str = ""  # by the first parameter, if differentiating the definition loses digits
     torch: str = ""  # the call in generated code; none: the definition is printed
     spellings: str = ""  # names of torch functions, methods and operations
     backward: str = ""  # the torch operation of its gradient, with the function's arguments
-    least: Mapping[str, float] = field(default_factory=dict)  # least values of ignored arguments
+    least: Mapping[str, float] = field(
+        default_factory=dict
+    )  # torch arguments ignored above
     sympy: str = ""  # the class in SymPy; none: a class of derive, under this name
     latex: str = ""  # the command, or a template over the arguments; none: \operatorname
     domain: str = ""  # the condition under which it is defined
@@ -86,16 +89,16 @@ class Function:
 
     @property
     def text(self) -> str:
-        """The text that is evaluated in floats; empty for a function of Python's math."""
+        """The definition that is evaluated in floats; empty for a function of Python's `math`."""
         return "" if self.value == self.name else self.value or self.definition
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A function of the entries of a row: over indices that it binds, or along a free one."""
+    """A function of many entries: over indices that it binds, or along one that stays free."""
 
     name: str
-    definition: str = ""  # as a text over the entries x and the index j
+    definition: str = ""  # a text over the entries x and the index j
     keeps: bool = False  # whether the index stays free
     is_matrix: bool = False  # a function of a matrix, over the indices of its rows and columns
     left_out: str = ""  # the neutral entry; none: the number of entries matters
@@ -113,7 +116,7 @@ class Reduction:
     latex: str = ""
     operations: int = 1  # arithmetic operations per entry
     is_slow: bool = False  # takes the exponential of each entry minus the largest
-    is_kept: bool = True
+    is_kept: bool = True  # False: replaced by its definition when a text is parsed
     says: str = ""  # the meaning, for messages
     examples: tuple[str, ...] = ()
 
@@ -129,7 +132,7 @@ class Reduction:
 
 
 def _split_parameters(parameters: str) -> tuple[tuple[str, str | None], ...]:
-    """The parameters, each with its default or None."""
+    """Pairs (parameter, text of its default or None) of `x, alpha=1`."""
     found = []
     for each in filter(None, map(str.strip, parameters.split(","))):
         name, sign, default = each.partition("=")
@@ -423,7 +426,7 @@ REDUCTIONS: tuple[Reduction, ...] = (
 # fmt: on
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in (*PRIMITIVES, *COMPOSITES)}
-# Those that a text calls by name; the others are signs there, // and %.
+# The functions that a text calls by name; floordiv and mod are the signs // and %.
 NAMED = tuple(name for name in FUNCTIONS if name not in {"floordiv", "mod"})
 # Functions with positive values that underflow to 0 in floats, as exp(-1000) does.
 VANISHING = tuple(
@@ -448,7 +451,7 @@ PUBLIC: tuple[str, ...] = tuple(
 
 @cache
 def find_call(name: str) -> Torch | None:
-    """The torch call of a function; None where generated code contains the definition."""
+    """The torch function that generated code calls; None where it contains the definition."""
     row = FUNCTIONS[name]
     if not row.torch:
         return None
@@ -461,14 +464,14 @@ def find_call(name: str) -> Torch | None:
 
 
 def find_confused(name: str) -> tuple[str, ...]:
-    """The functions that people mistake for this one, or this one for."""
+    """The names of the functions that people confuse with this one, in either direction."""
     own = FUNCTIONS[name].confused.split()
     others = (row.name for row in FUNCTIONS.values() if name in row.confused.split())
     return tuple(other for other in dict.fromkeys((*own, *others)) if other != name)
 
 
-def find_spelt(name: str, keywords: Mapping[str, Any]) -> Function | None:
-    """The function with a torch name; the keywords choose between rows that share the name."""
+def find_by_torch_name(name: str, keywords: Mapping[str, Any]) -> Function | None:
+    """The row of a torch function: gelu(approximate='tanh') is gelu_tanh; None if unknown."""
     rows = [row for row in FUNCTIONS.values() if name in row.spellings.split()]
     for row in rows:
         call = find_call(row.name)
@@ -494,10 +497,10 @@ def is_complex(expr: ir.Expr) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def holds_complex(expr: ir.Expr) -> bool:
-    """Whether any subexpression is complex; facts on squares and absolute values then fail."""
+    """Whether any subexpression is complex, so that a square in it may be negative."""
     return is_complex(expr) or any(map(holds_complex, expr.children))
 
 
 def kind_of(expr: ir.Expr) -> str:
-    """The kind of a tensor that holds the values of a numeric expression."""
+    """The kind, complex or real, of a tensor for the values of an expression."""
     return "complex" if is_complex(expr) else "real"

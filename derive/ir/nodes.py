@@ -19,7 +19,7 @@ Laws:
   hashing take constant time.
 - Constructors simplify nothing; `terms` and `factors` stay as they were written.
 - The order of a tensor's axes is no property of an expression; it is chosen when code is planned.
-- A place of an Access is an expression over indices and sizes; a plain place is an Index.
+- A place of an Access is an expression for a position on one axis; a plain place is an Index.
 - As an expression an Index is its value, 0 <= value < extent; extents are expressions over sizes.
 - A Where whose `other` is 0 is a guard: where it is false nothing inside is read.
 """
@@ -41,10 +41,10 @@ _interned: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(cls: Class) -> Class:
-    """A frozen dataclass whose equal instances are one object.
+    """The class as a frozen dataclass whose equal instances are one object.
 
-    `__new__` sets the fields of a new object, so there is no `__init__`. A method `complete` sets
-    what follows from the fields.
+    `__new__` sets the fields of a new object, so there is no `__init__`. A method `complete`, if
+    the class has one, computes further attributes from the fields.
     """
     make: Any = dataclass(init=False, frozen=True, eq=False, slots=True, weakref_slot=True)
     made = make(cls)
@@ -83,9 +83,9 @@ def node(cls: Class) -> Class:
 
 
 class Expression:
-    """What every expression has: its direct subexpressions, in reading order.
+    """The base of all expressions; `children` are the direct subexpressions in reading order.
 
-    Bound indices are none of them, nor are the extent of an index and the shape of a tensor.
+    No children: bound indices, the extent of an index, the shape of a tensor.
     """
 
     __slots__ = ("children",)
@@ -93,7 +93,7 @@ class Expression:
     inside: tuple[str, ...]  # the fields that hold the children
 
     def __init_subclass__(cls, inside: tuple[str, ...] | None = None) -> None:
-        """Note the fields; a class with slots is made twice, the second time without them."""
+        """Record `inside`; a class with slots is created twice, the second time without it."""
         if inside is not None:
             cls.inside = inside
 
@@ -158,7 +158,7 @@ class Tensor:
 
 @node
 class Access(Expression, inside=("places",)):
-    """One element of a tensor."""
+    """One element of a tensor, `A[i, 2*k]`."""
 
     tensor: Tensor
     places: tuple[Expr, ...]
@@ -298,7 +298,7 @@ Expr: TypeAlias = (
 
 @node
 class Equation:
-    """An assignment: the target's element at its places is the value, for all free indices."""
+    """`target = value`, for all values of the free indices."""
 
     target: Access
     value: Expr
@@ -332,7 +332,7 @@ class System:
     sizes: tuple[SizeInput, ...]
     equations: tuple[Equation, ...]
     results: tuple[Tensor, ...]
-    empty_row: str = "nan"  # nan | zeros: a normalized row with nothing left in it
+    empty_row: str = "nan"  # nan | zeros: the softmax of a row without entries
     declared: tuple[str, ...] = ()  # indices with an `index` line of their own
     written: tuple[Equation, ...] = ()  # the user's equations, where `equations` merged some
     # names of tensors proved to be finite wherever they are read
@@ -368,12 +368,12 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 def name_axes(
     name: str, axes: Sequence[Index], kind: str = "real", below: Expr | None = None
 ) -> Access:
-    """The access of a new tensor over these indices at these indices."""
+    """The access `name[axes]` of a new tensor, whose shape is the extents of these indices."""
     return Access(Tensor(name, tuple(i.extent for i in axes), kind, below), tuple(axes))
 
 
 def negate(condition: Expr) -> Expr:
-    """The negated condition; == becomes != and the reverse, all others get a Not."""
+    """The negated condition: == and != are exchanged, any other one is put into a Not."""
     match condition:
         case Compare("==" | "!=" as relation, left, right):
             return Compare(NEGATED[relation], left, right)
@@ -399,17 +399,17 @@ def change_sign(value: Expr) -> Expr:
 
 
 def sum_of(terms: Sequence[Expr]) -> Expr:
-    """The sum, without a wrapper around a single term."""
+    """The sum of the terms; a single term itself, 0 for none."""
     return terms[0] if len(terms) == 1 else Add(tuple(terms)) if terms else ZERO
 
 
 def product_of(factors: Sequence[Expr]) -> Expr:
-    """The product, without a wrapper around a single factor."""
+    """The product of the factors; a single factor itself, 1 for none."""
     return factors[0] if len(factors) == 1 else Mul(tuple(factors)) if factors else ONE
 
 
 def sum_over(bound: tuple[Index, ...], body: Expr, condition: Expr = TRUE) -> Expr:
-    """The sum of the body where a condition holds; without indices, the body there and else 0."""
+    """The sum of the body where a condition holds; without indices `where(condition, body, 0)`."""
     if bound:
         return Reduce("sum", bound, condition, body)
     return body if condition is TRUE else Where(condition, body, ZERO)

@@ -1,6 +1,7 @@
-"""Norms and standard deviations, recognised by the order of their zeros; multiplied-out squares.
+"""Which roots are norms or standard deviations, and which sums are multiplied-out squares.
 
-At 0 a root has no derivative. The derivative of a norm at 0 is 0, as in torch.
+At 0 a root has no derivative, but that of a norm is 0, as in torch. In `sqrt(sum[i](x[i]**2))` the
+order of the zero of x**2 is 2; a norm has order * (1/2) >= 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
 
 
 def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, bool]:
-    """The pair (least order of the terms at 0, whether one of the terms is a sum over an index)."""
+    """The pair (order of the zero at 0, the least of all terms; whether a term is a sum)."""
     match expr:
         case ir.Reduce(kind, _, _, body) if kind in _SUMS:
             return _SUMS[kind] or _find_order(body, known)[0], True
@@ -49,7 +50,7 @@ def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, 
 
 
 def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:
-    """The factors of a product with their powers, also inside guards and clamps at 0."""
+    """Pairs (factor, power) of a product, also inside conditions and clamps at 0."""
     match expr:
         case ir.Access(tensor) if tensor.name in known:
             yield from _list_powers(known[tensor.name], known)
@@ -67,7 +68,7 @@ def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[
 
 
 def is_square(terms: Sequence[ir.Expr]) -> bool:
-    """Whether the terms are a multiplied-out square, summed term by term over one range."""
+    """Whether the terms add up to a square: `sum[i](a**2) - 2*sum[i](a*b) + sum[i](b**2)`."""
     whole, ranges = Polynomial.of(0), set[ir.Expr]()
     for term in terms:
         factors = ir.split_product(term)

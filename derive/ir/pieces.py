@@ -1,4 +1,4 @@
-"""The text of one node, as pieces that mark the columns of every node inside.
+"""How an expression is written, and at which columns each node in it is.
 
 An expression gets parentheses where it binds less tightly than its position requires:
 
@@ -22,7 +22,7 @@ _MOST_BITS = 4 * 2 * LONGEST  # a bound on the bits of LONGEST digits times 10**
 
 
 def write_number(value: Fraction) -> str:
-    """`0.25`, `1e-5`, `3e120`, `1 / 3`."""
+    """The text of a number: `0.25`, `1e-5`, `3e120`, `1 / 3`."""
     ended = _split_decimal(value)
     if ended is None:
         return _write_quotient(value)
@@ -70,7 +70,7 @@ def is_readable(text: str) -> bool:
 
 
 def _split_decimal(value: Fraction) -> tuple[str, int] | None:
-    """The pair (digits, power of ten) of a finite decimal: 0.025 is ("25", -3); else None."""
+    """The pair (digits, power of ten), ("25", -3) of 0.025; None for an infinite decimal, 1/3."""
     twos, rest = _divide_out(value.denominator, 2)
     fives, rest = _divide_out(rest, 5)
     if rest != 1:
@@ -82,7 +82,7 @@ def _split_decimal(value: Fraction) -> tuple[str, int] | None:
 
 
 def _divide_out(number: int, prime: int) -> tuple[int, int]:
-    """The pair (multiplicity of the prime, cofactor)."""
+    """The pair (times, rest) with number = prime**times * rest, and rest not divisible."""
     times = 0
     while number % prime == 0:
         number //= prime
@@ -94,13 +94,13 @@ OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
 
 _INFIX = {"floordiv": "//", "mod": "%"}
 
-# Pieces are (text, node). An empty piece with the node precedes and follows the text of each node:
-# the joined texts are the line, and the empty pieces mark the start and the end of each node.
+# Pieces are pairs (text, node). The joined texts are the line. Pairs ("", node) mark the start and
+# the end of each node.
 Pieces = list[tuple[str, "ir.Expr | None"]]
 
 
 def to_text(expr: ir.Expr | ir.Equation) -> str:
-    """One line in the notation."""
+    """The line of an expression or equation in the notation."""
     return "".join(piece for piece, _ in _pieces(expr))
 
 
@@ -140,7 +140,7 @@ def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
 def _write_node(expr: ir.Expr) -> tuple[Pieces, int]:
     match expr:
         case ir.Number(value):
-            return [(write_number(value), None)], _number_holds(value)
+            return [(write_number(value), None)], _find_tightness(value)
         case ir.Infinity(negative):
             return [("-oo" if negative else "oo", None)], SIGN if negative else ATOM
         case ir.Size(name) | ir.Scalar(name) | ir.Index(name):
@@ -219,7 +219,7 @@ def _write_condition(expr: ir.Expr) -> tuple[Pieces, int]:
             raise TypeError(f"no text for {type(expr).__name__}")
 
 
-def _number_holds(value: Fraction) -> int:
+def _find_tightness(value: Fraction) -> int:
     if "/" in write_number(value):
         return PRODUCT if value > 0 else SUM
     return ATOM if value >= 0 else SIGN
@@ -276,7 +276,7 @@ def _is_whole_quotient(factor: ir.Expr) -> bool:
 
 
 def find_divisor(factor: ir.Expr) -> ir.Expr | None:
-    """The divisor of a factor with a negative power, else None."""
+    """The divisor, x**2 of x**-2; None for a factor without a negative power."""
     match factor:
         case ir.Pow(base, ir.Number(value)) if value < 0:
             return base if value == -1 else ir.Pow(base, ir.Number(-value))

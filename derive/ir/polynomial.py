@@ -81,7 +81,7 @@ class Polynomial:
 
     @property
     def constant(self) -> Fraction | None:
-        """The value of a constant polynomial, None of any other."""
+        """The number that the polynomial is; None if it has atoms."""
         return self.terms.get((), Fraction(0)) if set(self.terms) <= {()} else None
 
     @property
@@ -90,7 +90,7 @@ class Polynomial:
         return tuple(dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial))
 
     def split_linear(self, atom: ir.Expr) -> tuple[Polynomial, Polynomial] | None:
-        """The pair (a, b) with self = a * atom + b, None where it is not linear in it."""
+        """The pair (a, b) with self = a * atom + b; None where it is not linear in the atom."""
         if any(atom in walk(other) for other in self.atoms if other is not atom):
             return None  # another atom contains this one, as S // 2 contains S
         coefficient: dict[Monomial, Fraction] = {}
@@ -106,7 +106,7 @@ class Polynomial:
         return Polynomial(coefficient), Polynomial(rest)
 
     def find_edge(self, index: ir.Index) -> tuple[bool, Polynomial] | None:
-        """The pair (it rises, the value of an index where self is 0), for a slope of 1 or -1."""
+        """The pair (slope is 1, value of the index where self is 0); None for other slopes."""
         slope = split_steps(self)[0].get(index, NOTHING)
         edge = Polynomial.of(index) - self * slope
         is_edge = slope in (ONE, -ONE) and not any(index in walk(atom) for atom in edge.atoms)
@@ -114,11 +114,11 @@ class Polynomial:
 
     @staticmethod
     def atom(value: ir.Expr, power: int = 1) -> Polynomial:
-        """The power of a value that is kept as an atom."""
+        """The polynomial of one atom, `value**power`."""
         return Polynomial({((value, power),) if power else (): Fraction(1)})
 
     def evaluate(self, value_of: Callable[[ir.Expr], Fraction]) -> Fraction:
-        """The number, given the value of each atom."""
+        """The number at given values of the atoms."""
         total = Fraction(0)
         for monomial, value in self.terms.items():
             for atom, power in monomial:
@@ -131,7 +131,7 @@ class Polynomial:
         return self.evaluate(lambda atom: evaluate_atom(atom, sizes))
 
     def find_decreasing(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
-        """The sizes that lower the number where they are twice as large, K in L - K + 1."""
+        """The sizes that, doubled, lower the number: K in L - K + 1."""
         here = self.at(sizes)
         names = dict.fromkeys(name for atom in self.atoms for name in find_size_names(atom))
         return tuple(n for n in names if self.at({**sizes, n: 2 * sizes[n]}) < here)
@@ -144,7 +144,10 @@ class Polynomial:
 
 @lru_cache(maxsize=50000)
 def split_steps(place: Polynomial) -> tuple[Mapping[ir.Expr, Polynomial], Polynomial]:
-    """The steps of the atoms of a place, and the constant; a product of atoms is an atom."""
+    """The pair (step of each atom, constant): ({i: S, j: 2}, 1) of `S*i + 2*j + 1`.
+
+    Steps and constant are over sizes; a product of other atoms counts as one atom.
+    """
     found: dict[ir.Expr, Polynomial] = {}
     for monomial, number in place.terms.items():
         own = tuple(pair for pair in monomial if is_varying(pair[0]))
@@ -158,7 +161,7 @@ def split_steps(place: Polynomial) -> tuple[Mapping[ir.Expr, Polynomial], Polyno
 
 @lru_cache(maxsize=20000)
 def is_varying(atom: ir.Expr) -> bool:
-    """Whether an atom is other than a size, a power or a quotient of sizes."""
+    """Whether an atom depends on more than sizes: not a size, a power or a quotient of them."""
     match atom:
         case ir.Size() | ir.Number():
             return False
@@ -203,7 +206,7 @@ def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
 
 
 def holds_at(condition: ir.Compare, sizes: Mapping[str, int]) -> bool:
-    """Whether a relation between sizes holds; KeyError or ZeroDivisionError if undefined."""
+    """Whether a relation holds at these sizes; KeyError or ZeroDivisionError if undefined."""
     one, two = (Polynomial.of(side).at(sizes) for side in (condition.left, condition.right))
     return bool(ir.DECIDING[condition.relation](one, two))
 
@@ -228,7 +231,7 @@ def evaluate_atom(atom: ir.Expr, sizes: Mapping[str, int]) -> Fraction:
 
 
 def _invert(base: Polynomial, power: int) -> Polynomial | None:
-    """A negative power of a single term; None for 0 and for a sum of several terms."""
+    """`base**power` for a negative power; None if the base is 0 or has several terms."""
     if len(base.terms) != 1:
         return None
     ((monomial, value),) = base.terms.items()
@@ -270,7 +273,7 @@ _MOST_DIVISOR = 64  # the largest number tried as a divisor
 
 @lru_cache(maxsize=20000)
 def divide_sizes(value: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """The pair (q, r) with value = q * under + r: integral q, and r as small as is found."""
+    """The pair (q, r) with value = q * under + r; q has integer coefficients, r is what is left."""
     if under.constant is not None:
         number = under.constant
         whole = {
@@ -313,7 +316,7 @@ def divide_wholly(value: Polynomial, under: Polynomial) -> Polynomial | None:
 
 
 def clear_divisors(value: Polynomial) -> Polynomial:
-    """The value times its size divisors, which are positive; its sign stays the same."""
+    """The value times its divisors that are sizes, hence positive: a + b/H becomes H*a + b."""
     least: dict[ir.Expr, int] = {}
     for monomial in value.terms:
         for atom, power in monomial:
@@ -326,7 +329,7 @@ def clear_divisors(value: Polynomial) -> Polynomial:
 
 @lru_cache(maxsize=4000)
 def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
-    """The common divisors of all terms that are found, larger ones first, without 1 and value."""
+    """The monomials found to divide all terms, larger ones first, without 1 and the value."""
     common = dict(next(iter(value.terms), ()))
     number = 0
     for monomial, each in value.terms.items():

@@ -35,7 +35,7 @@ COUNTED = (ir.Add, ir.Mul, ir.Index, ir.Size, ir.Number)  # the nodes of polynom
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A loop over an index; each turn evaluates all equations in their order."""
+    """A loop over an index; each turn, one value of it, evaluates all equations in their order."""
 
     index: ir.Index
     equations: tuple[ir.Equation, ...]
@@ -77,7 +77,7 @@ class Recurrence:
 
 @lru_cache(maxsize=64)
 def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
-    """The tensors that each tensor depends on, transitively; initial values are not counted."""
+    """For each tensor all tensors that it depends on, directly or not, initial values aside."""
     reach: dict[ir.Tensor, set[ir.Tensor]] = {}
     for each in system.equations:
         if not find_start(each.target):
@@ -90,7 +90,7 @@ def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
 
 
 def is_dependent(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
-    """Whether a tensor depends on the tensor that the equation defines, initial values aside."""
+    """Whether a tensor is the one that the equation defines, or depends on it, starts aside."""
     reached = {tensor, *find_reach(system).get(tensor, ())}
     return equation.target.tensor in reached and not find_start(equation.target)
 
@@ -105,7 +105,7 @@ def lift_alongs(system: ir.System) -> ir.System:
     made: list[ir.Equation] = []
 
     def lift(expr: ir.Expr) -> ir.Expr:
-        """The access of a new equation for a non-recurrent Along, else the expression."""
+        """The access of a new equation for a non-recurrent Along; any other expression itself."""
         if not isinstance(expr, ir.Along) or expr.index not in find_free(equation.target):
             return expr
         if not is_recurrent(equation.value) or is_recurrent(expr):
@@ -128,12 +128,12 @@ def lift_alongs(system: ir.System) -> ir.System:
 
 
 def find_recurrences(system: ir.System) -> list[Recurrence]:
-    """The recurrences of a system, without groups that no loop order can evaluate."""
+    """The recurrences of a system; groups that no loops can evaluate are left out."""
     return [found for found in map(find_recurrence, find_groups(system)) if found is not None]
 
 
 def find_groups(system: ir.System) -> tuple[tuple[ir.Equation, ...], ...]:
-    """The strongly connected components of equations that depend on themselves."""
+    """The groups of equations that depend on themselves or on one another, in order."""
     reach = find_reach(system)
     groups: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
@@ -194,13 +194,16 @@ def _find_loops(
 
 
 def _find_lags(recurrence: Recurrence) -> dict[ir.Access, list[int | None]]:
-    """The lag of each read, loop by loop."""
+    """The lag of each read in each loop, outermost first; None where it is not fixed."""
     reads = recurrence.find_reads(*(equation.value for equation in recurrence.equations))
     return {access: [loop.find_lag(access) for loop in recurrence.loops] for access in reads}
 
 
 def find_weights(recurrence: Recurrence) -> list[int] | None:
-    """The number of waves per step along each index; None where a read has no fixed lag."""
+    """The weight of each loop; element (i, j) is computed at turn w0*i + w1*j of one loop.
+
+    With them each read is of an earlier turn. None where a read has no fixed lag.
+    """
     loops, lags = recurrence.loops, _find_lags(recurrence)
     weights = [1]
     for k in reversed(range(len(loops) - 1)):
@@ -256,7 +259,7 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
         return ir.Access(replace(tensor, name=own[tensor], shape=tuple(shape)), tuple(places))
 
     def act(expr: ir.Expr) -> ir.Expr:
-        """The read of the tensor of wavefronts; for one loop, places are simplified."""
+        """The read of the tensor of wavefronts; other expressions, for one loop simplified."""
         if isinstance(expr, ir.Access) and expr in lags:
             lag = sum(map(mul, weights, (each or 0 for each in lags[expr])))
             return skew(expr, (Polynomial.of(wave) - Polynomial.of(lag)).to_expr())
@@ -270,7 +273,7 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
     made += [ir.Equation(t, skew(t, turn.to_expr())) for t in targets.values()]
 
     def read_fixed(access: ir.Access) -> ir.Access:
-        """V[0] is V_back[T - 1]."""
+        """The access at fixed places in the tensor of wavefronts: V[0] is V_back[T - 1]."""
         at = dict(zip(targets[access.tensor].places, access.places, strict=True))
         return skew(access, Polynomial.of(substitute(turn.to_expr(), at)).to_expr())
 
@@ -296,7 +299,7 @@ def _simplify_places(expr: ir.Expr) -> ir.Expr:
 def replace_fixed(
     system: ir.System, recurrence: Recurrence, read: Callable[[ir.Access], ir.Access]
 ) -> ir.System:
-    """The system with other equations' reads at fixed positions of all loops replaced."""
+    """The system in which other equations read a recurrence at fixed places through `read`."""
 
     def act(expr: ir.Expr) -> ir.Expr:
         if not isinstance(expr, ir.Access) or expr.tensor not in recurrence.targets:
@@ -317,7 +320,7 @@ def exchange_equations(
     new: Sequence[ir.Equation],
     loop: Sequence[ir.Equation] = (),
 ) -> ir.System:
-    """The system with a recurrence replaced by `loop`, and by those of `new` that are read."""
+    """The system with a recurrence replaced by `loop` and those of `new` whose tensor is read."""
     first = system.equations.index(recurrence.equations[0])
     rest = [each for each in system.equations if each not in recurrence.equations]
     read = {*system.results, *(a.tensor for each in rest for a in find_accesses(each.value))}
@@ -374,7 +377,7 @@ def widen_turns(system: ir.System) -> ir.System:
 def _widen(
     group: Sequence[ir.Equation], index: ir.Index, names: Names
 ) -> tuple[ir.Equation, ...] | None:
-    """The group with shorter indices replaced by `index`; None if an equation has neither."""
+    """The group with each shorter index replaced by `index`; None if an equation has neither."""
     made: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for each in group:

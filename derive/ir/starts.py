@@ -26,11 +26,11 @@ from derive.ir.walk import Names, find_accesses, find_start, rewrite_bottom_up, 
 
 Fixed: TypeAlias = tuple[tuple[int, int], ...]  # pairs (axis, negative place)
 
-MOST_BACK = 16  # initial places assumed to be read where the distance of a read is not fixed
+MOST_BACK = 16  # number of initial places needed for a read at a distance that is not fixed
 
 
 def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
-    """The lowest initial place by (tensor, axis), for axes that have one."""
+    """The lowest negative place of initial values by (tensor, axis): -2 of h[-1], h[-2]."""
     lowest: dict[tuple[ir.Tensor, int], int] = {}
     for equation in system.equations:
         for number, at in find_start(equation.target).items():
@@ -40,7 +40,7 @@ def find_lowest(system: ir.System) -> dict[tuple[ir.Tensor, int], int]:
 
 
 def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors in initial values: places that are no plain indices, repeated or missing."""
+    """The errors in initial values: other places than plain indices, repeated and missing ones."""
     met: dict[ir.Tensor, dict[Fixed, ir.Equation]] = {}
     for equation in system.equations:
         start = find_start(equation.target)
@@ -131,7 +131,7 @@ def inline_starts(system: ir.System) -> ir.System:
 
 
 def _separate_start(start: ir.Equation, fixed: Fixed, names: Names) -> ir.Equation:
-    """The equation of an initial value as one of a new tensor, without the fixed axes."""
+    """The equation h[-1,i] = .. of an initial value as h_start[i] = .., without the fixed axes."""
     tensor = start.target.tensor
     left = [k for k in range(len(tensor.shape)) if k not in dict(fixed)]
     shape = tuple(tensor.shape[k] for k in left)
@@ -148,7 +148,7 @@ class _Inliner:
     lowest: Mapping[tuple[ir.Tensor, int], int]
 
     def inline_start(self, expr: ir.Expr) -> ir.Expr:
-        """The expression; a read that may reach initial values as a choice between them."""
+        """The expression; for a read that may reach initial values, a choice between them."""
         if not isinstance(expr, ir.Access) or expr.tensor not in self.starts:
             return expr
         before = [
@@ -161,9 +161,10 @@ class _Inliner:
         return self._choose(expr, before, ()) or expr
 
     def _choose(self, access: ir.Access, numbers: Sequence[int], fixed: Fixed) -> ir.Expr | None:
-        """The value of an access, with a choice per axis in `numbers` that may be negative.
+        """The value of an access: a choice for each axis in `numbers`, whose place may be < 0.
 
-        `fixed` holds the negative places that earlier choices decided on. None: never read.
+        `fixed` holds the negative places that earlier choices decided on. None: no equation gives
+        an initial value there.
         """
         if not numbers:
             return self._read_start(access, fixed) if fixed else access

@@ -1,8 +1,8 @@
 """The text of the index language: the notation that all stages print and `derive.parse` reads back.
 
-`to_text` returns a line, `find_span` the columns of a node in it, for the carets of an error.
-`to_lines` returns a whole system: declarations, sizes, index lines, the value of empty rows,
-equations, results.
+`to_text` returns an expression's line, `find_span` the columns of a node in it, for the carets of
+an error. `to_lines` returns the lines of a system: declarations, sizes, index lines, the value of
+empty rows, equations, results.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -49,8 +49,8 @@ def to_declaration(tensor: ir.Tensor) -> str:
 
 
 def _declare(system: ir.System) -> Iterator[str]:
-    """The declarations of the inputs in order, like neighbours in one statement."""
-    for _, alike in groupby(system.inputs, key=_find_alike):
+    """The declarations of the inputs in order; neighbours that differ in name only share one."""
+    for _, alike in groupby(system.inputs, key=_find_shared):
         group = tuple(alike)
         tensors = tuple(entry for entry in group if isinstance(entry, ir.Tensor))
         scalars = [entry for entry in group if isinstance(entry, ir.ScalarInput)]
@@ -59,8 +59,8 @@ def _declare(system: ir.System) -> Iterator[str]:
         yield _declaration(tensors) if tensors else f"scalar {', '.join(written)}"
 
 
-def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
-    """The properties that the inputs of one statement share."""
+def _find_shared(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
+    """The properties that the inputs of one declaration share: `Q, K[N, D]`."""
     match entry:
         case ir.Tensor(_, shape, kind, below, _, _, strict):
             return (shape, kind, below, *_find_bounds(entry), strict)
@@ -69,13 +69,13 @@ def _find_alike(entry: ir.Tensor | ir.ScalarInput) -> tuple[object, ...]:
 
 
 def _find_bounds(tensor: ir.Tensor | ir.ScalarInput) -> tuple[ir.Expr | None, ...]:
-    """The lower and the upper bound; None in place of infinities, which the notation lacks."""
+    """The pair (lower, upper) of bounds; None for no bound and for an infinite one."""
     ends = tensor.lower, tensor.upper
     return tuple(None if isinstance(end, ir.Infinity) else end for end in ends)
 
 
 def _write_index_lines(system: ir.System) -> Iterator[str]:
-    """The index lines, neighbours with equal extents in one line."""
+    """The lines such as `index i, j < N`; neighbours with equal extents share one."""
     every = [index.name for index in find_all_indices(system)]
     declared = (*system.declared, *find_contradicted(system, every))
     undeduced = find_undeduced(replace(system, declared=declared))
@@ -85,7 +85,7 @@ def _write_index_lines(system: ir.System) -> Iterator[str]:
 
 
 def write_empty_row(system: ir.System) -> Iterator[str]:
-    """The line with the value of empty rows, if the system normalizes rows and it is not nan."""
+    """The line `empty rows are zeros`, if it is so and the system has a softmax; else nothing."""
     parts = (part for equation in system.equations for part in walk(equation.value))
     kinds = {part.kind for part in parts if isinstance(part, ir.Along)}
     if system.empty_row != "nan" and any(ROWS[kind].normalizes for kind in kinds):
@@ -93,7 +93,7 @@ def write_empty_row(system: ir.System) -> Iterator[str]:
 
 
 def order_terms(value: ir.Expr | Polynomial) -> ir.Expr:
-    """The sum with its terms in the usual order, i - j + N - 1: indices first, numbers last."""
+    """The expression; the terms of a sum in the usual order, `i - j + N - 1`."""
     expr = value.to_expr() if isinstance(value, Polynomial) else value
 
     def rank(term: ir.Expr) -> tuple[bool, bool, bool]:
@@ -114,7 +114,7 @@ def _declaration(group: tuple[ir.Tensor, ...]) -> str:
 
 
 def _bound(entry: ir.Tensor | ir.ScalarInput, named: str) -> str:
-    """The declared name and shape between its bounds."""
+    """The text `named`, a name and shape, between its bounds: `0 <= u[N] < 1`, `x[N] > 0`."""
     excluded = entry.strict
     low = high = ""
     under, over = _find_bounds(entry)
@@ -127,14 +127,10 @@ def _bound(entry: ir.Tensor | ir.ScalarInput, named: str) -> str:
     return f"{low}{named}{high}"
 
 
-# The indices that need an `index` line.
-#
-# The parser deduces the extent of an index from its first plain use: the index alone in a place of
-# a tensor whose extent there is known, declared tensors before defined ones. An index needs an
-# `index` line where the deduction finds another extent or none. `find_undeduced` repeats the
-# parser's deduction, so that the text has the necessary lines and no others.
-# An index that occurs on the left side only always has a line: without it a reader could think that
-# the index was forgotten on the right.
+# Which indices need an `index` line? The parser deduces an extent from the first plain use: the
+# index alone in a place of a tensor whose extent there is known, declared tensors before defined
+# ones. An index needs a line where this deduction, repeated here, finds another extent or none, and
+# where it occurs on the left side only: else a reader could think it forgotten on the right.
 
 
 def find_undeduced(system: ir.System) -> tuple[ir.Index, ...]:
@@ -155,7 +151,7 @@ def find_undeduced(system: ir.System) -> tuple[ir.Index, ...]:
 
 
 def find_contradicted(system: ir.System, declared: Collection[str]) -> tuple[str, ...]:
-    """The declared indices that are used in a place with another extent than their own."""
+    """The names in `declared` that are indices at a place whose extent differs from their own."""
     reads = (
         (place, access.tensor.shape[number])
         for access in _find_uses(system)
@@ -177,35 +173,35 @@ def _find_uses(system: ir.System) -> Iterator[ir.Access]:
 def _deduce_extents(
     system: ir.System, uses: tuple[ir.Access, ...], given: Mapping[str, ir.Expr]
 ) -> dict[str, ir.Expr]:
-    """The extents of indices by their plain uses, in rounds until a fixed point."""
+    """The extents of indices by name: those given, and those that follow from plain uses."""
     extents = dict(given)
     left: dict[str, list[ir.Access]] = {}
     for equation in system.equations:
         left.setdefault(equation.target.tensor.name, []).append(equation.target)
 
-    def is_known(tensor: ir.Tensor, number: int) -> bool:
-        """Whether the extent of a place is declared or follows from indices on left sides."""
+    def is_known(tensor: ir.Tensor, axis: int) -> bool:
+        """Whether the extent of an axis is declared or follows from indices on left sides."""
         sides = [side.places for side in left.get(tensor.name, ())]
-        if any(number >= len(each) for each in (tensor.shape, *sides)):
+        if any(axis >= len(each) for each in (tensor.shape, *sides)):
             return False
-        return all(index.name in extents for side in sides for index in find_free(side[number]))
+        return all(index.name in extents for side in sides for index in find_free(side[axis]))
 
     plain = [
-        (place.name, access.tensor, number)
+        (place.name, access.tensor, axis)
         for access in sorted(uses, key=lambda access: access.tensor.name in left)
-        for number, place in enumerate(access.places)
+        for axis, place in enumerate(access.places)
         if isinstance(place, ir.Index)
     ]
     before = -1
     while before < (before := len(extents)):
-        for name, tensor, number in plain:
-            if name not in extents and is_known(tensor, number):
-                extents[name] = tensor.shape[number]
+        for name, tensor, axis in plain:
+            if name not in extents and is_known(tensor, axis):
+                extents[name] = tensor.shape[axis]
     return extents
 
 
 def find_marks(equation: ir.Equation, *path: ir.Expr) -> tuple[Mark, ...]:
-    """The mark under the last node of a path in an equation's text: an access, then its place."""
+    """The mark under the last node of `path` in the text: an access, then its place; or empty."""
     whole: ir.Equation | ir.Expr = equation
     column, end = 0, 0
     for part in path:
@@ -218,7 +214,7 @@ def find_marks(equation: ir.Equation, *path: ir.Expr) -> tuple[Mark, ...]:
 
 
 def find_free_marks(equation: ir.Equation, use: ir.Expr, index: ir.Index) -> tuple[Mark, ...]:
-    """The mark under the index in its first use outside all reductions that bind it."""
+    """The mark under an index in the first `use` that is outside all reductions binding it."""
     binders = (
         here
         for here in walk(equation.value)
@@ -239,5 +235,5 @@ def write_extent(*extents: ir.Expr | Polynomial) -> str:
 
 
 def to_count(number: int, noun: str) -> str:
-    """`1 place`, `2 places`."""
+    """The noun with its number: `1 place`, `2 places`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -67,7 +67,7 @@ def exchange(
     new: ir.Expr,
     inside: Callable[[ir.Expr], tuple[ir.Expr, ...]] = lambda here: here.children,
 ) -> ir.Expr:
-    """The expression with `new` in place of the site, in those children that `inside` returns."""
+    """The expression with `new` in place of `site`, searched in the children `inside(node)`."""
     done: dict[ir.Expr, ir.Expr] = {site: new}
 
     def replace_site(here: ir.Expr) -> ir.Expr:
@@ -103,7 +103,7 @@ def is_whole(expr: ir.Expr) -> bool:
 
 
 def is_number(expr: ir.Expr) -> bool:
-    """Whether an expression consists of arithmetic on sizes, scalars and constants."""
+    """Whether an expression is arithmetic on sizes, scalars and constants, without indices."""
     kinds = (ir.Number, ir.Infinity, ir.Size, ir.Scalar, ir.Add, ir.Mul, ir.Pow)
     calls = {"pi", "I", "floordiv", "mod"}
     return all(
@@ -134,7 +134,7 @@ def _find_free(expr: ir.Expr, known: dict[ir.Expr, tuple[ir.Index, ...]]) -> tup
 
 
 def find_start(target: ir.Access) -> dict[int, int]:
-    """The negative places of an initial value's left side, by axis: {0: -1} of h[-1,i]."""
+    """The negative places of a left side by axis, {0: -1} of `h[-1,i]`; empty if it has none."""
     return {
         number: int(place.value)
         for number, place in enumerate(target.places)
@@ -143,7 +143,7 @@ def find_start(target: ir.Access) -> dict[int, int]:
 
 
 def find_broadcast(equation: ir.Equation) -> tuple[ir.Index, ...]:
-    """The indices of the left side that the right side lacks."""
+    """The indices of the left side that are not free on the right: i of `y[n,i] = x[n]`."""
     free = find_free(equation.value)
     return tuple(index for index in find_free(equation.target) if index not in free)
 
@@ -170,7 +170,7 @@ def exchange_tensors(
 
 
 def exchange_reads(expr: ir.Expr, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
-    """The expression with tensors replaced."""
+    """The expression that reads other tensors, at the same places."""
 
     def act(here: ir.Expr) -> ir.Expr:
         if isinstance(here, ir.Access) and here.tensor in new:
@@ -195,7 +195,7 @@ def substitute(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
 def _substitute(
     expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr], done: dict[ir.Expr, ir.Expr]
 ) -> ir.Expr:
-    """Substitute with a cache for this mapping, so that shared nodes are visited once."""
+    """The substituted expression; `done` caches the results of this mapping by node."""
     if expr in new:
         return new[expr]
     if expr not in done:
@@ -257,7 +257,7 @@ def _substitute_along(expr: ir.Along, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr
 def _find_relevant(
     expr: ir.Reduce | ir.Along, new: Mapping[ir.Expr, ir.Expr]
 ) -> dict[ir.Expr, ir.Expr]:
-    """The entries of a substitution that apply inside a binder: free there, without its indices."""
+    """The entries of a substitution that occur in a reduction and contain none of its indices."""
     bound = expr.indices
     free = {*find_free(expr.condition), *find_free(expr.body)}
     inside = {*walk(expr.condition), *walk(expr.body)}
@@ -314,7 +314,7 @@ class Names(set[str]):
         return cls(find_entry_names(system) | {i.name for i in find_all_indices(system)})
 
     def propose(self, wanted: str) -> str:
-        """The name if it is free, else a numbered one; the set is unchanged."""
+        """The name if no other has it, else a numbered one, x_2; the set is unchanged."""
         numbered = (wanted, *(f"{wanted}_{k}" for k in range(2, len(self) + 3)))
         return next(name for name in numbered if name not in self)
 
@@ -332,7 +332,7 @@ class Names(set[str]):
 
 
 def find_size_names(*exprs: ir.Expr) -> tuple[str, ...]:
-    """The names of the sizes in expressions in order, without the extents of indices."""
+    """The names of the sizes in expressions, in order; extents of indices are not searched."""
     parts = (part for expr in exprs for part in walk(expr))
     return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ir.Size)))
 
@@ -369,7 +369,7 @@ def find_sizes(system: ir.System) -> tuple[str, ...]:
 def resize_system(
     system: ir.System, sizes: Mapping[ir.Expr, ir.Expr], simplify: Callable[[ir.Expr], ir.Expr]
 ) -> ir.System:
-    """The system with sizes replaced by expressions, and the extents of tensors simplified."""
+    """The system with sizes replaced by expressions, and `simplify` applied to all shapes."""
 
     @cache
     def resize(part: Any) -> Any:
@@ -387,7 +387,7 @@ def resize_system(
 
 
 def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
-    """The conditions of the Iverson brackets in nested products, and the other factors."""
+    """The pair (conditions of the brackets [..], other factors) of nested products."""
     guards: list[ir.Expr] = []
     others: list[ir.Expr] = []
     for factor in factors:
@@ -404,7 +404,7 @@ def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tup
 
 
 def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
-    """The Iverson brackets in a factor: itself, in nested products and in positive powers."""
+    """The brackets [..] in a factor: itself, in nested products and in positive powers."""
     match factor:
         case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
             return (factor,)

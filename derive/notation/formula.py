@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypedDict
 
 from derive.errors import DeriveError, refuse
 
-# Names that a generated function reads, and those of the file around it. Helper functions of a file
-# begin with an underscore.
+# Python names that a generated function uses, and those that the file around it uses too. Helper
+# functions of a file begin with an underscore.
 _TYPES = "Tensor tuple float int bool str dict slice reversed abs range min RuntimeError"
 FUNCTION_WORDS = ("torch", "ValueError", "list", "zip", "isinstance", "max")
 FILE_WORDS = (*FUNCTION_WORDS, *_TYPES.split())
@@ -42,13 +42,13 @@ class Formula:
     typical     sizes for which the plan is made, `dict(B=8, S=512)`
     outputs     names of the results in order; without them the last equation's
     scalars     number arguments: names, or a mapping of names to defaults (None for no default)
-    empty_row   "nan" or "zeros": the weights of a row in which nothing is left
+    empty_row   "nan" or "zeros": the softmax of a row in which a mask leaves no entry
 
-    Raises DeriveError where an argument is not of this form; what the equations themselves say is
-    judged when the formula is first used.
+    Raises DeriveError where an argument is not of this form. Mistakes in the equations are found
+    when the formula is first used.
     """
 
-    to_latex: ClassVar[Callable[["Formula"], str] | None] = None  # given by the front page
+    to_latex: ClassVar[Callable[["Formula"], str] | None] = None  # set by derive/__init__.py
 
     def __init__(  # noqa: PLR0913 - all but the equations are keywords
         self,
@@ -82,7 +82,7 @@ class Formula:
         self.declarations = declarations
 
     def _repr_latex_(self) -> str | None:
-        """The maths that a notebook shows; None for equations that cannot be used."""
+        """The LaTeX that a notebook shows; None for a formula with mistakes."""
         try:
             printer = type(self).to_latex
             return printer(self) if printer else None
@@ -94,7 +94,7 @@ class Formula:
 
 
 def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
-    """SymPy's dummy symbols differ where their names do not; here each gets a name of its own."""
+    """The equations with each SymPy Dummy replaced by a symbol whose name nothing else has."""
     from sympy import Basic, Dummy, Symbol, preorder_traversal
 
     known = [equation for equation in equations if isinstance(equation, Basic)]
@@ -115,7 +115,7 @@ def _rename_dummies(equations: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot name a Python function."""
+    """Raise DeriveError for a name that a generated function cannot have."""
     if not (isinstance(name, str) and name.isidentifier() and not iskeyword(name)):
         raise refuse(
             "formula-name",
@@ -137,7 +137,7 @@ def find_owner(name: str, words: Collection[str]) -> str:
 
 
 def _find_outputs(outputs: Any) -> tuple[str, ...] | None:
-    """The names of the results: names, or the tensors themselves, each once."""
+    """The names of the results, given as names or tensors; None: the last equation's result."""
     if outputs is None:
         return None
     if isinstance(outputs, str):
@@ -193,7 +193,7 @@ def _defaults(scalars: Mapping[str, Any] | Iterable[str] | None) -> dict[str, An
 
 
 def check_formula(value: Any) -> Formula:
-    """The formula itself; what is none is refused, a text with the word that reads it."""
+    """The formula itself; DeriveError for any other value."""
     if isinstance(value, Formula):
         return value
     raise refuse(

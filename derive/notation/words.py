@@ -1,4 +1,4 @@
-"""The words of a formula as plain SymPy objects: sizes, indices and tensors; functions of them.
+"""The words of a formula written in Python: sizes, indices, tensors and functions for SymPy.
 
 `Symbol`, `Idx` and `IndexedBase` written by hand work just as well for real tensors. Integer and
 Boolean tensors, and tensors whose values have known bounds, need `tensors(..., dtype=...)`, since
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 DTYPES = ("real", "int", "bool", "complex")
-# What a dtype is called too.
+# Other spellings of the dtypes.
 SPELT = {"float": "real", float: "real", int: "int", bool: "bool", complex: "complex"}
 
 _order = count()  # orders tensors by declaration; no output depends on it
 
 
 class TensorBase(IndexedBase):  # type: ignore[misc]
-    """An `IndexedBase` that knows what it holds: kind, upper bound of integers, domain of reals."""
+    """An `IndexedBase` with the kind of its elements, and the bounds of integers or reals."""
 
     def __new__(
         cls,
@@ -70,7 +70,7 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
         below: Any = None,
         domain: Any = None,
     ) -> TensorBase:
-        """An IndexedBase whose label is never read as SymPy source (`S` is a name here)."""
+        """The tensor of this name; `S` is a name too, though SymPy would read it as its own S."""
         base: TensorBase = IndexedBase.__new__(
             cls, label if isinstance(label, str) else str(label), shape=tuple(shape or ()) or None
         )
@@ -87,7 +87,7 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
     domain = property(lambda self: tuple(self._tensor[2]))
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        """The values that SymPy compares, so that its cache keeps tensors of one name apart."""
+        """The parts by which SymPy compares tensors: two of one name differ if these do."""
         return (*super()._hashable_content(), *self._tensor, self.declared)
 
     def __getitem__(self, places: Any, **assumptions: Any) -> Any:
@@ -103,17 +103,17 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
 
 
 class BooleanElement(Indexed, Boolean):  # type: ignore[misc]
-    """An element of a Boolean tensor: stands wherever SymPy asks for a condition."""
+    """An element of a Boolean tensor, which SymPy accepts as a condition."""
 
     def __new__(cls, base: TensorBase, *places: Any) -> BooleanElement:
-        """The element at these places; the only one of a tensor without indices."""
+        """The element at these places; without places the only one of a tensor of rank 0."""
         make = super().__new__ if places else Expr.__new__
         element: BooleanElement = make(cls, base, *places)
         return element
 
 
 def find_complex(equations: Sequence[Any]) -> set[str]:
-    """The tensors that are declared complex, and those that equations compute from them."""
+    """The names of the tensors that are declared complex or computed from complex values."""
     lefts = [str(getattr(left := e.lhs, "base", left)) for e in equations]
     bases = {base for equation in equations for base in equation.atoms(IndexedBase)}
     found = {str(b.label) for b in bases if getattr(b, "kind", "") == "complex"} - {*lefts}
@@ -134,11 +134,11 @@ def find_complex(equations: Sequence[Any]) -> set[str]:
 
 def sizes(names: str) -> Any:
     """Size symbols, one for each name: `B, S = sizes("B S")`."""
-    return _each(names, lambda name: Symbol(name, integer=True, positive=True))
+    return _make_each(names, lambda name: Symbol(name, integer=True, positive=True))
 
 
 def indices(names: str, extent: Any) -> Any:
-    """Index indices that run over 0 .. extent - 1: `i, j = indices("i j", S)`.
+    """Indices that run over 0 .. extent - 1: `i, j = indices("i j", S)`.
 
     The extent is a size, an expression over sizes or a number; a name stands for the size.
     """
@@ -150,7 +150,7 @@ def indices(names: str, extent: Any) -> Any:
             f"an extent is a size or a whole number above 0, not {extent!r}",
             help='make one with sizes("N")',
         )
-    return _each(names, lambda name: Idx(name, sympify(extent)))
+    return _make_each(names, lambda name: Idx(name, sympify(extent)))
 
 
 def tensors(
@@ -160,7 +160,9 @@ def tensors(
     below: Any = None,
     domain: tuple[Any, ...] | None = None,
 ) -> Any:
-    """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`; without one, defined below.
+    """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`.
+
+    A tensor without a shape is one that an equation defines.
 
     A name in the shape stands for the size. `dtype` is "real" or "float", "int" (with `below=V` for
     values 0..V-1), "bool" or "complex". `domain=(low, high)` says that values keep
@@ -174,17 +176,18 @@ def tensors(
             f"a tensor is {', '.join(DTYPES)}; there is no dtype {dtype!r}",
             help="of real tensors the dtype is that of what the function is given",
         )
-    extents, most = tuple(map(_to_extent, shape)), _to_extent(below)
-    return _each(names, lambda name: TensorBase(name, extents, kind, most, _plain(domain)))
+    extents, bound = tuple(map(_to_extent, shape)), _to_extent(below)
+    limits = _read_domain(domain)
+    return _make_each(names, lambda name: TensorBase(name, extents, kind, bound, limits))
 
 
 def _to_extent(value: Any) -> Any:
-    """An extent as it is given, a name as the size of that name."""
+    """The size of this name, if the value is a name; any other value unchanged."""
     return sizes(value) if isinstance(value, str) and value.isidentifier() else value
 
 
-def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-    """The domain as SymPy keeps it: low, high, and the two relations."""
+def _read_domain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """The domain as SymPy objects: low, high, and the relations < or <= of both; None for none."""
     if domain is None:
         return None
     if not isinstance(domain, tuple) or not 2 <= len(domain) <= 4:
@@ -202,7 +205,8 @@ def _plain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     )
 
 
-def _each(names: str, make: Any) -> Any:
+def _make_each(names: str, make: Any) -> Any:
+    """The object of each name, alone if there is one name."""
     if not isinstance(names, str):
         raise refuse(
             "names-form", f"names are one text, not {names!r}", help='write them like "B S"'
@@ -214,9 +218,7 @@ def _each(names: str, make: Any) -> Any:
 class Reduction(Function):  # type: ignore[misc]
     """A function of an expression over one or more of its indices, with an optional condition."""
 
-    is_commutative = (
-        True  # SymPy would ask the condition, get no answer, and go on to ask for zeros
-    )
+    is_commutative = True  # SymPy would ask the arguments, and a condition has no answer
 
     @property
     def body(self) -> Any:
@@ -225,7 +227,7 @@ class Reduction(Function):  # type: ignore[misc]
 
     @property
     def bound(self) -> tuple[Any, ...]:
-        """The indices it runs over."""
+        """The indices that it binds or goes along."""
         return tuple(a for a in self.args[1:] if isinstance(a, (Idx, Symbol)))
 
     @property
@@ -236,10 +238,10 @@ class Reduction(Function):  # type: ignore[misc]
 
 
 class Elementwise(Function):  # type: ignore[misc]
-    """A function of the elements that SymPy has no class for."""
+    """An elementwise function that SymPy has no class for."""
 
     def fdiff(self, argindex: int = 1) -> Any:
-        """The derivative by an argument, from the row or its definition."""
+        """The derivative by an argument (counted from 1), as its row gives it or its definition."""
         row = TABLE[type(self).__name__]
         texts = row.derivative.split(";")
         if row.derivative and argindex <= min(len(texts), len(row.tensors)):
@@ -251,7 +253,7 @@ class Elementwise(Function):  # type: ignore[misc]
         return slope.xreplace(dict(zip(places, self.args, strict=True)))
 
 
-# Constructors without evaluation; those of SymPy that sort, fold or compare are bypassed.
+# Constructors without evaluation: SymPy's own would sort, fold and compare their arguments.
 _RELATIONS: dict[str, Any] = {
     "<": sympy.Lt,
     "<=": sympy.Le,
@@ -294,7 +296,7 @@ def choose(condition: Any, then: Any, other: Any) -> Any:
 
 
 def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | None) -> Any:
-    """Return `word[bound, condition](body)` for any word of the notation."""
+    """Return `word[bound, condition](body)` for a word such as sum, softmax or norm."""
     if not ROWS[word].is_kept:
         make = replace(MAKER, reduce=lambda w, inner: reduce_over(w, inner, bound, condition))
         return read_definition(ROWS[word].definition, {"x": body}, make)
@@ -316,7 +318,7 @@ def to_rational(value: Fraction | int) -> Any:
 
 
 def call_function(name: str, *arguments: Any) -> Any:
-    """Return an elementwise function of the notation."""
+    """Return the call of an elementwise function; a constant such as pi without arguments."""
     if name in CONSTANTS:
         return CONSTANTS[name]
     if not TABLE[name].is_kept:
@@ -341,18 +343,21 @@ MAKER = Maker(
 )
 
 
-def _write_call(kind: type, row: Row | ReductionRow, name: str, call: str) -> Any:
-    """The class of a row."""
+def _make_class(kind: type, row: Row | ReductionRow, name: str, call: str) -> Any:
+    """The subclass of `kind` for a row, under this name; `call` shows its use in the docstring."""
     says = getattr(row, "says", "") or row.definition or "a primitive"
     place = {"__doc__": f"`{call}`: {says}.", "__module__": __name__}
     return type(name, (kind,), place)
 
 
-def _spell_function(name: str) -> Callable[..., Any]:
+def _make_function(name: str) -> Callable[..., Any]:
+    """The Python function whose calls are replaced by the definition of a row, as sqrt's are."""
     return lambda *arguments: open_call(name, arguments, MAKER)
 
 
-def _spell_row(word: str) -> Callable[..., Any]:
+def _make_reduction(word: str) -> Callable[..., Any]:
+    """The same for a reduction: norm(x, j) is sqrt(Sum(x**2, j))."""
+
     def act(body: Any, *rest: Any) -> Any:
         bound = tuple(a for a in rest if isinstance(a, (Idx, Symbol)))
         conditions = [a for a in rest if not isinstance(a, (Idx, Symbol))]
@@ -362,15 +367,15 @@ def _spell_row(word: str) -> Callable[..., Any]:
     return act
 
 
-# The word of the notation: the class.
+# The class of each word of the notation.
 REDUCTIONS: dict[str, Any] = {
-    row.name: _write_call(Reduction, row, row.sympy or row.name, f"{row.sympy or row.name}(x, j)")
+    row.name: _make_class(Reduction, row, row.sympy or row.name, f"{row.sympy or row.name}(x, j)")
     for row in ROWS.values()
     if row.is_kept and row.name not in {"sum", "prod"}
 }
 WORDS: dict[Any, str] = {kind: word for word, kind in REDUCTIONS.items()}
 FUNCTIONS: dict[str, Any] = {
-    row.name: _write_call(Elementwise, row, row.name, f"{row.name}({row.parameters})")
+    row.name: _make_class(Elementwise, row, row.name, f"{row.name}({row.parameters})")
     for row in TABLE.values()
     if row.is_kept and not row.sympy
 }
@@ -379,12 +384,12 @@ ELEMENTWISE: dict[str, Any] = {
     for name, row in TABLE.items()
     if row.is_kept and name not in {"pi", "I", "floordiv"}
 }
-_SPELLED = {name: _spell_function(name) for name, row in TABLE.items() if not row.is_kept} | {
-    word: _spell_row(word) for word, row in ROWS.items() if not row.is_kept
+_DEFINED = {name: _make_function(name) for name, row in TABLE.items() if not row.is_kept} | {
+    word: _make_reduction(word) for word, row in ROWS.items() if not row.is_kept
 }
-globals().update(_SPELLED | FUNCTIONS | {kind.__name__: kind for kind in REDUCTIONS.values()})
+globals().update(_DEFINED | FUNCTIONS | {kind.__name__: kind for kind in REDUCTIONS.values()})
 
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """A class or function by its word."""
+        """The class or function of a word, for type checkers: `globals` has them at run time."""

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from derive.ir.definitions import Maker, bind, open_call, read_definition
-from derive.ir.functions import FUNCTIONS, find_call, find_spelt
+from derive.ir.functions import FUNCTIONS, find_by_torch_name, find_call
 from derive.judge.fields import algebra, elements
 from derive.judge.fields import tower as modular
 from derive.judge.fields.tensor import Handler, Run
@@ -357,7 +357,7 @@ def _row(spelling: str, *, is_slope: bool = False) -> Handler:
     """The handler of a function by its definition, or of its derivative times a gradient."""
 
     def act(run: Run, *given: Any, **named: Any) -> algebra.Parts:
-        row = find_spelt(spelling, named)
+        row = find_by_torch_name(spelling, named)
         assert row is not None
         grad, given = (given[0], given[1:]) if is_slope else (None, given)
         names, count = (*row.tensors, *row.defaults), len(row.tensors)

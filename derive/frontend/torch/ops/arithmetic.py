@@ -18,7 +18,7 @@ from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import functions
 from derive.ir import nodes as ir
 from derive.ir.definitions import Maker, open_call, read_definition
-from derive.ir.functions import FUNCTIONS, find_spelt
+from derive.ir.functions import FUNCTIONS, find_by_torch_name
 from derive.ir.polynomial import Polynomial
 
 _MOST_PARTS = 8  # elements of a list with sizes that becomes a choice
@@ -274,7 +274,7 @@ def _logic(call: Call) -> Shadow:
 
 def _call_function(call: Call) -> Shadow:
     """Apply a function of the notation that has this name in torch."""
-    row = find_spelt(call.name, call.named)
+    row = find_by_torch_name(call.name, call.named)
     assert row is not None
     names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
     elements = [call.argument(k, word if k else "input") for k, word in enumerate(names)]
