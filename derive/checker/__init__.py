@@ -27,7 +27,7 @@ different; the report names the binding that would make it the same.
 The code also runs in float32, float16 and bfloat16. The tolerance is what the formula itself loses
 there. Code that lowers the precision is at most "agrees".
 
-Findings stand beside the grade: values that are not finite in float32 at logits of 1e4, rows with
+Findings are reported beside the grade: values not finite in float32 at logits of 1e4, rows with
 nothing left, a finite number in place of -inf in a mask, large terms that cancel, equal sizes that
 hide exchanged indices, changed arguments, unused names.
 
@@ -50,7 +50,7 @@ system cannot fork, nothing is contained. Code that recognises the check can sho
 it computes elsewhere. Code that rewrites the tracer in its own process can be called "proved", but
 never against values that the judge saw.
 
-Modules
+Modules, and those that each uses
     load        read, repair and load the code                             reading
     pick        bind arguments to tensors and choose sizes      slots, bind, subjects, relations
     stages      the judgements, up to the proof                     samples, judge/, runs/
@@ -100,14 +100,12 @@ def check(  # noqa: PLR0913, PLR0917 - the contract's
     """The verdict of code against a formula: the answer, its grade, and the line and the edit.
 
     `code` is a function, a torch module or a class of modules, `file.py:name`, a notebook, an
-    einsum string, or Python text; `init` the arguments with which a class is made,
-    `"Config(n_head=2)"`. `formula` is a Formula, a
-    name of the library, or text in the notation. `bind` says what arguments are given where names
-    do not tell, `{"query": "Q", "W_q.weight": "W_Q.T"}`; `sizes` fixes sizes; `backward` judges
-    gradients too.
-    The code runs in a process of its own, for at most `seconds` seconds in each stage; `show` is
-    given what is done, in words, as it begins. Raises
-    DeriveError for what cannot be read; code that does not run is "unknown", never the same.
+    einsum string, or Python text; `init` has the arguments with which a class is made,
+    `"Config(n_head=2)"`. `formula` is a Formula, a name of the library, or text in the notation.
+    `bind` maps arguments to inputs where names do not decide, `{"query": "Q", "W.weight": "W.T"}`.
+    `sizes` fixes sizes; `backward` compares gradients too. The code runs in a process of its own,
+    for at most `seconds` in each stage; `show` receives the name of each stage as it begins.
+    Raises DeriveError for input that cannot be read; code that does not run is "unknown".
     """
     if not 0 < seconds < inf:  # nan is no number of seconds either
         raise errors.refuse("seconds-range", "seconds has to be a finite number above 0")
@@ -143,7 +141,7 @@ def _make_absolute(code: Any) -> Any:
 
 
 def _work(job: Job, folder: str, send: processes.Send) -> None:
-    """Run all stages; each sends the verdict so far."""
+    """Run all stages, the code in a runner in `folder`; each stage sends the verdict so far."""
     from derive.checker.processes import EndedError
     from derive.checker.runs.runner import start_runner
 
@@ -168,7 +166,7 @@ def _work(job: Job, folder: str, send: processes.Send) -> None:
 
 
 def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
-    """Run all stages on the code, in this process or through a link."""
+    """Run all stages on the code that `load` returns, if need be with a name replaced."""
     report(job.start())
     try:
         code = load()
@@ -191,7 +189,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
 
 
 def _introduce(job: Job, code: Code) -> Verdict:
-    """The verdict after loading: name, source and findings of the code."""
+    """The verdict "unknown" with the name, source and findings of the loaded code."""
     return replace(
         job.start(),
         code=code.name,
@@ -205,7 +203,7 @@ def _introduce(job: Job, code: Code) -> Verdict:
 def _find_renamed(
     job: Job, load: Callable[..., Code], error: processes.CannotRunError, report: Progress
 ) -> list[tuple[reading.Rename, Code]]:
-    """Renames of an undefined name with which the code fits, else runs beyond the failing line."""
+    """Renames of an undefined name that make the code fit; if none, those that fail elsewhere."""
     fitting: list[tuple[reading.Rename, Code]] = []
     others: dict[int, list[tuple[reading.Rename, Code]]] = {}
     for rename in reading.find_renames(report.verdict.source, str(error), error.line):

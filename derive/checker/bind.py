@@ -150,7 +150,10 @@ def find_programs(
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
     maker: Program | None = None,
 ) -> list[list[Program]]:
-    """The programs of a function or a module instance, best matches of names first."""
+    """Lists of programs of a function or module, scalars in order first, then by names.
+
+    `asked` are its arguments and parameters, if known; `maker` has its constructor's arguments.
+    """
     system, told = task.system, task.input_binds
     arguments, parameters = asked or find_slots(task.code.target)
     if not arguments and not parameters:
@@ -401,7 +404,7 @@ class Holder:
     def measure(
         self, sizes: Mapping[str, int], shape: Sequence[int] = ()
     ) -> tuple[int, ...] | None:
-        """The shape of the source at these sizes, or for a shape; None where unknown."""
+        """The source's shape at these sizes or for this `shape`; None if unknown, () if invalid."""
         try:
             own = shape or [evaluate_extent(extent, sizes) for extent in self.tensor.shape]
             values = {self.tensor.name: torch.empty(own, device="meta")}

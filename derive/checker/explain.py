@@ -254,11 +254,11 @@ class _Inquiry:
             found, _ = self.edit_formula(plain, _AFTER)
         return found if found.line else replace(found, line=lines.result_line)
 
-    def edit_formula(self, plain: Explanation, part: float) -> tuple[Explanation, set[int]]:
+    def edit_formula(self, plain: Explanation, share: float) -> tuple[Explanation, set[int]]:
         """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
         lines, judge = self.lines, self.judge
         self.case.tell("edits of the formula")
-        with self.budget.split(part) as judge.budget:
+        with self.budget.split(share) as judge.budget:
             edit = self.search.find_change()
         if edit is None:
             words, line = find_inner_survivor(lines)
@@ -406,7 +406,7 @@ def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
 def find_lost(
     system: ir.System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]
 ) -> str:
-    """The index of this extent that a sum of the formula binds, last ones first."""
+    """The last index of this extent that a sum of the formula binds and that is not `kept`."""
     for equation in reversed(system.equations):
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):

@@ -38,17 +38,17 @@ class Node:
     value: Any
     indices: tuple[ir.Index, ...]
     equation: int  # number of the equation it is part of; -1 for an input
-    is_root: bool  # whether the whole value of an equation, or an input
+    is_root: bool  # whether it is an equation's right-hand side, or an input
     of: str  # the tensor that the equation defines, or the input
     parts: dict[tuple[int, int], Node] = field(default_factory=dict)  # slices, by axis and place
 
     @cached_property
     def fingerprint(self) -> Fingerprint | None:
-        """The fingerprint."""
+        """The fingerprint; None if all elements are equal."""
         return find_fingerprint(self.value)
 
     def find_parts(self, turn: Turn) -> Iterator[Node]:
-        """The slices that one iteration of a loop may compute, counted from either end."""
+        """Yield the slices that an iteration of a loop may compute, counted from either end."""
         number, count = turn
         for axis, extent in enumerate(self.value.shape):
             more = extent - count  # a recurrence has one more place, its start
@@ -65,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Match:
-    """A tensor of the code as a node of the formula: the permutation and the factor."""
+    """The node that a tensor of the code equals, up to a permutation and a factor in words."""
 
     node: Node
     order: tuple[int, ...]
@@ -88,7 +88,7 @@ def find_match(
     mark: Fingerprint | None = None,
     turn: Turn | None = None,
 ) -> Match | None:
-    """The node that a tensor equals, or a slice in a loop; one without a factor is preferred."""
+    """The node, or its slice at `turn`, that a tensor equals, if possible without a factor."""
     mark = mark or find_fingerprint(value)
     if mark is None:
         return None
@@ -195,7 +195,7 @@ def find_nodes(system: ir.System, evaluator: Evaluator) -> Iterator[Node]:
 
 
 def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
-    """One node with its value, if it has indices and is not too large."""
+    """The node of an expression, with its value; None if it has no index or is too large."""
     around = (*find_free(expr), *(expr.bound if isinstance(expr, ir.Reduce) else ()))
     if math.prod(evaluator.extent(index.extent) for index in around) > _MOST_EVALUATED:
         return None
@@ -208,7 +208,7 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
 
 
 def find_forms(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """Yield the node if its value is distinctive, and the equivalent forms of it in code."""
+    """Yield the expression if its value is distinctive, and its forms in code: `p`, `not p`."""
     match expr:
         case ir.Access(tensor, places):  # a whole tensor is a node already
             pairs = zip(places, tensor.shape, strict=True)
@@ -262,12 +262,12 @@ class Lines:
 
     @cached_property
     def turns(self) -> dict[Event, Turn]:
-        """The iterations of events in loops."""
+        """The iteration of each event in a loop, and the count of iterations."""
         return self.trace.find_turns()
 
     @cached_property
     def varying_events(self) -> list[Event]:
-        """The events whose values are not constant."""
+        """The recorded tensors whose entries are not all equal."""
         return [event for event in self.trace.events if event.fingerprint]
 
     @cached_property
@@ -278,7 +278,7 @@ class Lines:
 
     @cached_property
     def explained(self) -> set[int]:
-        """The numbers of the events that match a node, lead to one, or are constant."""
+        """The numbers of events that match a node, are read by such an event, or are constant."""
         explained = {event.number for event in self.matches}
         for event in reversed(self.trace.events):
             if event.number in explained:
@@ -306,9 +306,9 @@ class Lines:
         return find_match(event.value, nodes, self.sizes, event.fingerprint, self.turns.get(event))
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
-        """The nodes that each line computes, sorted by line; `elsewhere` must agree."""
+        """Pairs of a line and its nodes in words; `elsewhere`, a run at other sizes, must agree."""
         same = [event.line for event in self.trace.events]
-        events = [event for event in self.trace.events if self._is_seen(event)]
+        events = [event for event in self.trace.events if self._is_shown(event)]
         other = elsewhere.trace.events if elsewhere is not None else []
         twins = other if [event.line for event in other] == same else []
         rows: dict[int, list[Event]] = {}
@@ -329,7 +329,7 @@ class Lines:
         return tuple(found)
 
     def _describe_event(self, event: Event, elsewhere: Lines | None, twins: list[Event]) -> str:
-        """The words for an event's node; "" for none, or if another at other sizes."""
+        """Words for the node that an event equals; "" for none, or where other sizes disagree."""
         match = self.matches.get(event)
         twin = elsewhere.matches.get(twins[event.number]) if elsewhere and twins else None
         factor = twin.factor if twin is not None else ""
@@ -340,10 +340,11 @@ class Lines:
 
     @cached_property
     def _wrong_turn(self) -> int | None:
+        """The iteration of the first wrong event, None outside of loops."""
         wrong = self.find_first_wrong()
         return self.turns[wrong][0] if wrong in self.turns else None
 
-    def _is_seen(self, event: Event) -> bool:
+    def _is_shown(self, event: Event) -> bool:
         """Whether the event is outside loops, or in the first wrong iteration, else the last."""
         number, count = self.turns.get(event, (0, 1))
         seen = count - 1 if self._wrong_turn is None else self._wrong_turn
@@ -352,7 +353,7 @@ class Lines:
     @cached_property
     def last(self) -> dict[int, Event]:
         """The last non-constant event of each line."""
-        return {event.line: event for event in self.varying_events if self._is_seen(event)}
+        return {event.line: event for event in self.varying_events if self._is_shown(event)}
 
     def equals_any(self, event: Event, nodes: Sequence[Node]) -> bool:
         """Whether the event equals one of the nodes without a factor."""
@@ -360,27 +361,27 @@ class Lines:
         return found is not None and not found.factor
 
     def score_agreement(self) -> int:
-        """The count of lines and equations that agree, less that of values that do not."""
+        """The number of lines and equations that agree, less the number of values that do not."""
         ends = {*self.exact} & {*self.last.values()}
         nodes = [self.matches[event].node for event in self.varying_events if event in ends]
         made = {node.equation for node in nodes if node.is_root}
         return len(ends) + len(made) + len(self.exact) - len(self.varying_events)
 
     def find_first_wrong(self) -> Event | None:
-        """The first event that matches and leads to no node, though all its operands do."""
+        """The first event that is not explained though its operands are; None if there is none."""
         wrong = (event for event in self.varying_events if event.number not in self.explained)
         return next((event for event in wrong if self.explained.issuperset(event.reads)), None)
 
     def count_unexplained(
         self, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
     ) -> float:
-        """The number of lines without an edited node plus equations without a line."""
+        """The number of lines that equal no node of a formula, plus equations without a line."""
         if not self.varying_events:
             return 0.0
         nodes = find_all_nodes(edited, evaluate)
         lost: dict[int, bool] = {}
         met: set[int] = set()
-        for event in filter(self._is_seen, self.varying_events):
+        for event in filter(self._is_shown, self.varying_events):
             found = self.match_event(event, nodes)
             lost[event.line] = found is None
             if found is not None and found.node.is_root and (own := found.node.fingerprint):
@@ -462,7 +463,7 @@ def _find_origins(lines: Lines, nodes: Sequence[Node]) -> list[Event]:
 
 
 def _find_path(old: ir.Expr, new: ir.Expr) -> Iterator[ir.Expr]:
-    """The expressions on the paths from the root to each smallest differing part."""
+    """Yield the parts of `new` from its root down to each smallest part that differs from `old`."""
     if old is new:
         return
     yield new

@@ -252,10 +252,7 @@ def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
 
 
 def find_candidates(tree: ast.Module) -> list[str]:
-    """Names of public functions and classes with a forward; none for a script.
-
-    Autograd functions are left out.
-    """
+    """Names of public functions, and of classes with a forward that is no step of autograd."""
     found: list[str] = []
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     work = 0  # statements that compute with tensors beyond creating one
@@ -310,7 +307,7 @@ def _from_script(code: Code, tree: ast.Module, chosen: str = "") -> Code:
 
 @run_remotely
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
-    """The script as a function of some of its names."""
+    """The script as a function of some of its names that returns the result."""
     assert code.script is not None
     if not result and not isinstance(code.script.tree.body[-1], ast.Expr):
         raise refuse("code-missing", f"{code.name} has no function, and assigns no tensor")

@@ -109,7 +109,7 @@ class _Search:
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes of the first error
 
     def find_program(self) -> Choice:
-        """The choice of the certain program, else of a guess that runs."""
+        """The choice of a program whose bindings are certain, else of a guess that runs."""
         self.taken |= {n for source in self.task.binds.values() for n in find_number_names(source)}
         best: Choice | None = None
         for subject in subjects.find_subjects(self.task):
@@ -248,6 +248,7 @@ class _Search:
     def _try_programs(
         self, programs: Iterable[Program], sample: Sample, statements: list[list[Statement]]
     ) -> Iterator[Choice]:
+        """Yield the choices of the programs that run; the errors of others are recorded."""
         for program in programs:
             self.taken |= {
                 size
@@ -419,7 +420,7 @@ def _fix_scalars(program: Program, sample: Sample) -> Sample:
 
 
 def _try_program(program: Program, sample: Sample) -> Choice:
-    """The program that ran, perhaps with scalars as tensors, and its fit and agreement."""
+    """The choice of a program at one sample, if need be with scalars as tensors."""
     values = sample.make_inputs()
     try:
         answer = program.run(values, sample.sizes)

@@ -284,7 +284,7 @@ OF_RESIDUES = ("NotModelledError", "TooDeepError", "UnluckyError")
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of the other process not raised by the code: a refusal, or of residues."""
+    """An exception in the other process that the code did not raise: a refusal, or of fields."""
 
     kind: str
     says: str = ""

@@ -22,7 +22,7 @@ from derive.checker.slots import parse_file
 from derive.ir import nodes as ir
 from derive.libraries import torch
 
-Product: TypeAlias = tuple[str | int, ...]
+Product: TypeAlias = tuple[str | int, ...]  # factors: names of sizes, and numbers
 Relation: TypeAlias = tuple[str, Product]  # a size and the factors it is equal to
 # The product of a relation may contain sizes defined by later relations.
 Relations: TypeAlias = tuple[Relation, ...]
@@ -33,7 +33,7 @@ _FACTOR = 2  # factor assumed for a multiple where no size is the other factor
 
 @dataclass(frozen=True)
 class Statement:
-    """Two numbers that code requires to be equal, or the first to be a multiple."""
+    """Two numbers that code requires to be equal, or the first to be a multiple of the second."""
 
     one: int
     other: int
@@ -43,7 +43,7 @@ class Statement:
 
 
 def read_view(name: str, args: Any, kwargs: Mapping[str, Any]) -> Iterator[Statement]:
-    """The statement of a failing view: numbers of elements, without common extents."""
+    """The statement of a failing view or reshape: equal numbers of elements, common axes aside."""
     have: list[int] = []
     asked: list[Any] = []
     match name, args:
@@ -96,7 +96,7 @@ def _reads_elements(test: ast.expr, frame: FrameType) -> bool:
 
 
 def _read_test(test: ast.expr, frame: FrameType) -> Iterator[Statement]:
-    """The unequal numbers and remainders that a test compares, in the failing frame."""
+    """Yield statements for the comparisons and remainders of a test that do not hold in a frame."""
     for node in ast.walk(test):
         match node:
             case ast.Compare(one, [ast.Eq() | ast.NotEq()], [other]):
@@ -125,7 +125,10 @@ def guess_relations(
     fixed: Collection[str],
     extents: Sequence[Product] = (),
 ) -> list[Relations]:
-    """Relations that make the statements of one run true, fewest first."""
+    """Sets of relations under which the statements of one run hold, smallest first.
+
+    Each extends `relations` and sets no `fixed` size. `extents` are the formula's own products.
+    """
     dependent = {name for name, _ in relations}
     known = {name: size for name, size in sizes.items() if name not in dependent and size > 1}
     names = _name_numbers(known, extents)
@@ -140,7 +143,7 @@ def guess_relations(
 
 
 def _name_numbers(sizes: Mapping[str, int], extents: Sequence[Product]) -> dict[int, list[Product]]:
-    """The shortest products for each number, those of the formula first."""
+    """The shortest products of sizes that are equal to each number, those of `extents` first."""
     found: dict[int, list[Product]] = {}
     own = [names for names in extents if {*names} <= {*sizes}]
     for count in range(1, MOST_NAMES + 1):
@@ -188,6 +191,7 @@ def _solve(
 
 
 def _expand(names: Product, relations: Relations) -> Product:
+    """The product with each dependent size replaced by its factors."""
     known = dict(relations)
     return tuple(n for name in names for n in (known.get(str(name)) or (name,)))
 
@@ -201,7 +205,7 @@ def set_sizes(sizes: Mapping[str, int], relations: Relations) -> dict[str, int]:
 
 
 def find_coincidences(names: Sequence[str], extents: Sequence[Product]) -> Iterator[Relations]:
-    """Yield unstated relations to try, products first."""
+    """Guesses of equal sizes: one is a product, then two are equal, then all are."""
     for product in extents:
         if {*product} <= {*names}:
             yield from (((whole, product),) for whole in names if whole not in product)

@@ -62,7 +62,7 @@ class Sample:
 
     @property
     def unvarying(self) -> frozenset[str]:
-        """The sizes that cannot vary."""
+        """The sizes that cannot vary: the fixed ones, and those that equal one other size."""
         equal = (str(n) for name, made in self.relations if len(made) == 1 for n in (name, *made))
         return frozenset((*self.fixed, *equal))
 
@@ -80,7 +80,7 @@ class Sample:
         return replace(self, sizes=moved) if draws.is_possible(self.system, moved) else None
 
     def make_inputs(self, *, empty_row: bool = False) -> dict[str, Any]:
-        """The formula's inputs by name, fresh tensors at every call."""
+        """Fresh inputs of the formula, by name; with `empty_row`, masks have an empty row."""
         values = draws.draw_inputs(self.system, self.sizes, self.seed, empty_row=empty_row)
         plain = draws.draw_inputs(self.system, self.sizes) if self.defaulted else {}
         values |= {name: plain[name] for name in self.defaulted}
@@ -96,7 +96,7 @@ class Sample:
         return values if self.change is None else self.change(self, values)
 
     def evaluate(self, values: Mapping[str, Any], *, is_regular: bool = False) -> dict[str, Any]:
-        """The formula's results on these inputs, by name."""
+        """The formula's results by name; with `is_regular`, a singular matrix is an error."""
         found = evaluate_system(self.system, values, self.sizes, is_regular=is_regular)
         return {tensor.name: found[tensor.name] for tensor in self.system.results}
 
@@ -110,14 +110,14 @@ class Sample:
 
 
 def show_number(number: Fraction) -> str:
-    """The number in Python."""
+    """The number as Python writes it: `2`, `0.5`."""
     return str(number) if number.denominator == 1 else repr(float(number))
 
 
 def make_sample(
     system: ir.System, fixed: Mapping[str, int], relations: Relations = (), number: int = 0
 ) -> Sample | None:
-    """The sample of a number, at free sizes except the fixed and related; None where impossible."""
+    """The sample `number`, at distinct sizes except the fixed and related; None if impossible."""
     dependent = {name for name, _ in relations}
     merged = (n for _, made in relations if len(made) > 1 for n in made if isinstance(n, str))
     roots = [n for n in dict.fromkeys(merged) if n not in dependent and n not in fixed]
@@ -149,7 +149,7 @@ _BESIDE = 4  # smallest sizes to try, since code may depend on remainders
 
 
 def find_ends(domain: draws.Domain) -> tuple[int, int]:
-    """The least and the largest integer of a domain."""
+    """The least and the largest integer of a domain; -1000 and 1000 without bounds."""
     low = -1000 if domain.low is None else int(domain.low)
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 
@@ -161,7 +161,7 @@ def select_values(pool: Pool, sample: Sample, entry: ir.Tensor) -> list[float]:
 
 
 def place_values(pool: Pool, turn: int, sample: Sample, values: Values) -> Values:
-    """The inputs with the values of a pool at random places of each tensor."""
+    """The inputs with values of a pool at random places; `turn` selects the part of the pool."""
     generator = torch.Generator().manual_seed(sample.seed + turn)
     for entry in list_tensors(sample.system, "real", "int"):
         if found := select_values(pool, sample, entry):
@@ -176,7 +176,7 @@ def place_values(pool: Pool, turn: int, sample: Sample, values: Values) -> Value
 
 
 def vary_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[Sample]:
-    """Samples at other sizes, the cheapest kinds first."""
+    """Yield samples at other sizes, cheapest kinds first; `numbers` are those of the code."""
     left = MOST_TOGETHER
     seen = [dict(sample.sizes)]
     for changed, reason in islice(_list_sizes(sample, numbers), 4 * MOST_SIZES):
@@ -203,7 +203,7 @@ def list_far_samples(sample: Sample, *, has_loops: bool) -> dict[str, list[Sampl
 
 
 def lengthen(sample: Sample, name: str, size: int) -> Sample | None:
-    """The sample with one size far larger than the others, which are small if possible."""
+    """The sample with one size far larger, the others small if possible; None if impossible."""
     free = find_free_sizes(sample)
     small = {other: min(sample.sizes[other], 2 + k % 2) for k, other in enumerate(free)}
     tries = (sample.resize(**{**rest, name: size}) for rest in (small, {}))
@@ -303,6 +303,7 @@ def count_elements(sample: Sample) -> int:
 
 
 def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
+    """Yield the sizes to change and the reason, cheapest kinds first."""
     names = find_free_sizes(sample)
     for size, name in product((1, 2), names):
         yield {name: size}, f"{name} is {size}"

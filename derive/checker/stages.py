@@ -234,8 +234,8 @@ class Stages:
             return Found("different", difference=lacking)
         if calls.difference:
             return Found("different", difference=calls.difference, line=calls.line, is_final=True)
-        surroundings = remarks.find_surroundings(system, self.program, choice.samples[0])
-        return Found(findings=(*calls.findings, *surroundings))
+        defaults = remarks.find_other_defaults(system, self.program, choice.samples[0])
+        return Found(findings=(*calls.findings, *defaults))
 
     def judge_exactly(self) -> Found:
         """The result over random fields."""

@@ -46,8 +46,8 @@ class Subject:
     make: Make
     numbers: Mapping[str, int] = field(default_factory=dict)  # integers by name
     literals: Sequence[int] = ()  # integers without a name
-    unfit: Sequence[Program] = ()  # programs of any shapes of parameters
-    is_provisional: bool = False  # whether a script's own sizes come later
+    unfit: Sequence[Program] = ()  # programs whose parameters did not fit at the tried sizes
+    is_provisional: bool = False  # whether the next subject is tried if this one disagrees
 
     def find_base(self) -> Mapping[str, int] | None:
         """The first candidate for the fixed sizes."""

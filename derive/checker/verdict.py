@@ -1,4 +1,4 @@
-"""The job and the verdict of a check, and its progress."""
+"""The records of a check: `Job` is the request, `Verdict` the answer, `Progress` sends verdicts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -136,7 +136,7 @@ def _annotate(verdict: Verdict) -> list[str]:
 
 
 def list_line_remarks(verdict: Verdict) -> dict[int, str]:
-    """The remark on each line of the code: its node, or the place of the edit."""
+    """The remark on each line, by number: "= node of the formula", "<-- .." on the wrong line."""
     said: dict[int, list[str]] = {}
     for number, what in verdict.annotations:
         said.setdefault(number, []).append(what)

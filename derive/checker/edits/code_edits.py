@@ -340,7 +340,7 @@ def leave_out_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]
 
 def insert_parts(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
     """A text of the tables around a value: a sign, a power, a factor, a term, a transpose."""
-    if not site.is_place:
+    if not site.can_be_wrapped:
         return
 
     def fill(table: Sequence[tuple[str, str, float]], by: str, more: float) -> Iterator[Any]:

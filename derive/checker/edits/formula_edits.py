@@ -1,4 +1,4 @@
-"""Operators of edits of a formula, each with an example.
+"""Kinds of edits of a formula, each with an example.
 
 exchange    another index, tensor, position, kind, number or scale; two of them for each other
 leave out   a term, a factor, a function, a condition, a sum
@@ -241,7 +241,7 @@ def exchange_kind(site: FormulaSite) -> Edits:
                 words = f"{says} of {show_node(body)}"
                 yield ir.Reduce(other, bound, condition, body), words, 0.0
         case ir.Along(kind, own, condition, body, None):
-            says = f"{kind.upper()} over {own.name}"
+            says = f"{kind.upper()} over {own.name}"  # as in "SOFTMAX over m, not n"
             for index in dict.fromkeys((*find_free(body), *find_free(condition))):
                 words = f"{says}, not {index.name}"
                 if index is not own:

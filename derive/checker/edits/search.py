@@ -131,7 +131,7 @@ class EditSearch:
     """A search for an edit of the formula, which stops with the judge's budget, to be resumed."""
 
     judge: Judge
-    weigh: Callable[[ir.System], float]  # unexplained share of the code
+    weigh: Callable[[ir.System], float]  # number of unexplained lines and equations
     confirm: Callable[[ir.System], bool]
     groups: Sequence[Sequence[int]]  # numbers of equations, the likeliest first
     formula: sites.SizedFormula
@@ -153,7 +153,7 @@ class EditSearch:
     def _find_changes(self, group: Sequence[int]) -> Iterator[sites.Change]:
         for kind in formula_edits.FORMULA_EDITS:
             for site in (site for number in group for site in self.formula.sites[number]):
-                with suppress(*ERRORS):  # operators pass over sites to which they cannot be applied
+                with suppress(*ERRORS):  # sites to which this kind does not apply
                     for new, words, extra in kind.find(site):
                         yield site.change(new, words, kind.cost + extra, kind.about)
 

@@ -1,4 +1,4 @@
-"""Sites of a formula, edits of it, and operators of edits.
+"""Sites of a formula, the edits at a site, and the kinds of edits.
 
 Edits of the formula and of the code are ranked by one rule. The cost depends on the slip: one part
 exchanged for another of its kind, one left out, one misplaced, several mistaken at once. Each step
@@ -33,7 +33,7 @@ class Change:
     system: ir.System
     words: str
     cost: float
-    about: str = ""  # the subject of its operator
+    about: str = ""  # the subject of the edit, such as "a place"
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ Find: TypeAlias = Callable[[FormulaSite], Iterator[tuple[Edited, str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class EditKind:
-    """An operator of edits, with its cost and an example.
+    """A kind of edit of a formula: its cost, an example, and the function that finds the edits.
 
-    It finds other nodes for a site, or other equations, each with words and an extra cost.
+    `find` yields other nodes for a site, or other equations, each with words and an extra cost.
     """
 
     name: str
@@ -173,7 +173,7 @@ class EditKind:
 def edit_kind(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
 ) -> Callable[[Find], EditKind]:
-    """Make a function of one site an operator, with its example."""
+    """Make a function that finds edits at a site a kind of edit, with an example for the tests."""
     return lambda find: EditKind(find.__name__, cost, formula, code, words, about, find)
 
 

@@ -42,7 +42,7 @@ class Rewrite:
 
 
 def repeat_rewrites(rewrites: Sequence[Rewrite], more: float) -> Iterator[Rewrite]:
-    """Yield edits of several places at once: those with equal words."""
+    """Yield the edits with equal words as one, for `more` than the cost of the cheapest."""
     groups: dict[str, list[Rewrite]] = {}
     for rewrite in sorted(rewrites, key=lambda each: (each.start, each.cost)):
         apart = groups.setdefault(rewrite.words, [])
@@ -111,12 +111,12 @@ class SourceText:
         spans = (set(range(each.lineno, (each.end_lineno or 0) + 1)) for each in simple)
         return lines.union(*(span for span in spans if span & lines))
 
-    def find_number_lines(self, lines: set[int], told: set[int]) -> set[int]:
-        """The lines that assign names read on some lines, and are not among lines with tensors."""
+    def find_number_lines(self, lines: set[int], traced: set[int]) -> set[int]:
+        """The lines that assign a name that `lines` read, except `traced` ones, with tensors."""
         nodes = (node for each in self.statements for node in ast.walk(each))
         names = (node for node in nodes if isinstance(node, ast.Name))
         read = {name.id for name in names if name.lineno in lines}
-        made = (n for n in self.statements if isinstance(n, ast.Assign) and n.lineno not in told)
+        made = (n for n in self.statements if isinstance(n, ast.Assign) and n.lineno not in traced)
         return {
             each.lineno
             for each in made
@@ -180,8 +180,8 @@ class CodeSite:
         return self.is_open
 
     @property
-    def is_place(self) -> bool:
-        """Whether the node is a value to which something can be applied, other than a literal."""
+    def can_be_wrapped(self) -> bool:
+        """Whether the node is a value that a function or an operator can be applied to."""
         node = self.node
         if not self.is_value or isinstance(node, (ast.Constant, ast.Tuple, ast.List, ast.Slice)):
             return False
@@ -191,11 +191,11 @@ class CodeSite:
 
     @property
     def may_be_tensor(self) -> bool:
-        """Whether the node is such a value, and not made of plain numbers only."""
+        """Whether the node can be wrapped, and is not made of plain numbers only."""
         names = [n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)]
         is_tensor = any(hasattr(self.names.get(name), "shape") for name in names)
         is_call = not isinstance(self.node, (ast.Name, ast.BinOp, ast.Subscript))
-        return self.is_place and (is_tensor or is_call)
+        return self.can_be_wrapped and (is_tensor or is_call)
 
     def exchange(self, one: ast.expr, two: ast.expr) -> str:
         """The text with two of its parts exchanged."""
@@ -252,7 +252,7 @@ def find_receiver(call: ast.expr) -> ast.expr | None:
 
 
 def find_spelt_sizes(site: CodeSite) -> Iterator[tuple[str, int]]:
-    """The sizes as the code can write them: a name, else an axis of a tensor."""
+    """Yield texts for sizes, with their values: a name of the code, else `x.shape[0]`."""
     met: set[int] = set()
     for name, value in site.names.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 1:

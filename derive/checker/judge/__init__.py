@@ -52,7 +52,7 @@ class Mismatch:
 
 @dataclass
 class Outcome:
-    """The result of one judge."""
+    """The result of one judge; `same` is None for unknown."""
 
     same: bool | None
     difference: str = ""
@@ -64,7 +64,7 @@ class Outcome:
     line: int | None = None  # the first line at which a gradient ends
 
     def describe(self, sample: Sample) -> str:
-        """The first difference of finite values, with its sample."""
+        """The difference in words, else the first differing finite element; "" for neither."""
         finite = (e for e in self.apart if isfinite(e.found) and isfinite(e.wanted))
         shown = next((f"{each}, {sample.describe()}" for each in finite), "")
         return self.difference or shown
@@ -79,7 +79,7 @@ class Outcome:
 def judge_floats(
     program: Program, formula: Formula, sample: Sample, *, empty_row: bool = False
 ) -> Outcome:
-    """The outcome in float64 against direct loops at one sample."""
+    """The outcome in float64 against direct loops; with `empty_row`, masks have an empty row."""
     values = sample.make_inputs(empty_row=empty_row)
     answer = program.run(values, sample.sizes)
     wanted = _evaluate_loops(formula, sample, values)
@@ -132,7 +132,10 @@ def judge_at(
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
-    """The outcome in float64 against the evaluator; `answer` is a run that was made before."""
+    """The outcome in float64 against the evaluator; differences up to `least` are rounding.
+
+    `answer` is the run or its error, if it was made before.
+    """
     values = sample.make_inputs()
     try:
         wanted = sample.evaluate(values, is_regular=True)
@@ -270,10 +273,10 @@ class Exactness:
     same: bool | None = True
     difference: str = ""
     reason: str = ""
-    opaque: dict[str, None] = field(default_factory=dict)
+    opaque: dict[str, None] = field(default_factory=dict)  # functions with random values
     is_chancy: bool = False  # an order or a sign was random, so a difference proves nothing
-    ordered: bool = False
-    soft_mask: bool = False
+    ordered: bool = False  # a result depends on the random order of the elements
+    soft_mask: bool = False  # a large finite number was used as minus infinity
     has_numbers: bool = False  # a finite number was compared
 
     def add_usage(self, usage: Usage) -> None:

@@ -42,7 +42,7 @@ from derive.judge.compare import compare_values
 from derive.libraries import torch
 from derive.notation.formula import Formula
 
-Planned = tuple[Sample, RunOptions, str]
+Planned = tuple[Sample, RunOptions, str]  # with the name of a circumstance, or ""
 Values = Mapping[str, Any]
 Judge = tuple[Program, Formula]
 
@@ -70,10 +70,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The results or the failure of a call, with its random draws."""
+    """The results or the failure of a call."""
 
     answer: Answer | CannotRunError
-    asked: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()  # uses of chance and changes of the module's state, in words
 
     def get_answer(self) -> Answer:
         """The results; raises the CannotRunError of a failed call."""
@@ -116,6 +116,7 @@ def _with_layouts(given: Given, circumstance: str) -> Given:
 
 
 def _make_call(target: Any, given: Given, call: PlannedRun, path: str) -> RunOutcome:
+    """The outcome of one call, made in its circumstance."""
     at = call.circumstance
     before = _find_generators() if at == "noted" else {}
     asked: dict[str, None] = {}
@@ -340,7 +341,7 @@ def judge_circumstances(
 
 
 def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call: RunOutcome) -> str:
-    """The difference of one call from the usual results, or from the formula's at other values."""
+    """The difference of a call from the usual results, or from the formula's; "" for none."""
     program, formula = judge
     sample, _, at = planned
     if isinstance(call.answer, CannotRunError):
@@ -356,7 +357,7 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
 
 
 def _name_write(program: Program, sample: Sample, is_random: bool) -> str:
-    """The line that changes a parameter, or a buffer that the next call reads, in words."""
+    """The line that changes a parameter, or a buffer that the next call reads, in words; or ""."""
     (call,) = run_all(program, [(sample, RunOptions(), "written")], once=True)
     for says in call.asked:
         if is_random or "the parameter" in says:
@@ -369,7 +370,7 @@ _EXPANDED = "where its arguments are expanded"
 
 
 def _compare(program: Program, usual: Sequence[Any], found: Sequence[Any]) -> str:
-    """The first element that differs from the usual call, in words."""
+    """The first element that differs from the usual call, in words; "" for none."""
     if len(usual) != len(found):
         return f"the code returns {len(found)} results, not {len(usual)}"
     names = (*program.names, *(f"result {k + 1}" for k in range(len(program.names), len(usual))))
@@ -387,7 +388,7 @@ def _repeat_first(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
-    """The dependence of the results on the time or on random numbers, in words."""
+    """The dependence of the results on the time or on random numbers, in words; "" for none."""
     plan = [(sample, RunOptions(), at) for at in ("", "later", *ENDS)] if asked else []
     calls = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], calls[1:], strict=True):

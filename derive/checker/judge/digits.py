@@ -47,7 +47,7 @@ _FEWEST = 2  # errors of either sign
 
 @dataclass(frozen=True)
 class Further:
-    """The outcome at a special sample or in shorter floats."""
+    """The outcome at a special sample or in shorter floats; `same` is None for unknown."""
 
     same: bool | None
     difference: str = ""
@@ -61,7 +61,7 @@ def judge_further(
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Further:
-    """The outcome at a special sample, with findings."""
+    """The outcome at a special sample: of `answer`, if it has run; `least` is the tolerance."""
     outcome = judge_at(program, sample, least=least, answer=answer)
     if outcome.error is not None and outcome.error.is_beyond:
         return Further(None)
@@ -110,7 +110,7 @@ FINITE_MASK = Diagnostic(
 
 
 def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
-    """The finding for a mask with a finite number that explains the difference at this sample."""
+    """The finding, if masking by a finite number explains the difference at this sample."""
     values = sample.make_inputs()
     usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
@@ -178,7 +178,7 @@ class _Element:
     program: Program
     sample: Sample
     apart: Mismatch
-    truth: Truth
+    truth: Truth  # its value to many digits at given inputs, None if unknown
     least: float = CLEAR  # least relative difference
 
     def judge(self, values: Values, least: float) -> Diagnostic | str | None:
@@ -315,7 +315,7 @@ def _perturb(values: Values, near: float, seed: int) -> dict[str, Any]:
 
 
 def _blend(start: Values, end: Values, part: float) -> dict[str, Any]:
-    """Inputs between two given ones."""
+    """Inputs at a part of the way from `start` to `end`; only real ones move."""
     found = dict(end)
     for name, value in end.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and part < 1:

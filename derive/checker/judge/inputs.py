@@ -209,6 +209,7 @@ def set_signs(signs: Mapping[str, int] | int, least: float) -> Change:
 
 
 def _zero_slice(_: draws.Domain, value: Any) -> Any:
+    """The tensor with zeros at the first place of its first axis."""
     changed = value.clone()
     changed[slice(1) if value.dim() else ...] = 0
     return changed
@@ -322,7 +323,7 @@ def find_magnitudes(sample: Sample) -> list[float]:
     return found
 
 
-def fill_whole(sample: Sample) -> Sample | None:
+def fill_largest(sample: Sample) -> Sample | None:
     """The sample with all booleans true and integers at their largest; None without them."""
     if not list_tensors(sample.system, "bool", "int"):
         return None

@@ -19,7 +19,7 @@ from typing import Any
 
 from derive.checker.judge import CLEAR, Mismatch
 from derive.checker.judge.digits import Further, judge_further
-from derive.checker.judge.inputs import fill_whole, place_integers, scale, set_signs
+from derive.checker.judge.inputs import fill_largest, place_integers, scale, set_signs
 from derive.checker.pick import Choice
 from derive.checker.processes import CannotRunError
 from derive.checker.program import Program
@@ -57,7 +57,7 @@ _FROM_WHOLE = replace(_SHORT, from_whole=True, most_lines=20_000, most_elements=
 
 
 def judge_short(choice: Choice, formula: Formula) -> Further:
-    """The outcome in each shorter type at the first sample, and in float32 at every sample."""
+    """The outcome in float32 and shorter types, also at inputs beyond a type's limit."""
     program, first = choice.program, choice.samples[0]
     usual = program.run(first.make_inputs(), first.sizes, RunOptions(is_watched=True))
     findings: dict[str, Diagnostic] = {}
@@ -111,10 +111,7 @@ def judge_short(choice: Choice, formula: Formula) -> Further:
 
 
 def _find_narrowed(program: Program, sample: Sample) -> Iterator[Diagnostic]:
-    """Findings for types that do not hold unbounded integers.
-
-    Shorter floats count where the formula's results are whole numbers.
-    """
+    """Findings for types that do not hold all integers; for floats if the results are integers."""
     for far in place_integers(sample, _WIDE):
         draws = (replace(sample, seed=seed) for seed in range(_DRAWS))
         results = (r for each in draws for r in each.evaluate(each.make_inputs()).values())
@@ -167,7 +164,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
 def _run_rounded(
     program: Program, sample: Sample, name: str, how: RunOptions
 ) -> tuple[Answer, float, str] | None:
-    """A run in a type, its error, and the place of it; None where torch lacks an operation."""
+    """The run on inputs cast to a type, its error, and where it is too large; None if it fails."""
     given = _round(sample.make_inputs(), getattr(torch, name))
     try:
         answer = program.run(given, sample.sizes, how)
@@ -187,7 +184,7 @@ def _run_rounded(
 
 
 def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, float]:
-    """The run with the types that the code requests, and its error."""
+    """The run with the types that the code requests, and its error; None and 0 if it fails."""
     values = sample.make_inputs()
     try:
         answer = program.run(values, sample.sizes, _AS_ASKED)
@@ -198,7 +195,7 @@ def _run_as_asked(program: Program, sample: Sample) -> tuple[Answer | None, floa
 
 
 def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
-    """The difference where the code's shorter floats do not hold its whole numbers."""
+    """The difference if the code's shorter floats do not hold its whole numbers, else ""."""
     answer, off = _run_as_asked(program, far)
     short = [each for each in answer.full if each.is_float] if answer is not None else []
     if not short or off <= _MORE * _run_as_asked(program, near)[1] + CLEAR:
@@ -211,7 +208,7 @@ def _judge_as_asked(program: Program, far: Sample, near: Sample) -> str:
 def judge_far(
     program: Program, formula: Formula, far: Sample, near: Sample, answer: Answer | CannotRunError
 ) -> Further:
-    """The outcome at a far larger size, with the code's integers and short floats checked."""
+    """The outcome of the run `answer` at a far larger size, with overflows of the code's types."""
     further = judge_further(program, formula, far, CLEAR, answer)
     if further.same is False or isinstance(answer, CannotRunError):
         return further
@@ -225,7 +222,7 @@ def judge_far(
 
 
 def _find_wrapped(program: Program, far: Sample, answer: Answer) -> str:
-    """The first wrong element, however small, after an overflow of whole numbers."""
+    """The first wrong element, however small, after an overflow of whole numbers; "" for none."""
     for name, result, value in program.pair(answer, far.evaluate(far.make_inputs())):
         if result.shape != value.shape or result.is_complex() or value.is_complex():
             continue
@@ -247,7 +244,7 @@ def is_growing(near: Answer, far: Answer) -> bool:
 
 
 def list_overflows(far: Sample, there: Answer, name: str, near: Answer, start: int) -> list[Sample]:
-    """Samples at sizes beyond which the code's types would overflow, by extrapolation."""
+    """Samples at which the code's types would overflow, extrapolated from size `start` to `far`."""
     found: list[float] = []
     end = far.sizes[name]
     longer = math.log(end / start)
@@ -270,7 +267,7 @@ def list_overflows(far: Sample, there: Answer, name: str, near: Answer, start: i
     found = [more * size for size in found for more in _BEYOND if end < size < _LONGEST]
     sizes = sorted({int(size) + 2 for size in found})
     fars = filter(None, (lengthen(far, name, size) for size in sizes))
-    samples = (each for one in fars for each in (one, fill_whole(one)) if each is not None)
+    samples = (each for one in fars for each in (one, fill_largest(one)) if each is not None)
     return [each for each in samples if count_elements(each) <= MOST_TOGETHER][:_MOST_FULL]
 
 
@@ -348,6 +345,7 @@ def _takes_same_path(usual: Answer, answer: Answer) -> bool:
 def _name_lowerings(
     lowered: Iterable[modes.Lowering], off: float, told: str = " of their largest element"
 ) -> Iterator[Diagnostic]:
+    """Yield a finding for each call that lowers the precision; `off` is the error of the run."""
     for each in lowered:
         at = f"line {each.line}: " if each.line else ""
         if each.is_float:

@@ -1,4 +1,4 @@
-"""Findings on a program beside its values: bindings, missing results, what it reads outside."""
+"""Findings on a program beside its values: bindings, missing results, defaults, random numbers."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -95,7 +95,7 @@ def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     )
 
 
-def find_surroundings(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
+def find_other_defaults(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
     """Yield findings on defaults that differ from the formula's."""
     target = program.code.target
     slots = [] if target is None else find_slots(target)[0]

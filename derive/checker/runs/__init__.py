@@ -68,10 +68,10 @@ class RunOptions:
     """The state of torch in which code runs, and the records to make of the run."""
 
     double: bool = True  # run every shorter float that the code requests as float64
-    asked: bool = False  # with double=False: float64 is the default type only
+    asked: bool = False  # with double=False: default float64, but keep requested shorter floats
     from_whole: bool = False  # report float32 as a shorter float: it does not hold all of int64
     seed: int | None = None  # seed of torch's random numbers
-    tower: tuple[int, int] | None = None  # seed and depth, where values are residues
+    tower: tuple[int, int] | None = None  # seed and depth of the random fields, if run over fields
     weights: int | None = None  # seed of the weights in the differentiated sum of the results
     most: int = 0  # number of results in that sum
     names: tuple[str, ...] = ()  # names of the formula's results
@@ -106,7 +106,7 @@ _NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.I
 
 @contextmanager
 def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None]:
-    """Call `receive` for each event of a frame of the user's file."""
+    """Call `receive` with the frame and "line", "return" or "exception" in the user's file."""
 
     def trace_event(frame: Any, event: str, _: Any) -> Any:
         if frame.f_code.co_filename != path:
@@ -125,7 +125,7 @@ def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None
 
 @processes.run_remotely
 def run_target(target: Any, given: Given, how: RunOptions, path: str) -> Answer:
-    """The results of one run."""
+    """The results and the records of one run; CannotRunError if the code raises."""
     if how.ordinary is not None:
         plain, places = replace(how, ordinary=None), list[tuple[Any, float | None]]()
         with watch_masks(places):
@@ -205,7 +205,7 @@ def describe_error(error: BaseException, path: str, failed: Any = None) -> proce
 
 @contextmanager
 def prepare(how: RunOptions, path: str = "") -> Iterator[State]:
-    """The state of torch in which code runs."""
+    """Set torch's seeds, default type and field arithmetic for a run; yield the run's records."""
     from derive.judge.fields import draw_tower, exact
 
     state = State()
@@ -258,7 +258,7 @@ def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, p
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same shape and values; nan is anything."""
+    """Whether two tensors have the same shape and values; nan equals anything."""
     return bool(one.shape == other.shape and ((one == other) | (one != one)).all())
 
 
@@ -297,7 +297,7 @@ def weigh_results(results: Sequence[Any], how: RunOptions) -> Any:
 def call_target(
     target: Any, given: Mapping[str, Any], parameters: Mapping[str, Any], made: Mapping[str, Any]
 ) -> Any:
-    """The results of a function, or of a module with these parameters; a class is instantiated."""
+    """The results of a function or a module with these parameters; `made` constructs a class."""
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         from derive.judge.fields.tensor import pause
 
@@ -355,7 +355,7 @@ def find_dtype(values: Iterable[Any]) -> Any:
 
 @contextmanager
 def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
-    """Give the real buffers of a module this type, as its parameters have it."""
+    """Cast the real buffers of a module to a type within the context."""
     from derive.judge.fields.tensor import pause
 
     swapped = []

@@ -30,7 +30,7 @@ _READING = frozenset(["item", "tolist", "numpy", "__array__", "__float__"])
 
 
 def watch_gradients(path: str, cuts: dict[tuple[int, str], None]) -> Any:
-    """A mode that adds the lines of the user's file and the calls that end a gradient."""
+    """A mode that adds to `cuts` each line of the user's file and call that ends a gradient."""
 
     def act(function: Any, args: Any, named: Any) -> Any:
         held = any(each.requires_grad for each in find_tensors([*args, *named.values()]))
@@ -60,10 +60,7 @@ def _is_in_own_function() -> bool:
 
 
 def find_site_now(path: str) -> tuple[int | None, int]:
-    """The line of the innermost frame that is in a file, and its instruction there.
-
-    A loop comes back to the same instruction.
-    """
+    """The line of a file that runs now, and its instruction, the same at each iteration."""
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != path:
         frame = frame.f_back
@@ -75,7 +72,7 @@ class StoppedError(BaseException):
 
 
 def watch_failures(failed: list[tuple[str, Any, Any]], most: int = 0) -> Any:
-    """A mode that adds the name and the arguments of each torch function that raises.
+    """A mode that adds to `failed` the name and the arguments of each torch function that raises.
 
     It stops the code at a tensor of more elements than `most`, if that is not 0.
     """
@@ -128,8 +125,8 @@ class Recorder:
     numbers in an integer type, and tensors of only whole numbers in a shorter float type.
     """
 
-    path: str
-    is_asked: bool
+    path: str  # of the user's file
+    is_asked: bool  # whether the default type is float64, so that float32 is a shorter one
     calls: list[tuple[str, int]] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     lowered: dict[Lowering, None] = field(default_factory=dict)
@@ -209,10 +206,7 @@ def find_limit(dtype: Any) -> float:
 
 
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The float64 result of a call on whole numbers, or the float64 operand of a cast.
-
-    None for other calls.
-    """
+    """The result in float64 of a call on whole numbers, or the operand of a cast, else None."""
     given = list(find_tensors(args))
     name = name_of(function).strip("_").removeprefix("bitwise_")
     if given and name in _CASTS and not given[0].is_complex():
@@ -275,6 +269,7 @@ def make_precise(state: State, path: str) -> Any:
 
 
 def _leaves_range(name: str, args: Sequence[Any], result: Any) -> bool:
+    """Whether a call on finite numbers overflows, or gives 0 for a number other than 0."""
     name = name.strip("_")
     given = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     if not given or not isinstance(result, torch.Tensor) or not result.is_floating_point():
@@ -301,7 +296,7 @@ _WITH_MASK = "scaled_dot_product_attention"  # receives its mask as a separate a
 
 
 def watch_masks(places: list[tuple[Any, float | None]]) -> Any:
-    """A mode that adds, call by call, the entries that vanish, and the largest of them."""
+    """A mode that adds to `places`, per call, the scores with exponential 0, and the largest."""
 
     def note_vanishing(scores: Any, is_relative: bool) -> Any:
         values = find_values(scores)
@@ -315,7 +310,7 @@ def watch_masks(places: list[tuple[Any, float | None]]) -> Any:
 
 
 def put_infinity(places: Sequence[tuple[Any, float | None]]) -> Any:
-    """A mode that replaces these entries by -inf, for the run at other inputs."""
+    """A mode that replaces the scores at `places`, call by call, by -inf."""
     left = iter(places)
 
     def fill_scores(scores: Any, is_relative: bool) -> Any:

@@ -25,14 +25,14 @@ from derive.libraries import make_mode, torch
 
 @dataclass(frozen=True)
 class Example:
-    """The code's results for one sample of inputs."""
+    """Inputs with their sizes, and the results of code or formula for them."""
 
     values: Mapping[str, Any]
     results: tuple[Any, ...]
     sizes: Mapping[str, int]
 
 
-Turn: TypeAlias = tuple[int, int]  # iteration number and count
+Turn: TypeAlias = tuple[int, int]  # number of an iteration, and count of iterations
 
 MOST_EVENTS = 600
 _MOST_RECORDED = 1 << 20
@@ -50,7 +50,7 @@ class Event:
 
     @cached_property
     def fingerprint(self) -> Fingerprint | None:
-        """The fingerprint; None for a constant."""
+        """The fingerprint; None if all elements are equal."""
         return find_fingerprint(self.value)
 
 
@@ -63,7 +63,7 @@ class Trace:
     error: str = ""
 
     def find_turns(self) -> dict[Event, Turn]:
-        """The number and count of each event among those of the same line and instruction."""
+        """The turn of each event whose line and instruction made several events."""
         sites: dict[tuple[int, int], list[Event]] = {}
         for event in self.events:
             sites.setdefault((event.line, event.site), []).append(event)
@@ -127,9 +127,9 @@ ERRORS = (*_OF_PYTHON, DeriveError)
 class Fingerprint:
     """A fingerprint, invariant to permutations and to a factor."""
 
-    count: int
-    finite: int
-    ratios: tuple[float, float]
+    count: int  # elements
+    finite: int  # finite elements
+    ratios: tuple[float, float]  # of powers of the means of |x|, x**2 and x**4
 
     def is_like(self, other: Fingerprint) -> bool:
         """Whether the tensors may be equal up to a permutation and a factor."""
@@ -141,7 +141,7 @@ class Fingerprint:
 
 
 def find_fingerprint(tensor: Any) -> Fingerprint | None:
-    """The fingerprint of a tensor; None for a constant, which matches too much."""
+    """The fingerprint of a tensor; None if all elements are equal, which matches too much."""
     flat = tensor.reshape(-1)
     total = float(flat.sum())
     if not math.isfinite(total):
