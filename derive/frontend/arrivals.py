@@ -1,6 +1,7 @@
-"""Gradients that arrive at reads, and their contributions to the element of the tensor read.
+"""What a gradient that arrives at a read adds to the gradient of the tensor that is read.
 
-The places of a read are solved for its indices.
+The places of the read are solved for its indices: at `x[2*i + k]`, element l of dx gets the
+gradient for `i = (l - k)//2`, summed over k, where that i is whole and in range.
 """
 
 from __future__ import annotations
@@ -31,17 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The gradient of a node, for each value of the indices in scope.
-
-    `conditions` exclude values of the indices.
-    """
+    """The gradient of a node: for the indices in scope a value, or 0 where a condition fails."""
 
     value: ir.Expr
     indices: tuple[ir.Index, ...]
     conditions: tuple[ir.Expr, ...] = ()
 
     def times(self, *factors: ir.Expr) -> Flow:
-        """The flow times the factors."""
+        """The flow with its value times the factors."""
         return replace(self, value=multiply(self.value, *factors))
 
     def where(self, *conditions: ir.Expr) -> Flow:
@@ -68,7 +66,7 @@ def narrow_flow(flow: Flow, expr: ir.Expr) -> Flow:
 def choose_places(
     shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]], rename: Rename
 ) -> tuple[ir.Expr, ...]:
-    """The places of a left side: each an index or merged indices of a read, or a new index."""
+    """The places of dT's left side: by axis that of a read of T, if it fills dT, or a new index."""
     found: list[ir.Expr] = []
     used: set[str] = set()
     for number, extent in enumerate(shape):
@@ -92,7 +90,7 @@ def place_contribution(
     shape: Sequence[ir.Expr],
     rename: Rename,
 ) -> ir.Expr:
-    """The contribution of one read to the gradient's element at these places."""
+    """The term that a read of T at `read_at` adds to the element of dT at `places`."""
     kept = {index.name for place in places for index in find_free(place)}
     # Rename other indices in scope that have the name of an index of the element.
     new: dict[ir.Expr, ir.Expr] = {}
@@ -134,7 +132,7 @@ def place_contribution(
 def solve_place(
     place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
 ) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
-    """Solve `place == here` for an index; return substitutions and remaining conditions."""
+    """Solve `place == here` for one of `indices`: (its substitution, the remaining conditions)."""
     if isinstance(place, ir.Index) and place in indices:
         inside = is_same_extent(place.extent, extent)
         return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]
@@ -176,7 +174,7 @@ def solve_place(
 
 
 def simplify_reads(expr: ir.Expr, known: set[ir.Access]) -> ir.Expr:
-    """Simplify the places of reads that are not in `known`, and take decided choices.
+    """The expression with simplified places of reads not in `known`, and without decided choices.
 
     Places with calls stay unchanged, because conditions contain them in that form.
     """

@@ -1,4 +1,4 @@
-"""Translation of SymPy equations into the index language, and the checked system.
+"""How SymPy equations become expressions of the index language, and a checked system.
 
 SymPy has one class, `Symbol`, for four roles. The role is inferred from the use:
 - size: in a tensor's shape, in the range of an index, or declared as one
@@ -110,7 +110,7 @@ def show(formula: Formula) -> str:
 
 
 def find_names(formula: Formula) -> Context:
-    """Return the role of every name in the formula."""
+    """Return the context of a formula, with the role and the properties of every name."""
     _check_equations(formula)
     context = Context(is_ordered=formula.declarations is not None)
     context.scalars.update({str(name): default for name, default in formula.scalars.items()})
@@ -233,7 +233,7 @@ def _find_sizes(value: Any) -> Iterator[str]:
 
 
 def _enter_node(value: Any, context: Context) -> None:
-    """Enter the names in one node of an equation."""
+    """Record the names in one node of an equation, with their shapes, extents and uses."""
     if isinstance(value, IndexedBase):
         name, known = find_label(value), context.bases.get(find_label(value))
         context.sizes.update(dict.fromkeys(_find_sizes(value)))
@@ -269,7 +269,7 @@ def _is_open(place: Any, context: Context) -> bool:
 
 
 def _find_tensors(formula: Formula, context: Context) -> None:
-    """Enter every tensor of the formula into the context, arguments first."""
+    """Record every tensor of the formula in the context, arguments first."""
     declared = formula.declarations.arguments if formula.declarations is not None else ()
     values = [value for equation in formula.equations for value in walk_sympy(equation)]
     if "I" in {*context.bases, *context.extents, *context.sizes} and sympy.I in values:
@@ -313,14 +313,14 @@ def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Contex
 
 
 def _to_domain(domain: Sequence[Any], context: Context) -> tuple[Any, Any, tuple[bool, bool]]:
-    """Return the lower and the upper bound, and whether each is strict."""
+    """Return (lower, upper, whether each is excluded) of a domain; None for an open side."""
     low, high, *relations = domain or (-sympy.oo, sympy.oo, "<=", "<=")
     lower, upper = (None if abs(end) == sympy.oo else to_node(end, context) for end in (low, high))
     return lower, upper, (str(relations[0]) == "<", str(relations[1]) == "<")
 
 
 def _define(name: str, context: Context) -> ir.Tensor:
-    """Return a tensor that equations define; each axis is as long as their places reach."""
+    """Return a tensor that equations define; its extents are the largest places on the left + 1."""
     base = context.bases.get(name)
     shape: tuple[ir.Expr, ...]
     if base is not None and base.shape is not None:
@@ -392,7 +392,7 @@ def to_system(formula: Formula, name: str | None = None) -> ir.System:
 
 
 def check_real(system: ir.System) -> ir.System:
-    """Return the system; DeriveError if a part of it is complex."""
+    """Return the system itself; DeriveError if a part of it is complex."""
     if any(functions.holds_complex(equation.value) for equation in system.equations):
         raise refuse(
             "not-yet",

@@ -1,4 +1,4 @@
-"""Translation of the text notation into a formula of SymPy equations.
+"""How a text in the notation becomes a formula of SymPy equations.
 
     text -> statements with trees      text.lines
          -> one namespace             here, over frontend.names
@@ -41,7 +41,7 @@ from derive.notation.words import tensors
 
 _RESERVED = {"True", "False", "None"}
 _PLACED = ("declared with a shape", "the left side of an equation, with places")
-_GIVING = {"equation", "function"}  # lines with a right side
+_WITH_RIGHT_SIDE = {"equation", "function"}  # kinds of lines
 _WORDS = {*build.BINDING, *build.KEEPING}
 
 
@@ -57,11 +57,11 @@ def parse(text: str, name: str = "formula", **about: Unpack[About]) -> Formula:
     check_name(name)
     code = Source(text.replace("\r\n", "\n").replace("\r", "\n"))
     lines = [line for tokens in split_statements(code) for line in read_statement(code, tokens)]
-    return _resolve(code, lines, name, **about)
+    return _to_formula(code, lines, name, **about)
 
 
-def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:
-    """Return the formula of these lines."""
+def _to_formula(code: Source, lines: list[Line], name: str, **about: Unpack[About]) -> Formula:
+    """Return the formula of parsed lines; `about`: its keywords besides the equations."""
     if not any(line.word == "equation" for line in lines):
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the text has no equation", help=advice)
@@ -79,7 +79,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
     names.extents = Extents(dict(names.ranges), names.shapes, lefts, uses).spread()
     moved = _begin_recurrences(names, lines)
     read = [
-        _read_equation(names, line, moved.get(number, {}))
+        _to_equation(names, line, moved.get(number, {}))
         for number, line in enumerate(lines)
         if line.word == "equation"
     ]
@@ -102,7 +102,7 @@ def _resolve(code: Source, lines: list[Line], name: str, **about: Unpack[About])
 
 
 def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
-    """Return the claims of all lines: of declarations, then of equations, then of indices."""
+    """Return the names of all lines with their kinds: declarations first, indices last."""
     names = expr.Names(source)
     for line in lines:
         _declare(names, line)
@@ -142,7 +142,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
 
 
 def _claim(names: expr.Names, name: str, kind: str, how: str, place: tuple[int, int]) -> None:
-    """Enter one claim; DeriveError if the name is reserved, of another kind, or declared twice."""
+    """Record a name's kind and `how` it has it; DeriveError if it is reserved or declared twice."""
     if name in _RESERVED or (name in {"pi", "oo"} and how not in _PLACED):
         says = f"{name} has a meaning of its own in the notation"
         raise names.source.refuse("name-reserved", says, place, help=f"write {name.lower()}_")
@@ -157,7 +157,7 @@ def _declared_twice(names: expr.Names, name: str, advice: str, *places: Any) -> 
 
 
 def _declare(names: expr.Names, line: Line) -> None:
-    """Enter one declaration; other lines are ignored."""
+    """Record the names and properties of one declaration; other lines are ignored."""
     again = "take one of the declarations out"
     word, (first, *_), bounds, default = line.word, line.names, line.bounds, line.value
     name, place = first.text, first.span
@@ -170,7 +170,7 @@ def _declare(names: expr.Names, line: Line) -> None:
             names.defaults[name] = value = _read_default(names, default)
             if not bounds:
                 return
-            base = tensors(name, **_read_bounds(names, "real", bounds))
+            base = tensors(name, **_to_bounds(names, "real", bounds))
             names.domains[name] = base
             low, high, *signs = base.domain
             held = Interval(low, high, *(str(sign) == "<" for sign in signs))
@@ -200,7 +200,7 @@ def _declare(names: expr.Names, line: Line) -> None:
             shape = tuple(read_extent(names, extent) for extent in line.places or ())
             for _, bound in bounds:
                 _claim_sizes(names, bound, f"in a bound of {name}")
-            facts = _read_bounds(names, word, bounds) if bounds else {}
+            facts = _to_bounds(names, word, bounds) if bounds else {}
             for token in line.names:
                 _claim(names, token.text, "tensor", _PLACED[0], token.span)
                 base = tensors(token.text, *shape, dtype=word, **facts)
@@ -216,7 +216,7 @@ def _claim_sizes(names: expr.Names, node: ast.expr, how: str) -> None:
 
 
 def read_extent(names: expr.Names, node: ast.expr) -> Any:
-    """Translate an extent: an expression over sizes."""
+    """Return an extent, an expression over sizes, as SymPy's; DeriveError for anything else."""
     for part in walk_in_order(node):
         advice = ""
         match part:
@@ -241,7 +241,7 @@ def read_extent(names: expr.Names, node: ast.expr) -> Any:
 
 
 def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help: str) -> Any:
-    """Translate an expression over numbers and, except in defaults, over sizes."""
+    """Return an expression over numbers and, except in defaults, sizes; else raise this error."""
 
     def read(part: ast.expr) -> Any:
         match part:
@@ -258,10 +258,10 @@ def _read_numbers(names: expr.Names, node: ast.expr, code: str, says: str, help:
     return read(node)
 
 
-def _read_bounds(
+def _to_bounds(
     names: expr.Names, kind: str, bounds: Sequence[tuple[str, ast.expr]]
 ) -> dict[str, Any]:
-    """Return `below` or `domain` for `notation.words.tensors`."""
+    """Return the keyword of `tensors` for bounds: `below` of integers or `domain` of reals."""
     advice = "write 0 <= u[N] < 1"
     if kind == "real":
         sides: dict[str, tuple[Any, str]] = {}
@@ -344,8 +344,8 @@ def _define(names: expr.Names, line: Line) -> None:
 
 
 def _claim_bound(names: expr.Names, line: Line) -> None:
-    """Claim the indices of a line's left side and of its reductions."""
-    if line.word not in _GIVING:
+    """Record the indices of a line's left side and of its reductions."""
+    if line.word not in _WITH_RIGHT_SIDE:
         return
     hidden = {token.text for token in line.parameters}
     for place in line.places or ():
@@ -368,9 +368,9 @@ def _claim_bound(names: expr.Names, line: Line) -> None:
 
 
 def _find_uses(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr]]:
-    """Yield (tensor, number, place) for each place of each access; no parameters of functions."""
+    """Yield (tensor, axis, place) for each place of each access; no parameters of functions."""
     for line in lines:
-        if line.word in _GIVING:
+        if line.word in _WITH_RIGHT_SIDE:
             hidden = {token.text for token in line.parameters}
             for tensor, number, place in find_places(line.value):
                 if not (isinstance(place, ast.Name) and place.id in hidden):
@@ -380,7 +380,7 @@ def _find_uses(lines: Sequence[Line]) -> Iterator[tuple[str, int, ast.expr]]:
 
 
 def _to_form(names: expr.Names, place: ast.expr) -> Any:
-    """Return a place as a polynomial of indices, as plain symbols, and sizes; else None."""
+    """Return a place as a polynomial over indices (plain symbols) and sizes; None for `t[n]`."""
     merging = (ast.Add, ast.Sub, ast.Mult, ast.unaryop)
     for part in walk_in_order(place):
         if isinstance(part, ast.Name):
@@ -403,14 +403,15 @@ def _to_form(names: expr.Names, place: ast.expr) -> Any:
 
 
 def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, dict[str, Any]]:
-    """Return, by line, the shifted indices of recurrences whose first or last places are given.
+    """Return, by line number and index, what replaces the index of a recurrence: t + 1 for t.
+
+    Equations of their own give its first or last places:
 
     h[0] = x[0]; h[t] = a*h[t - 1] + x[t]     becomes    h[t + 1] = a*h[t] + x[t + 1]
     R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]    stays, with t < T - 1
     """
-    shifts: dict[
-        int, dict[str, tuple[int, int]]
-    ] = {}  # line: index: numbers of first and last places
+    # by line number and index: the numbers of first and of last places
+    shifts: dict[int, dict[str, tuple[int, int]]] = {}
     for number, line in enumerate(lines):
         if line.word == "equation":
             shifts[number] = _find_shifts(names, lines, line)
@@ -419,7 +420,7 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
         users = [k for k, line in enumerate(lines) if _is_naming(line, index)]
         ends = {k: shifts.get(k, {}).get(index, (0, 0)) for k in users}
         extent, claim = names.extents.known[index], names.claims[index]
-        # one shortened index for equal numbers of places
+        # uses of the index that lose equally many places share a shortened index
         cuts = dict.fromkeys(map(sum, ends.values()))
         for cut in filter(None, cuts):
             fresh = (f"{index}{'_' * k}" for k in count(1))
@@ -435,7 +436,7 @@ def _begin_recurrences(names: expr.Names, lines: Sequence[Line]) -> dict[int, di
 def _find_shifts(
     names: expr.Names, lines: Sequence[Line], line: Line
 ) -> dict[str, tuple[int, int]]:
-    """Return the numbers of first and last places of a recurrence's index with own equations."""
+    """Return by index how many first and last places equations of their own give; {} for none."""
     every = names.equations[line.name.text]
     if len(every) == 1:
         return {}
@@ -464,8 +465,7 @@ def _find_shifts(
             each[number] for each in fixed.values() if each == own | {number: each.get(number)}
         ]
         alone += _find_corner(names, line, number, fixed)
-        # without places before the first, h[-1]
-        alone = [each for each in alone if not each.is_negative]
+        alone = [each for each in alone if not each.is_negative]  # h[-1] is an initial value
         ends = names.extents.find_ends(place.id, alone) if alone else None
         if ends:
             found[place.id] = ends
@@ -475,9 +475,9 @@ def _find_shifts(
 def _find_corner(
     names: expr.Names, line: Line, number: int, fixed: Mapping[Line, dict[int, Any]]
 ) -> list[Any]:
-    """Return the positions of a place that an earlier line defines with the same value.
+    """Return the positions on an axis that an earlier line defines with the same value.
 
-    D[0,j] = j; D[i,0] = i     both define D[0,0] as 0
+    D[0,j] = j; D[i,0] = i     both define D[0,0] as 0: the 0 of i
     """
     own, found = fixed[line], []
     for other in list(fixed)[: list(fixed).index(line)]:
@@ -497,19 +497,19 @@ def _find_corner(
 
 
 def _find_fixed(names: expr.Names, line: Line) -> dict[int, Any]:
-    """Return the places of a left side without indices."""
+    """Return the places of a left side that have no indices, by axis: {0: T - 1} of R[T - 1,i]."""
     forms = {number: _to_form(names, place) for number, place in enumerate(line.places or ())}
     return {k: form for k, form in forms.items() if form is not None and not find_indices(form)}
 
 
 def _is_naming(line: Line, name: str) -> bool:
-    if line.word not in _GIVING:
+    if line.word not in _WITH_RIGHT_SIDE:
         return False
     trees = (*(line.places or ()), line.value)
     return any(isinstance(n, ast.Name) and n.id == name for tree in trees for n in ast.walk(tree))
 
 
-def _read_equation(names: expr.Names, line: Line, moved: Mapping[str, Any]) -> Any:
+def _to_equation(names: expr.Names, line: Line, moved: Mapping[str, Any]) -> Any:
     bound: dict[str, tuple[int, int]] = {}
     for place in line.places or ():
         for part in ast.walk(place):
@@ -519,12 +519,12 @@ def _read_equation(names: expr.Names, line: Line, moved: Mapping[str, Any]) -> A
     value = expr.to_number(line.value, scope)
     target = names.bases[line.name.text]
     if line.places is not None:
-        target = target[tuple(_read_place(place, scope) for place in line.places)]
+        target = target[tuple(_to_target_place(place, scope) for place in line.places)]
     return Eq(target, value, evaluate=False)
 
 
-def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
-    """Translate a place of the left side: an index, or indices merged by + and *."""
+def _to_target_place(place: ast.expr, scope: expr.Scope) -> Any:
+    """Return a place of a left side: an index, or indices merged by + and *; else DeriveError."""
     merging = (ast.Add, ast.Mult, ast.Sub, ast.Pow)
     for part in ast.walk(place):
         is_plain = isinstance(part, ast.Name | ast.Constant | ast.UnaryOp)
@@ -539,7 +539,7 @@ def _read_place(place: ast.expr, scope: expr.Scope) -> Any:
 
 
 def _find_results(names: expr.Names, lines: Sequence[Line]) -> tuple[str, ...]:
-    """Return the results in order: those of the return line, or the last equation's."""
+    """Return the names of the results: those of the return line, or of the last equation."""
     found = [line for line in lines if line.word == "return"]
     if len(found) > 1:
         says, place = "there are two return lines", found[1].names[0].span

@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
 @refuse_depth()
 def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
-    """The formula of the gradients with respect to `wrt`, by default all real tensors.
+    """The formula of the gradients with respect to `wrt`, names of arguments; by default all reals.
 
     For each real result `z[b,i]` it takes `dz[b,i]`, the gradient of the loss with respect to z;
-    a single result that is a number is the loss itself. It returns `dX[..]`, of X's
-    shape, for each X in the order of `wrt`.
+    a single result that is a number is the loss itself. It returns `dX[..]`, of X's shape, for
+    each X in the order of `wrt`. The formula is called `name`, else as this one and `_gradient`.
 
     Raises DeriveError for names that are no real arguments, for results that do not depend on one,
     and for functions without a derivative in the notation.
@@ -76,7 +76,7 @@ def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") ->
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """The formula of all gradients, and the meaning of its names."""
+    """The formula of all gradients, with the names of its inputs dz and its results dX."""
 
     formula: Formula
     given: Mapping[str, str]  # input gradients, keyed by result
@@ -84,9 +84,9 @@ class Backward:
 
 
 def find_backward(formula: Formula, system: ir.System | None = None) -> Backward:
-    """The gradients with respect to all real arguments, numbers too, on which a result depends.
+    """The gradients by all real arguments, scalars too, on which a result depends.
 
-    The gradient of a single number is an input too. `system` replaces the formula's own.
+    The gradient of each result is an input, even of a number. `system` replaces the formula's own.
     """
     system = check_real(system or to_system(formula))
     wanted = [e.name for e in system.inputs if _is_real(e)]
@@ -117,18 +117,20 @@ class _Reverse:
     system: ir.System
     wanted: list[str]
     is_backward: bool = False  # as for autograd: gradients of all results and real arguments
+    # the reads of each tensor or scalar: their places, and the gradient that arrives there
     arrived: dict[str, list[tuple[tuple[ir.Expr, ...], Flow]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of anything but indices
     extents: dict[str, ir.Expr] = field(default_factory=dict)  # extents of indices, by name
     active: set[str] = field(default_factory=set)  # tensors that depend on a wanted argument
     here: ir.Equation | None = None  # the current equation
     passed: dict[str, ir.Expr | None] = field(default_factory=dict)  # gradients of left sides
-    backward: list[ir.Equation] = field(default_factory=list)
+    backward: list[ir.Equation] = field(default_factory=list)  # equations of gradients
     given: dict[str, str] = field(default_factory=dict)  # names of input gradients, by result
     made: dict[str, str] = field(default_factory=dict)  # names of output gradients, by argument
     values: Mapping[str, ir.Expr] = field(default_factory=dict)  # right sides, no recurrences
-    needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)  # 0 outside
-    nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)
+    # the condition under which any equation uses an element; elsewhere its gradient is 0
+    needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)
+    nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # as marked by `safety`
 
     def build_system(self) -> ir.System:
         system = self.system
@@ -179,7 +181,7 @@ class _Reverse:
         return self.tidy([*system.equations, *self.backward, *last], given, results)
 
     def name_gradient(self, of: str) -> str:
-        """A free name for the gradient: `d` and the name."""
+        """A free name for the gradient of something: `dx` of x, or `dx_` if that is taken."""
         names = (f"d{of}{'_' * k}" for k in count())
         found = next(each for each in names if each not in {*self.taken, *self.extents})
         self.taken.add(found)
@@ -203,7 +205,7 @@ class _Reverse:
     def pass_equation(
         self, equation: ir.Equation, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """Carry the gradient of the left side down the right side."""
+        """Add the equation of the left side's gradient, and carry it down the right side."""
         target = equation.target
         tensor = target.tensor
         if tensor.name not in self.active:
@@ -222,7 +224,7 @@ class _Reverse:
     def find_seed(
         self, target: ir.Access, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> ir.Expr | None:
-        """The input gradient of a result."""
+        """The gradient of a result that is an input, 1 for the loss itself; None for no result."""
         if target.tensor not in self.system.results:
             return None
         seed = given.get(target.tensor)
@@ -233,9 +235,9 @@ class _Reverse:
     def pass_group(
         self, group: Sequence[ir.Equation], given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """Reverse a group of mutually recurrent equations.
+        """The same for a group of mutually recurrent equations.
 
-        The gradients are named first, because they depend on each other.
+        Their gradients are named before they are computed, because they depend on each other.
         """
         passed = [e for e in reversed(group) if e.target.tensor.name in self.active]
         for target in (equation.target for equation in passed):
@@ -254,10 +256,10 @@ class _Reverse:
         for equation, (at, made) in reversed([*zip(passed, begun, strict=True)]):
             self.backward.insert(at, self.collect(equation.target.tensor, made))
 
-    def apart(
+    def rename_apart(
         self, indices: Sequence[ir.Index], seen: Iterable[ir.Expr], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """The indices under names unused in `seen`, and the parts over them."""
+        """The indices under names unused in `seen`, and the parts with the renamed indices."""
         taken = {index.name for part in seen for index in find_indices(part)}
         new: dict[ir.Expr, ir.Index] = {}
         for index in indices:
@@ -268,13 +270,13 @@ class _Reverse:
     def copy(
         self, indices: Sequence[ir.Index], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """The parts over fresh indices; the old ones stay in scope."""
-        return self.apart(indices, (*parts, *indices), *parts)
+        """Fresh indices, and the parts over them; for a sum beside the original indices."""
+        return self.rename_apart(indices, (*parts, *indices), *parts)
 
-    def known(self, expr: ir.Expr) -> ir.Expr:
-        """The current left side for its whole right side; the expression itself for others.
+    def read_left_side(self, expr: ir.Expr) -> ir.Expr:
+        """The left side of the current equation if the expression is its right side; else itself.
 
-        A left side with an index that the right side lacks cannot stand for it.
+        A left side with an index that the right side lacks is not taken.
         """
         here = self.here
         if here is None or expr is not here.value or find_broadcast(here):
@@ -319,7 +321,7 @@ class _Reverse:
                 if zero is exponent or is_norm(expr, self.values):  # 0 where the base is 0
                     slope = ir.Where(ir.Compare("==", zero, ir.ZERO), ir.ZERO, slope)
                 self.carry(base, flow.times(slope))
-                self.carry(exponent, flow.times(self.known(expr), ir.Call("log", (base,))))
+                self.carry(exponent, flow.times(self.read_left_side(expr), ir.Call("log", (base,))))
             case ir.Where(condition, then, other):
                 self.carry(then, flow.where(condition))
                 self.carry(other, flow.where(ir.Not(condition)))
@@ -356,11 +358,11 @@ class _Reverse:
     def carry_reduction(self, expr: ir.Reduce, flow: Flow) -> None:
         # The bound indices come into scope, under names of their own.
         seen = (*flow.indices, flow.value, *flow.conditions)
-        bound, (condition, body) = self.apart(expr.bound, seen, expr.condition, expr.body)
+        bound, (condition, body) = self.rename_apart(expr.bound, seen, expr.condition, expr.body)
         inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
         again, (where, other) = self.copy(bound, condition, body)
         reduce = partial(ir.Reduce, bound=again, condition=where)
-        result = self.known(expr)
+        result = self.read_left_side(expr)
         match expr.kind:
             case "sum":
                 self.carry(body, inner)
@@ -398,7 +400,7 @@ class _Reverse:
                 raise _refuse(f"{kind} has no derivative in the notation")
 
     def carry_along(self, expr: ir.Along, flow: Flow) -> None:
-        index, made = expr.index, self.known(expr)
+        index, made = expr.index, self.read_left_side(expr)
         if expr.kind == "inverse":
             self.carry_inverse(expr, flow)
             return
@@ -467,14 +469,14 @@ class _Reverse:
             if value is not None:
                 more = tuple(index for index in free if index not in rows)
                 seen = (*own, *free)
-                bound, (value, made) = self.apart(more, seen, value, target)
+                bound, (value, made) = self.rename_apart(more, seen, value, target)
                 shown = multiply(substitute(value, new), substitute(made, new))
                 terms.append(ir.sum_over(bound, shown))
         return add(*terms) if terms else None
 
     def carry_inverse(self, expr: ir.Along, flow: Flow) -> None:
         """Carry - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) to A[i, j], for the inverse Y."""
-        made = self.known(expr)
+        made = self.read_left_side(expr)
         rows, columns = expr.indices
         (p, q), (given, held) = self.copy(expr.indices, flow.value, ir.all_of(*flow.conditions))
         left = substitute(made, {rows: p, columns: rows})
@@ -484,7 +486,7 @@ class _Reverse:
         self.carry(expr.body, self.name_flow(inner, expr.body))
 
     def name_flow(self, flow: Flow, expr: ir.Expr) -> Flow:
-        """Give the flow an equation of its own if several reads receive it."""
+        """The flow, read from an equation of its own if several reads in `expr` receive it."""
         reads = [part for part in find_accesses(expr) if part.tensor.name in self.active]
         assert self.here is not None
         if len(reads) < 2 or flow.conditions or set(find_free(flow.value)) - set(flow.indices):
@@ -496,7 +498,7 @@ class _Reverse:
     def collect(
         self, entry: ir.Tensor | ir.ScalarInput, target: ir.Access | None = None
     ) -> ir.Equation:
-        """The equation of the gradient of a tensor or number, the sum of its contributions."""
+        """The equation `target = sum of contributions` of the gradient of a tensor or scalar."""
         name = entry.name
         shape = entry.shape if isinstance(entry, ir.Tensor) else ()
         arrived = self.arrived.pop(name, [])
@@ -521,7 +523,7 @@ class _Reverse:
         given: list[ir.Tensor | ir.ScalarInput],
         results: tuple[ir.Tensor, ...],
     ) -> ir.System:
-        """The system of the equations needed by the results, and of the arguments read there."""
+        """The system of the equations that the results depend on, with the arguments read there."""
         needed = {tensor.name for tensor in results}
         kept: list[ir.Equation] = []
         numbers: set[str] = set()
@@ -557,7 +559,7 @@ def _refuse(says: str) -> Exception:
 
 
 def _count_values(indices: Sequence[ir.Index], condition: ir.Expr) -> ir.Expr:
-    """The number of joint values of the indices."""
+    """The number of values of the indices for which the condition holds."""
     if condition is ir.TRUE:
         return multiply(*(index.extent for index in indices))
     return ir.Reduce("sum", tuple(indices), condition, ir.ONE)

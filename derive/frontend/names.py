@@ -1,4 +1,4 @@
-"""Names and extents of a formula in text or SymPy: one kind for a name, one extent for an index.
+"""Of which kind each name of a formula is, and which extent each index has.
 
     tensor     declared with a shape, or the left side of an equation
     size       in a shape, in the extent of an index, in a bound, or declared as one
@@ -23,14 +23,14 @@ from typing import Any
 from sympy import Add, Integer, Symbol, expand
 
 Span = tuple[int, int]
-# A place of a tensor: its indices as plain symbols, its sizes as they are; None for no sum of
-# products of these.
+# A use of a tensor: its name, an axis, and the place there. The indices of a place are plain
+# symbols. It is None for a place other than a sum of products of indices and sizes.
 Use = tuple[str, int, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The kind of a name, and the place that establishes it."""
+    """The kind of a name, and the part of the text that it follows from."""
 
     kind: str  # tensor | size | scalar | function | index
     how: str  # "declared with a shape"
@@ -47,7 +47,7 @@ class Extents:
     uses: Sequence[Use]
 
     def spread(self) -> Extents:
-        """Infer extents from plain uses up to a fixed point, from declared tensors first."""
+        """Add the extents that follow from plain uses to `known`; return self."""
         is_open, uses = True, sorted(self.uses, key=lambda use: use[0] not in self.shapes)
         while is_open:
             is_open = False
@@ -61,7 +61,7 @@ class Extents:
         return self
 
     def find_extent(self, tensor: str, number: int) -> Any:
-        """The extent of one place of a tensor; None if not known."""
+        """The extent of one axis of a tensor; None if not known."""
         if tensor in self.shapes:
             shape = self.shapes[tensor]
             return shape[number] if number < len(shape) else None
@@ -73,7 +73,7 @@ class Extents:
         return longest[0] if longest else each[0]
 
     def find_ends(self, index: str, places: Sequence[Any]) -> tuple[int, int] | None:
-        """The numbers of first and of last values of the index, if the places are just these."""
+        """The pair (n, m) if the places are the first n and last m values of the index; or None."""
         first, last = (
             [k for k in range(len(places)) if any(expand(end - k * step - p) == 0 for p in places)]
             for end, step in ((Integer(0), -1), (self.known[index] - 1, 1))
@@ -104,6 +104,6 @@ def _is_index(place: Any) -> bool:
 
 
 def find_indices(place: Any) -> list[str]:
-    """The indices of a place, sorted; none if it is no sum of products."""
+    """The names of the indices of a place, sorted; none for the place None."""
     symbols = () if place is None else place.free_symbols
     return sorted(symbol.name for symbol in symbols if _is_index(symbol))

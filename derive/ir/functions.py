@@ -42,9 +42,7 @@ class Function:
     torch: str = ""  # the call in generated code; none: the definition is printed
     spellings: str = ""  # names of torch functions, methods and operations
     backward: str = ""  # the torch operation of its gradient, with the function's arguments
-    least: Mapping[str, float] = field(
-        default_factory=dict
-    )  # torch arguments ignored above
+    least: Mapping[str, float] = field(default_factory=dict)  # torch arguments ignored above
     sympy: str = ""  # the class in SymPy; none: a class of derive, under this name
     latex: str = ""  # the command, or a template over the arguments; none: \operatorname
     domain: str = ""  # the condition under which it is defined

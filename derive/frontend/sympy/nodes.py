@@ -1,4 +1,4 @@
-"""Translation of SymPy nodes into the index language, dispatched on their class.
+"""How each class of SymPy nodes is translated into the index language.
 
     Indexed               Access                 Piecewise        Where, nested
     Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)
@@ -45,7 +45,7 @@ _NUMBER, _BARE, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = 0, 1, 2, 4, 6
 
 
 def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
-    """Return the terms in readable order; a term without a minus sign is first if there is one."""
+    """Return the terms in readable order; the first has no minus sign, if any term has none."""
     parts = sorted(terms, key=lambda part: _rank_part(part, _find_kind(part), order))
     first = next((part for part in parts if not is_negative(part)), None)
     if first is not None and is_negative(parts[0]):
@@ -86,7 +86,7 @@ def _split_fraction(number: ir.Number) -> list[ir.Expr]:
 
 
 def _rank_part(part: ir.Expr, kind: int, order: Order) -> tuple[object, ...]:
-    """Return the sort key of a term or factor of this kind: by its first tensor, then its size."""
+    """Return the sort key of a term or factor: kind, first tensor, number of indices and sizes."""
     accesses = find_accesses(part)
     first = order(accesses[0].tensor.name) if accesses else (True, 1 << 30, "")
     inside = () if accesses else walk_nodes(part)
@@ -96,13 +96,13 @@ def _rank_part(part: ir.Expr, kind: int, order: Order) -> tuple[object, ...]:
 
 
 def _find_kind(part: ir.Expr) -> int:
-    """Return the kind of a term by its leaves: tensor, index, size, scalar, number."""
+    """Return 0 for a term with tensors, else 1 with indices, 2 sizes, 3 scalars, 4 numbers only."""
     kinds, inside = (ir.Access, ir.Index, ir.Size, ir.Scalar), tuple(walk_nodes(part))
     return next((k for k, cls in enumerate(kinds) if any(isinstance(e, cls) for e in inside)), 4)
 
 
 def _find_rank(part: ir.Expr, bare: bool) -> int:
-    """Return the kind of a factor."""
+    """Return the rank of a factor in a product, such as _TENSOR; `bare`: an index comes early."""
     match part:
         case ir.Number(value):
             return _NUMBER - (value < 0)
@@ -119,7 +119,10 @@ def _find_rank(part: ir.Expr, bare: bool) -> int:
 
 
 def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal: bool) -> ir.Reduce:
-    """Return a sum or product over (index, low, high); literal limits must be in the range."""
+    """Return a sum or product over (index, low, high); the limits become its condition.
+
+    `is_literal`: DeriveError for limits outside the range of the index.
+    """
     bound, conditions = [], []
     for index, low, high in limits:
         if is_literal:
@@ -134,7 +137,7 @@ def to_reduce(kind: str, limits: Iterable[Limits], body: ir.Expr, *, is_literal:
 
 
 def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Expr]:
-    """Return the conditions of limits that differ from the index's range."""
+    """Return the conditions `low <= index`, `index <= high` that its range does not imply."""
     gap = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(high)
     found: list[ir.Expr] = []
     if low is not ir.ZERO:
@@ -151,7 +154,7 @@ def _find_conditions(index: ir.Index, low: ir.Expr, high: ir.Expr) -> list[ir.Ex
 
 
 def _check_limits(index: ir.Index, low: ir.Expr, high: ir.Expr) -> None:
-    """Refuse limits outside the range of the index, which SymPy would take literally."""
+    """Raise DeriveError for limits outside the range of the index, which SymPy allows."""
     last = polynomial.Polynomial.of(index.extent) - polynomial.Polynomial.of(1)
     starts = low is ir.ZERO or is_never_negative(polynomial.Polynomial.of(low))
     if starts and is_never_negative(last - polynomial.Polynomial.of(high)):
@@ -204,7 +207,7 @@ def find_label(value: Any) -> str:
 
 
 def find_extent(index: Any) -> Any:
-    """Return the extent of an Idx, or None."""
+    """Return the extent of an Idx; None for an Idx without one, and for a Symbol."""
     if not isinstance(index, sympy.Idx) or index.upper is None:
         return None
     if index.lower != 0:
@@ -239,7 +242,7 @@ def to_extent(value: Any, context: Context) -> ir.Expr:
 
 
 def find_index(value: Any, context: Context) -> ir.Index:
-    """Return the index of an Idx or an integer Symbol; equal extents of a name share a node."""
+    """Return the index node of an Idx or integer Symbol; one node for equal names and extents."""
     name = find_label(value)
     known = context.indices.setdefault(name, [])
     extent = find_extent(value)
@@ -378,7 +381,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 
 def _split_quotient(value: Any) -> tuple[Any, Any]:
-    """Return numerator and denominator; a written quotient is not simplified."""
+    """Return (numerator, denominator); a quotient that is written as one is not simplified."""
     last = value.args[-1] if value.args else None
     if isinstance(value, sympy.Mul) and isinstance(last, sympy.Pow) and last.exp == -1:
         over = value.args[:-1]

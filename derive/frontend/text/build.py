@@ -40,7 +40,7 @@ def to_size(name: str) -> Any:
 
 @lru_cache(maxsize=1 << 12)
 def to_index(name: str, extent: Any) -> Any:
-    """Return the index over 0 .. extent - 1."""
+    """Return the index with values 0 .. extent - 1."""
     return sympy.Idx(sympy.Symbol(name, integer=True), (sympy.S.Zero, extent - 1))
 
 
@@ -50,7 +50,7 @@ def invert(base: Any) -> Any:
 
 
 def negate(term: Any) -> Any:
-    """Negate the term: its leading number, or by a factor of -1."""
+    """Return the negated term: -2*x of 2*x, else with a factor of -1."""
     if term.is_Rational or term in (sympy.S.Infinity, sympy.S.NegativeInfinity):
         return -term
     if not isinstance(term, sympy.Mul):
@@ -71,7 +71,7 @@ def join_conditions(kind: type[sympy.And | sympy.Or], parts: Sequence[Any]) -> A
 
 
 def is_condition(value: Any) -> bool:
-    """Whether the value is a condition; SymPy's own classes include every Symbol."""
+    """Whether the value is a condition; by SymPy's own test every Symbol would be one."""
     kinds = (sympy.And, sympy.Or, sympy.Not, Relational, BooleanAtom, words.BooleanElement)
     return isinstance(value, kinds)
 
@@ -151,7 +151,7 @@ def find_value(expr: Any) -> Fraction | None:
 
 
 def check_expandable(source: tokens.Source, node: ast.expr, expr: Any) -> None:
-    """Refuse an extent or place with too many terms after expansion."""
+    """Raise DeriveError for an extent or place that multiplies out to too many terms."""
     if _count_terms(expr) > MOST_TERMS:
         raise source.refuse(
             "too-deep",
@@ -162,7 +162,7 @@ def check_expandable(source: tokens.Source, node: ast.expr, expr: Any) -> None:
 
 
 def _count_terms(expr: Any) -> int:
-    """Return the number of terms after expansion, at most MOST_TERMS + 1."""
+    """Return the number of terms when multiplied out, at most MOST_TERMS + 1."""
     counts = [_count_terms(part) for part in expr.args]
     match expr:
         case sympy.Add():
@@ -179,7 +179,7 @@ def _count_terms(expr: Any) -> int:
 def _find_spine(
     node: ast.expr, kinds: tuple[type, ...]
 ) -> tuple[ast.expr, list[tuple[ast.operator, ast.expr]]]:
-    """Split a + b - c into a and [(+, b), (-, c)], so that a chain is one level."""
+    """Return (a, [(+, b), (-, c)]) of a + b - c, so that a chain is one level."""
     rest: list[tuple[ast.operator, ast.expr]] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, kinds):
         rest.append((node.op, node.right))

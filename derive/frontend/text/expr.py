@@ -1,4 +1,4 @@
-"""Translation of right sides, from Python's syntax tree to SymPy without evaluation.
+"""What the right side of an equation means: from Python's syntax tree to SymPy, unevaluated.
 
     number    = arithmetic | name | access | call | [condition]
     condition = comparison, chained or not | and | or | not | True | False
@@ -41,12 +41,12 @@ from derive.notation.words import CONSTANTS, BooleanElement
 FUNCTION_WORDS = (*ELEMENTWISE, "where", *BINDING, *KEEPING)
 _OTHER = {"ln": "log", "pow": "**"}
 _ORDERING = {"sort", "argsort", "median", "quantile", "topk", "kthvalue", "mode"}
-MOST_NAMES = 16  # names in a message
+MOST_NAMES = 16  # most names that a message lists
 
 
 @dataclass
 class Names:
-    """The names of one text, by role, and the claim on each, in order of appearance."""
+    """The names of one text in order of appearance: their claims (kinds), and their meanings."""
 
     source: tokens.Source
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Names:
         return self.claims[name].kind if name in self.claims else ""
 
     def claim(self, name: str, kind: str, how: str, place: Span | None = None) -> None:
-        """Enter one claim; DeriveError if the name has another kind already."""
+        """Record a name's kind, with `how` it has it, for errors; DeriveError if it has another."""
         known = self.claims.setdefault(name, Claim(kind, how, place))
         if known.kind != kind:
             one, other = to_article(known.kind), to_article(kind)
@@ -102,20 +102,19 @@ class Names:
 
 @dataclass(frozen=True)
 class Scope:
-    """The context of one node of an equation."""
+    """The context in which a node of an equation is translated."""
 
     names: Names
     bound: Mapping[str, tuple[int, int]]  # indices in scope, and the position that binds each
-    moved: Mapping[str, Any] = field(default_factory=dict)  # shifted indices of recurrences
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    calls: tuple[
-        tuple[str, tuple[int, int]], ...
-    ] = ()  # functions being inlined, and the spans of their calls
+    moved: Mapping[str, Any] = field(default_factory=dict)  # t + 1 for t, in a recurrence
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of an inlined function: arguments
+    # functions being inlined, and the spans of their calls
+    calls: tuple[tuple[str, tuple[int, int]], ...] = ()
     depth: int = 0
     measures: dict[Any, tuple[int, int]] = field(default_factory=dict)  # expression: depth, nodes
 
     def refuse(self, code: str, says: str, *nodes: ast.expr, **more: Any) -> DeriveError:
-        """Return an error at these nodes, and at the call of the inlined function."""
+        """Return an error that marks these nodes, and the call of the function being inlined."""
         places = [lines.span(node) for node in nodes] + [place for _, place in self.calls[-1:]]
         return self.names.source.refuse(code, says, *places, **more)
 
@@ -128,7 +127,7 @@ def find_rank(names: Names, name: str) -> int:
 
 
 def check_count(call: lines.Call, node: ast.expr, scope: Scope, fewest: int, most: int) -> None:
-    """Refuse a call with too few or too many arguments."""
+    """Raise DeriveError for a call with fewer or more arguments than allowed."""
     given = len(call.arguments)
     starred = any(isinstance(argument, ast.Starred) for argument in call.arguments)
     if fewest <= given <= most and not starred:
@@ -154,7 +153,7 @@ def _write_call(word: str, scope: Scope) -> str:
 
 
 def check_free(index: ast.Name, scope: Scope, bound: Mapping[str, Any]) -> None:
-    """Refuse an index that is bound inside its own scope."""
+    """Raise DeriveError for an index that is bound inside its own scope."""
     if index.id not in bound:
         return
     later = ascii_lowercase.partition(index.id)[2] + ascii_lowercase
@@ -259,7 +258,7 @@ TYPED = 10  # the most nodes for a character of the text: an index has a range
 
 
 def to_number(node: ast.expr, scope: Scope) -> Any:
-    """Translate a number."""
+    """Return the value of a node that must be a number; DeriveError for a condition."""
     value = to_value(node, scope)
     if not build.is_condition(value):
         return value
@@ -274,7 +273,7 @@ def to_number(node: ast.expr, scope: Scope) -> Any:
 
 
 def to_condition(node: ast.expr, scope: Scope) -> Any:
-    """Translate a condition."""
+    """Return the value of a node that must be a condition; DeriveError for a number."""
     value = to_value(node, scope)
     if build.is_condition(value):
         return value
@@ -284,7 +283,7 @@ def to_condition(node: ast.expr, scope: Scope) -> Any:
 
 
 def to_value(node: ast.expr, scope: Scope) -> Any:
-    """Translate a number or a condition."""
+    """Return the SymPy value of a node, a number or a condition; DeriveError if it is too deep."""
     scope = replace(scope, depth=scope.depth + 1)
     if scope.depth > DEEPEST:
         raise lines.refuse_depth_at(scope.names.source, *lines.span(node))
@@ -326,7 +325,7 @@ def _translate(node: ast.expr, scope: Scope) -> Any:
 
 
 def _measure(value: Any, node: ast.expr, scope: Scope) -> None:
-    """Refuse an expression that nested functions make too large."""
+    """Raise DeriveError for an expression that inlined functions make too large."""
     known = scope.measures
     pending = [value]
     while pending:
@@ -402,7 +401,7 @@ def _read_access(name: str, places: tuple[ast.expr, ...], node: ast.expr, scope:
 
 
 def to_place(node: ast.expr, scope: Scope) -> Any:
-    """Translate one place of a tensor."""
+    """Return one place of a tensor as a SymPy expression."""
     place = to_number(node, scope)
     build.check_expandable(scope.names.source, node, place)
     return expand(place.doit()) if scope.moved else place
@@ -431,7 +430,7 @@ def _read_call(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 
 
 def _inline(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
-    """Inline a user's function: its body with the arguments for its parameters."""
+    """Return the body of a user's function, with the arguments for its parameters."""
     line = scope.names.functions[call.word]
     if any(call.word == word for word, _ in scope.calls):
         says = f"{call.word} is defined by itself"
@@ -479,7 +478,7 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 def _split_bracket(
     call: lines.Call, node: ast.expr, scope: Scope
 ) -> tuple[list[ast.Name], list[ast.expr]]:
-    """Return the indices and the conditions in a bracket."""
+    """Return (indices, conditions) of a bracket such as `[i, j, j <= i]`."""
     indices: list[ast.Name] = []
     conditions: list[ast.expr] = []
     for part in call.brackets or ():
@@ -511,7 +510,7 @@ def _split_bracket(
 
 
 def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
-    """Return the reduction's word; `var` with `correction=1` is `sample_var`."""
+    """Return the word of a reduction; that of `var[..](.., correction=1)` is `sample_var`."""
     check_count(call, node, scope, 1, 1)
     match call.keywords:
         case []:
@@ -525,9 +524,9 @@ def _read_correction(call: lines.Call, node: ast.expr, scope: Scope) -> str:
 
 
 def _read_solve(call: lines.Call, node: ast.expr, given: list[ast.Name], scope: Scope) -> Any:
-    """Translate the x[j] of `sum[j](A[i, j] * x[j]) = b[i]`, as the product of inverse and b.
+    """Return the x[j] of `sum[j](A[i, j] * x[j]) = b[i]`, as the product of inverse and b.
 
-    The right side has one of the two indices, the solution the other.
+    b has one of the two indices, and x the other.
     """
     check_count(call, node, scope, 2, 2)
     if len(call.brackets or ()) > 2:

@@ -1,8 +1,8 @@
-"""Statement parser of the text notation; every part keeps its position.
+"""Which statement a line of the text notation is, and where its parts are.
 
 An expression becomes Python's syntax tree, with positions in the source, and is never evaluated.
-The allowed nodes and their meaning are defined by the readers (text.expr, from_text). A statement
-is a declaration, an equation, a function or the results:
+Which nodes are allowed is decided later, in text.expr and from_text. Statements, each with the
+`word` of its Line:
 
     X[B, S] · W_Q, W_K[H, D, D] · x[N] > 0 · 0 <= u[N] < 1     real
     int tok[B, S] < V · int 0 <= n[B] <= S                     int
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
-    """Return the tokens' tree; `col_offset` and `end_col_offset` are positions in the source."""
+    """Return the syntax tree; `col_offset` and `end_col_offset` are positions in the whole text."""
     start, end = find_span(tokens)
     piece, at = "", start
     for token in tokens:  # blanks for comments and line ends keep the columns
@@ -72,7 +72,7 @@ def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
 
 
 def span(node: ast.expr | ast.keyword) -> tuple[int, int]:
-    """Return the start and the end of a node in the source."""
+    """Return the positions (start, end) of a node in the whole text."""
     return node.col_offset, node.end_col_offset or node.col_offset + 1
 
 
@@ -83,7 +83,7 @@ def refuse_depth_at(source: Source, start: int, end: int) -> DeriveError:
 
 
 def read_elements(bracket: ast.expr) -> tuple[ast.expr, ...]:
-    """Return the elements of a subscript."""
+    """Return the elements of a subscript: i and j of `[i, j]`, i of `[i]`."""
     return tuple(bracket.elts) if isinstance(bracket, ast.Tuple) else (bracket,)
 
 
@@ -114,7 +114,7 @@ def find_places(tree: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
 
 
 def _set_positions(tree: ast.expr, piece: str, start: int) -> None:
-    """Convert columns, which count UTF-8 bytes of the piece, to positions in the source."""
+    """Convert the tree's columns, which count UTF-8 bytes of a piece, to positions in the text."""
     place_of = [k for k, c in enumerate(piece) for _ in c.encode()] + [len(piece)]
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.keyword)):
@@ -128,7 +128,7 @@ _RELATIONS = ("<", "<=", ">", ">=", "!=", "==")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A statement, or one number of it: its names, and the expressions beside them."""
+    """A statement, or one scalar or size of it: its names, and the expressions beside them."""
 
     word: str  # real | int | bool | complex | scalar | size | index | equation | function | ..
     names: tuple[Token, ...]  # also the parameters of a function
@@ -148,7 +148,7 @@ class Line:
 
 
 def read_statement(source: Source, tokens: Sequence[Token]) -> list[Line]:
-    """Parse one statement: a line for each number that it declares, one line for others."""
+    """Return the lines of a statement: one for each scalar or size that it declares, else one."""
     first = tokens[0]
     if first.text == "return":
         says = "after return stand names"
@@ -237,7 +237,7 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> Line:
     plain = (k for k in named if not split_at(pieces[k], "+", "-", "*", "/", "//", "%", "**")[0])
     declared, bounds = _read_bounds(source, signs, pieces, [*plain])
     if declared is None:
-        raise _no_statement(source, tokens)
+        raise _refuse_statement(source, tokens)
     names, shape = _read_shape(source, declared)
     return Line(kind, names, None, shape, bounds)
 
@@ -245,7 +245,10 @@ def _read_tensors(source: Source, kind: str, tokens: Sequence[Token]) -> Line:
 def _read_bounds(
     source: Source, signs: Sequence[Token], pieces: list[list[Token]], plain: Sequence[int]
 ) -> tuple[list[Token] | None, tuple[tuple[str, ast.expr], ...]]:
-    """Return the first of the `plain` pieces, the declared one, and its bounds; else (None, ())."""
+    """Return the declared piece of `0 <= u[N] < 1` and its bounds; (None, ()) if there is none.
+
+    `plain` holds the numbers of the pieces that can be declared, of which the first is.
+    """
     middle = plain[0] if plain else None
     is_strange = any(sign.text not in REVERSED for sign in signs)
     if middle is None or is_strange or len(signs) > 2 or (len(signs) == 2 and middle != 1):
@@ -315,7 +318,7 @@ def _refuse_form(source: Source, tokens: Sequence[Token], says: str, example: st
     return source.refuse("statement-form", says, find_span(tokens), help=f"write it like {example}")
 
 
-def _no_statement(source: Source, tokens: Sequence[Token]) -> DeriveError:
+def _refuse_statement(source: Source, tokens: Sequence[Token]) -> DeriveError:
     name = tokens[0].text
     advice = "declare a tensor, X[B, S], or name a result: y[b, i] = .."
     if len(tokens) == 1 and tokens[0].kind == "name" and name not in DECLARING:

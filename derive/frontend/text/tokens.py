@@ -1,4 +1,4 @@
-"""Tokenizer of the text notation; every token keeps its position.
+"""Into which tokens and statements a text is split.
 
     text      = statement ((newline | ";") statement)*
     statement = token+           over lines inside an open bracket, and where an operator ends a
@@ -57,7 +57,7 @@ _KEYWORD_INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the text and its position."""
+    """A token of the text and its positions there."""
 
     kind: str  # name | number | op
     text: str
@@ -66,18 +66,18 @@ class Token:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The start and the end in the whole text."""
+        """The positions (start, end) in the whole text."""
         return self.start, self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The whole text, for marks."""
+    """The whole text, from which errors quote lines."""
 
     text: str
 
     def mark(self, start: int, end: int) -> Mark:
-        """Return the line at `start` with the span marked; of several lines only the first."""
+        """Return the line at `start`, marked up to `end` or to the end of the line."""
         begin = self.text.rfind("\n", 0, start) + 1
         stop = self.text.find("\n", start)
         line = self.text[begin : stop if stop >= 0 else len(self.text)]
@@ -98,12 +98,12 @@ class Source:
 
 
 def find_span(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Return the first token's start and the last token's end."""
+    """Return the positions (start of the first token, end of the last one)."""
     return tokens[0].start, tokens[-1].end
 
 
 def split_statements(source: Source) -> list[tuple[Token, ...]]:
-    """Return the statements in order, without empty ones."""
+    """Return the tokens of each statement, without empty ones; DeriveError for misplaced tokens."""
     statements: list[tuple[Token, ...]] = []
     current: list[Token] = []
     opened: list[Token] = []
@@ -134,7 +134,7 @@ def is_rows_line(statement: Sequence[Token]) -> bool:
 
 
 def is_declaring(tokens: Sequence[Token]) -> bool:
-    """Whether the statement is a word and a name, or a word and the lower bound of a number."""
+    """Whether a statement is a word before a name or a bound: `scalar eps`, `int 0 <= n[N] < S`."""
     first, *rest = tokens
     is_bounded = first.text in {"scalar", "int"} and any(t.text in REVERSED for t in rest)
     return (
@@ -145,7 +145,7 @@ def is_declaring(tokens: Sequence[Token]) -> bool:
 
 
 def split_at(tokens: Sequence[Token], *texts: str) -> tuple[list[Token], list[list[Token]]]:
-    """Return the tokens outside of brackets with these texts, and the pieces between them."""
+    """Return (separators, pieces between them); a separator is outside brackets, one of `texts`."""
     depth, found, pieces = 0, [], [[]]  # type: ignore[var-annotated]
     for token in tokens:
         if token.kind == "op" and token.text in texts and depth == 0:
@@ -237,7 +237,7 @@ def _refuse_unclosed(source: Source, token: Token) -> DeriveError:
 
 
 def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
-    """Refuse misplaced `return`, `not` and `=`."""
+    """Raise DeriveError for a misplaced `return`, `not` or `=`."""
     depth = 0
     for k, token in enumerate(statement):
         if token.text == "return" and k:
@@ -255,16 +255,16 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
 
 
 def _check_neighbours(source: Source, statement: tuple[Token, ...]) -> None:
-    """Refuse two values without an operator between them, and an operator without its values."""
+    """Raise DeriveError for two values without an operator, and an operator without its values."""
     tokens = (None, *(statement[1:] if is_declaring(statement) else statement), None)
     empty = {"()"} if any(token.text == "=" for token in statement) else {"()", "[]"}
     for here, after in pairwise(tokens):
         if here is not None and after is not None and _lacks_operator(here, after):
-            raise _missing_operator(source, here, after, statement)
+            raise _refuse_missing_operator(source, here, after, statement)
         if not _is_value(here, CLOSING.values()) and not _is_value(after, {*CLOSING, *_UNARY}):
             if here is not None and after is not None and here.text + after.text in empty:
                 continue
-            raise _missing_value(source, here, after)
+            raise _refuse_missing_value(source, here, after)
 
 
 def _is_value(token: Token | None, signs: Iterable[str]) -> bool:
@@ -284,7 +284,7 @@ def _lacks_operator(here: Token, after: Token) -> bool:
     return after.kind == "number" or _is_name(after) or after.text == "not"
 
 
-def _missing_operator(
+def _refuse_missing_operator(
     source: Source, here: Token, after: Token, statement: Sequence[Token]
 ) -> DeriveError:
     advice = "write * between them to multiply"
@@ -300,7 +300,7 @@ def _missing_operator(
     )
 
 
-def _missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
+def _refuse_missing_value(source: Source, here: Token | None, after: Token | None) -> DeriveError:
     """Return the error of an operator, a closing bracket or the end in place of a value."""
     tokens = [token for token in (here, after) if token is not None]
     side = "between" if len(tokens) > 1 else "before" if after else "after"
