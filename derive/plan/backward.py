@@ -25,7 +25,7 @@ from derive.plan.common import to_product
 from derive.plan.cost import Storage, count_elements, find_inner, find_true_axes, time_op
 from derive.plan.machine import WIDTH
 from derive.plan.plan import Plan, find_root, fix_chunks
-from derive.plan.recurrences.chunks import Chunks, close_running
+from derive.plan.recurrences.chunks import Chunks, use_prefixes
 from derive.plan.recurrences.scans import extract_loops
 from derive.plan.recurrences.waves import turn_upward
 from derive.plan.search import Request, find_plan
@@ -105,7 +105,7 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the r
 
     def time_saving(names: tuple[str, ...]) -> float:
         pair = split_passes(system, gradients, names)
-        opened = (extract_loops(Chunks(close_running(turn_upward(each))))[0] for each in pair)
+        opened = (extract_loops(Chunks(use_prefixes(turn_upward(each))))[0] for each in pair)
         plans = [make_plan(each, sizes, cells=request.cells) for each in opened]
         return sum(plan.find_time() for plan in plans)
 
@@ -162,7 +162,7 @@ def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 def _keep_products(
     forward: Plan, backward: Plan, given: Set[str]
 ) -> tuple[Plan, Plan, tuple[str, ...]]:
-    """The plans with the products of arguments that both compute saved, and their names.
+    """(forward plan, backward plan, names): products that both would compute are saved.
 
     A saved product is no larger than the largest result or than its operands.
     """
@@ -297,7 +297,7 @@ def _find_kept(
 
 
 def find_trained(plan: Plan) -> tuple[float, int]:
-    """The seconds of a plan with autograd's backward, and the elements alive at once."""
+    """(the seconds of a plan with autograd's backward, the most elements alive at once)."""
     sizes = plan.complete(plan.sizes)
     memory, seconds = Storage(sizes), replace(plan, uses=()).find_time()
     named = {step.op: step.name for step in plan.steps}

@@ -115,7 +115,7 @@ NORM = "_norm"
 
 
 def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Replace roots by norms: the gradient at 0 is 0 for a norm, and undefined for a root."""
+    """Replace roots of sums of squares by norms, whose gradient at 0 is 0 instead of undefined."""
     applied = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Apply))
     is_rooted = any(op.function in {"sqrt", "pow"} for op in applied)
     known = find_values(steps) if is_rooted else {}
@@ -197,7 +197,7 @@ COLUMNS = {
 
 
 def pull_scales(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Move numbers out of products that occur with different numbers."""
+    """Move numbers out of products that differ in them alone: (2*x) @ y is 2*(x @ y)."""
     scales: dict[Hashable, set[ir.Expr]] = {}
     for step in steps:
         for op in ops.walk_ops(step.op):
@@ -309,7 +309,7 @@ def keep_in_place(
         if isinstance(op, ops.Einsum) and is_matrix_product(op) and step.name not in shown:
             read = [each.op for each in steps if step.name in ops.find_reads(each.op)]
             op = _order_matrices(op, step.name, read, memory)
-        if _has_order(step.op, op) and strip_permutes(op) is not op:
+        if _has_free_order(step.op, op) and strip_permutes(op) is not op:
             assert isinstance(op, ops.Arrange)
             turned[step.name] = tuple(op.axes.index(i) for i in op.arg.axes)
             op = op.arg
@@ -318,8 +318,8 @@ def keep_in_place(
     return tuple(done), tuple(map(restore_op, results))
 
 
-def _has_order(whole: ops.Op, op: ops.Op) -> bool:
-    """Whether a step may be stored in another order of axes: an operation along axes, or a call."""
+def _has_free_order(whole: ops.Op, op: ops.Op) -> bool:
+    """Whether a step may be stored in any order of axes: an operation along axes, or a call."""
     made = strip(op)
     while isinstance(made, ops.Unflatten):
         made = made.arg
@@ -397,7 +397,7 @@ def move_scales(
 
 
 def _find_scaled(op: ops.Op, name: str) -> ops.Apply | None:
-    """The part that multiplies or divides this tensor, unpermuted, by a number."""
+    """The part of `op` that multiplies or divides this tensor by a number, or None."""
     for part in ops.walk_ops(op):
         match part:
             case ops.Apply("*" | "/", (ops.Source() as read, ops.Num()), axes):

@@ -28,8 +28,8 @@ def eliminate_common(
         found = [op for step in steps for op in _find_shareable(step.op)]
         alike = Counter(map(_outline, found))
         found = [op for op in found if alike[_outline(op)] > 1]
-        counts = Counter(map(to_key, found))
-        twice = [op for op in found if counts[to_key(op)] > 1]
+        counts = Counter(map(to_canonical, found))
+        twice = [op for op in found if counts[to_canonical(op)] > 1]
         if not twice:
             return _drop_aliases(steps, frozenset(kept))
         op = max(twice, key=lambda op: sum(1 for _ in ops.walk_ops(op)))
@@ -52,7 +52,7 @@ def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
 
 
 def to_product_key(op: ops.Einsum) -> tuple[Hashable, tuple[ir.Index, ...]]:
-    """A key of a product that also ignores the names of indices, and the names in order."""
+    """(a key of a product that also ignores the names of indices, these indices in order)."""
     args = sorted(op.args, key=lambda arg: name_op(arg, ""))
     names = tuple(dict.fromkeys(i for arg in args for i in arg.axes))
     new = {i: ir.Index(f"@{place}", i.extent) for place, i in enumerate(names)}
@@ -145,7 +145,7 @@ def _drop_aliases(steps: tuple[Step, ...], kept: frozenset[str]) -> tuple[Step, 
 
 
 @lru_cache(maxsize=1 << 16)
-def to_key(op: ops.Op) -> ops.Op:
+def to_canonical(op: ops.Op) -> ops.Op:
     """The operation under canonical indices, so that renamed copies are equal."""
     parts = list(ops.walk_ops(op))
     inner = [each for p in parts if isinstance(p, ops.Cell) for each in ops.walk_ops(p.whole)]
@@ -155,20 +155,24 @@ def to_key(op: ops.Op) -> ops.Op:
 
 @lru_cache(maxsize=1 << 14)
 def _outline(op: ops.Op) -> int:
-    """A hash that operations with one key share; it is cheaper than the key."""
+    """A hash that is equal for operations with equal `to_canonical`, and cheaper."""
     name = op.name if isinstance(op, ops.Source) else ""
     return hash((type(op).__name__, name, *map(_outline, op.args)))
 
 
 def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Add the operation as a step before its first use, and read that step everywhere."""
-    key, outline = to_key(op), _outline(op)
+    key, outline = to_canonical(op), _outline(op)
     copies = [
-        [part for part in ops.walk_ops(s.op) if _outline(part) == outline and to_key(part) is key]
+        [
+            part
+            for part in ops.walk_ops(s.op)
+            if _outline(part) == outline and to_canonical(part) is key
+        ]
         for s in steps
     ]
     first = next(k for k, found in enumerate(copies) if found)
-    if to_key(steps[first].op) is key:
+    if to_canonical(steps[first].op) is key:
         name = steps[first].name
         before, after = steps[: first + 1], first + 1
     else:

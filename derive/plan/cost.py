@@ -99,7 +99,9 @@ def find_kept(op: ops.Op) -> Polynomial:
 
     A cast of running sums is free as well: plans count float32, where it changes nothing.
     """
-    if isinstance(op, (*ops.VIEWS, ops.Num)) or (isinstance(op, ops.Cast) and _is_wide(op.arg)):
+    if isinstance(op, (*ops.VIEWS, ops.Num)) or (
+        isinstance(op, ops.Cast) and _reads_running(op.arg)
+    ):
         return Polynomial({})
     return count_elements(find_true_axes(op)) * find_width(op)
 
@@ -109,15 +111,15 @@ def find_width(op: ops.Op) -> Polynomial:
     return Polynomial.of(2 if ops.is_integral(op) or ops.is_complex(op) else 1)
 
 
-def _is_wide(op: ops.Op) -> bool:
-    """Whether the operation reads a running value of a loop."""
+def _reads_running(op: ops.Op) -> bool:
+    """Whether the operation reads an accumulator of a loop."""
     if isinstance(op, ops.Source):
         return op.kind == "wide"
-    return any(map(_is_wide, op.args))
+    return any(map(_reads_running, op.args))
 
 
 def find_scratch(op: ops.Op) -> tuple[tuple[ir.Index, ...], ...]:
-    """The indices of each temporary tensor of torch, besides the result and copies."""
+    """The axes of each temporary tensor that torch makes, besides the result and copies."""
     match op:
         case ops.Cell():
             return op.scratch
@@ -153,7 +155,7 @@ class Storage:
     sizes: Mapping[str, int]
     strides: dict[str, Strides] = field(default_factory=dict)
     _extents: dict[ir.Index, int] = field(default_factory=dict)
-    again: int = 1  # the rate of reading entries, over that of the cache, in a loop that rereads
+    again: int = 1  # the rate of reading over that of the cache; above 1 in a loop that rereads
 
     def extent(self, index: ir.Index) -> int:
         """The extent of an index as a number."""
@@ -263,7 +265,7 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
     """The operands of a contraction that torch copies."""
     match op:
         case ops.Einsum((one, other), axes):
-            groups = zip((one, other), _group(one, other, axes), strict=True)
+            groups = zip((one, other), _group_indices(one, other, axes), strict=True)
             return tuple(
                 arg
                 for arg, each in groups
@@ -272,7 +274,7 @@ def find_copied(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
     return ()
 
 
-def find_spread(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
+def find_noncontiguous(op: ops.Op, memory: Storage) -> tuple[ops.Op, ...]:
     """The non-contiguous operands that a call reads entry by entry."""
     match op:
         case ops.Take(arg, _, (_,)):
@@ -305,7 +307,7 @@ def list_copies(op: ops.Op, memory: Storage) -> tuple[tuple[ir.Index, ...], ...]
 Groups: TypeAlias = tuple[tuple["ir.Index", ...], ...]
 
 
-def _group(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Groups, Groups]:
+def _group_indices(one: ops.Op, other: ops.Op, axes: tuple[ir.Index, ...]) -> tuple[Groups, Groups]:
     """The groups of indices that einsum merges, for each operand: batch, its own, summed."""
     first, second = one.axes, other.axes
     batch = tuple(i for i in axes if i in first and i in second)
@@ -330,7 +332,7 @@ def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tupl
     """The storage order of a product: batch, the first operand's indices, the second's."""
     if len(args) != 2:
         return axes
-    (batch, left, _), (_, right, _) = _group(args[0], args[1], axes)
+    (batch, left, _), (_, right, _) = _group_indices(args[0], args[1], axes)
     rest = tuple(i for i in axes if i not in (*batch, *left, *right))
     return (*batch, *left, *right, *rest)
 
@@ -343,7 +345,7 @@ def _is_copied(op: ops.Op, groups: Groups, memory: Storage) -> bool:
     return any(strides[a] != strides[b] * memory.extent(b) for a, b in pairs)
 
 
-def _is_spread(op: ops.Op, groups: Groups, memory: Storage) -> bool:
+def _has_gaps(op: ops.Op, groups: Groups, memory: Storage) -> bool:
     """Whether neither an operand's own indices nor the summed ones end with unit stride."""
     strides = map_strides(op, memory)
     ends = [[strides[i] for i in group if memory.extent(i) > 1][-1:] for group in groups[1:]]
@@ -395,12 +397,12 @@ def _time_copies(op: ops.Op, memory: Storage) -> float:
     """The time of the copies that torch makes for an operation."""
     match op:
         case ops.Einsum((one, other), axes):
-            first, second = _group(one, other, axes)
+            first, second = _group_indices(one, other, axes)
             orders = ((one, first), (other, (second[0], second[2], second[1])))
             copied = set(find_copied(op, memory))
             found = [(arg, [i for each in g for i in each]) for arg, g in orders if arg in copied]
             # A matrix without a unit stride is copied inside the product, one of a batch at a time.
-            strided = [arg for arg, g in orders if arg not in copied and _is_spread(arg, g, memory)]
+            strided = [arg for arg, g in orders if arg not in copied and _has_gaps(arg, g, memory)]
         case ops.Flatten(arg) | ops.Along(_, arg) if find_copies(op, memory):
             found, strided = [(arg, list(arg.axes))], []
         case _:
@@ -457,13 +459,13 @@ def _find_work(op: ops.Op, memory: Storage) -> float:
             is_padded = length != memory.extent(op.index) and "i" not in op.kind
             return spread + time_transform(count, length, op.kind, is_padded=is_padded)
         case ops.Take(arg, places):
-            taken = memory.count(op.by[0].axes) if find_spread(op, memory) else 0
+            taken = memory.count(op.by[0].axes) if find_noncontiguous(op, memory) else 0
             run = max(1, memory.count(arg.axes[places[-1] + 1 :]))
             return (rates.TAKEN * taken + rates.PLACED * memory.count(op.axes) / run) * each
         case ops.Cell(TorchCall(".gather"), axes=axes):
             return rates.GATHERED * memory.count(axes) * each
         case ops.Cell(volume=volume) if volume:
-            strided = rates.STRIDED * each if find_spread(op, memory) else 0.0
+            strided = rates.STRIDED * each if find_noncontiguous(op, memory) else 0.0
             return memory.count(volume) * (strided + rates.EACH / (memory.again * rates.CACHED))
         case ops.Cell(single=single) if single:
             times = rates.SINGLE * (memory.count(single) + rates.BEGUN)
@@ -518,7 +520,7 @@ def _time_product(one: ops.Op, other: ops.Op, axes: tuple[object, ...], memory: 
 
 
 def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
-    """The elements of a step's result after these loops have joined its blocks."""
+    """The elements of a step's whole result, joined from the blocks of these loops."""
     count = count_elements(step.axes)
     for tile in tiles:
         if any(index.extent == ir.Size(tile.block) for index in step.axes):

@@ -33,11 +33,12 @@ KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
 
 @dataclass(slots=True)
 class Known:
-    """Facts about the steps so far."""
+    """Facts about the steps so far; `reads` has the axes of each, and the `Reads` in them."""
 
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     dependent: set[str] = field(default_factory=set)  # steps that depend on data
-    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # with infinite bounds
+    # Steps that may be infinite, each with a copy that has an infinite bound.
+    infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)
 
     def find_reads(self, op: ops.Op) -> Reads:
         """The indices at which an operation reads each argument, without summed ones."""
@@ -138,12 +139,12 @@ def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
 
 
 def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
-    """The rows in which a mask keeps an entry."""
+    """A mask of the rows in which a mask is True at some entry."""
     return ops.Reduction("max", strip(mask), (index,))
 
 
 def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
-    """A normalized row whose mask keeps all entries of an empty row, for a finite gradient."""
+    """A normalized row, whose mask is made True in empty rows, for a finite gradient."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
     rows, bare, axes = _find_rows(mask, soft.index), strip(mask), soft.axes
     empty = ops.Apply("not", (rows,), rows.axes)

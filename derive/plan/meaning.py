@@ -117,7 +117,7 @@ def _index_operand(op: ops.View | ops.Copy) -> ir.Expr:
 
 
 def _find_merged(op: ops.Op) -> Iterator[tuple[ir.Index, tuple[ir.Index, ...]]]:
-    """Pairs of a merged index of views and its parts."""
+    """Pairs (merged index, its parts) of the flattens of an operand."""
     while isinstance(op, (ops.Flatten, ops.Arrange)):
         if isinstance(op, ops.Flatten):
             parts = op.arg.axes[op.start : op.end + 1]

@@ -43,7 +43,7 @@ class Operation:
     axes: tuple[ir.Index, ...]
 
     def complete(self: Any) -> None:
-        """Find what is no field of the class."""
+        """Set `args` and `axes` where they are no fields of the class."""
         for name, find in (("args", _find_args), ("axes", _find_axes)):
             if name not in self.__match_args__:
                 object.__setattr__(self, name, find(self))
@@ -51,7 +51,7 @@ class Operation:
 
 @ir.node
 class Source(Operation):
-    """A tensor by its name in the generated function."""
+    """A tensor by its name in the generated function; the kind "wide" is an accumulator's."""
 
     name: str
     axes: tuple[ir.Index, ...]
@@ -230,7 +230,7 @@ class Reduction(Operation):
 
 @ir.node
 class Along(Operation):
-    """A function along one index that keeps it, or a matrix of a matrix (with `columns`)."""
+    """A function that keeps its index, as softmax; with `columns`, one of a matrix, as inverse."""
 
     kind: str
     arg: Op
@@ -260,7 +260,7 @@ class Choose(Operation):
 
 @ir.node
 class Cast(Operation):
-    """A cast to the formula's dtype or to another kind; `single` is at least float32."""
+    """A cast to the formula's dtype ("real"), float32 at least ("single"), float64 ("wide"), .."""
 
     arg: Op
     kind: str = "real"

@@ -37,7 +37,7 @@ def find_peak(
     other steps are alive.
     """
     counter = _Counter(steps, Storage(sizes), freed or {})
-    alive = counter.count_steps((0, len(steps) - 1), tile, Amount((), 0))
+    alive = counter.count_alive((0, len(steps) - 1), tile, Amount((), 0))
     for op in results:
         alive = counter.count_op(op, alive)
     return add_all(counter.fullest.parts)
@@ -101,16 +101,16 @@ class _Counter:
         counts = (p.at(sizes) for p in parts)
         return Amount(parts, sum(counts))
 
-    def count_steps(
+    def count_alive(
         self,
         places: tuple[int, int],
         tile: Tile | None,
         alive: Amount,
         passed: Collection[str] = (),
     ) -> Amount:
-        """The elements alive after a range of steps.
+        """The elements alive after steps first to last; with `passed`, nothing is freed.
 
-        Steps that are `passed` on from block to block are counted with the loop.
+        The results of `passed` steps, blocks and accumulators, are counted with their loop.
         """
         place, last = places
         while place <= last:
@@ -146,7 +146,7 @@ class _Counter:
         for _, op in tile.sliced:  # most are views
             alive = self.count_op(op, alive)
         self.memory.record_strides(tile.sliced)
-        end = self.count_steps((tile.first, tile.last), tile.inner, alive, passed)
+        end = self.count_alive((tile.first, tile.last), tile.inner, alive, passed)
         if self.memory.extent(tile.index) > self.memory.sizes[tile.block]:
             for step in inside:
                 self.count_op(step.op, end)  # the last turn's blocks are alive in the next turn

@@ -69,7 +69,7 @@ class Plan:
     regimes: tuple[Regime, ...] = ()
     orders: tuple[Order, ...] = ()  # contraction orders of three or more factors
     is_matmul: bool = False  # contractions are printed as products of matrices, not as einsum
-    uses: tuple[tuple[str, ...], ...] = ()  # results of each use
+    uses: tuple[tuple[str, ...], ...] = ()  # for each use, the results that it computes
     in_place: bool = False  # whether blocks may be written into the whole tensor
     frees: int | None = None  # bytes from which tensors are deleted after their last use
 
@@ -207,7 +207,7 @@ class Plan:
         return tuple(self.restrict(names) for names in self.uses) or (self,)
 
     def restrict(self, names: Collection[str]) -> Plan:
-        """The plan of some of the results."""
+        """The plan of the results with these names alone."""
         pairs = zip(self.system.results, self.results, strict=True)
         results = tuple(op for tensor, op in pairs if tensor.name in names)
         needed = {name for op in results for name in ops.find_reads(op)}

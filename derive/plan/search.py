@@ -27,7 +27,7 @@ from derive.plan.lower.calls import fold_sums
 from derive.plan.networks.factoring import factor_system
 from derive.plan.path import EXHAUSTIVE, FEW, FLOPS
 from derive.plan.plan import LARGE, Plan, Regime
-from derive.plan.recurrences.chunks import Chunks, chunk_values, close_running
+from derive.plan.recurrences.chunks import Chunks, chunk_values, use_prefixes
 from derive.plan.recurrences.loops import Loop
 from derive.plan.recurrences.readers import Turns
 from derive.plan.recurrences.scans import extract_loops, restore_loops
@@ -57,7 +57,7 @@ class Request:
     exact: bool = False  # no rule that loses digits
     cells: bool = True
     is_matmul: bool = False  # no einsum, and no loop over blocks: for other engines
-    uses: tuple[tuple[str, ...], ...] = ()  # sets of results that are computed together
+    uses: tuple[tuple[str, ...], ...] = ()  # for each use, the results that it computes
     in_place: bool = False  # whether blocks may be written into the whole tensor
     keywords: bool = True  # whether chunk lengths of recurrences are keyword arguments
 
@@ -73,7 +73,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LoopFree:
-    """A formula as a system without recurrences, and its loops."""
+    """A formula as a system without recurrences, and the loops that were taken out of it."""
 
     formula: ir.System
     system: ir.System
@@ -98,7 +98,7 @@ class LoopFree:
 def remove_recurrences(formula: ir.System, sizes: Mapping[str, int], request: Request) -> LoopFree:
     """The formula without recurrences, by rewriting and by the extraction of loops."""
     keywords, cells = request.keywords, request.cells and not request.is_matmul
-    closed = close_running(turn_upward(fold_sums(formula)))
+    closed = use_prefixes(turn_upward(fold_sums(formula)))
     chunks = chunk_values(closed, sizes, keywords=keywords)
     complete = {**sizes, **{name: length for name, (_, length) in chunks.lengths.items()}}
     turns = Turns(complete, cells, frozenset(chunks.inner))
@@ -129,6 +129,7 @@ def find_plan(
 def _search(
     system: ir.System, sizes: Mapping[str, int], request: Request, *, regimes: bool = False
 ) -> Plan:
+    """The fastest plan of a formula in the given form; see `find_plan`."""
     is_real = not any(holds_complex(equation.value) for equation in system.equations)
     if not is_real:  # cells and loops over blocks are of real numbers
         request = replace(request, cells=False)
@@ -171,7 +172,7 @@ class _Search:
         return self.prepared[system]
 
     def factor_form(self, form: Form) -> Candidate:
-        """The form with common factors of its terms factored out, if the memory limit allows it."""
+        """The form with common factors of terms factored out, if the memory limit allows that."""
         system = factor_system(form.prepared, self.sizes)
         if system is None:
             return self.plan_form(form)

@@ -170,7 +170,7 @@ def name_part(part: ops.Op, whole: ops.Op, target: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _describe(op: ops.Op) -> str:
-    """The name of an operation, truncated to CUT characters; "" if it has none."""
+    """A name in words for an operation, truncated to CUT characters; "" if it has none."""
     return _find_words(op)[:CUT]
 
 

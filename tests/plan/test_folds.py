@@ -13,7 +13,7 @@ from derive.errors import DeriveError
 from derive.frontend.from_sympy import to_system
 from derive.ir.walk import find_sizes
 from derive.judge.samples import draw_inputs
-from derive.plan.blocks import find_body, find_indices, make_tiled, open_region
+from derive.plan.blocks import find_body, find_indices, find_region, make_tiled
 from derive.plan.build import make_plan
 
 ROWS = read_rows(__file__, "folds.txt")
@@ -39,7 +39,7 @@ def build_loops(text, indices, length=2):
     system = to_system(formula)
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     for index in indices:
-        scope = open_region(plan)
+        scope = find_region(plan)
         (each,) = [i for i in find_indices(plan) if i.name == index.removesuffix("*")]
         group = find_body(scope, each, is_summed=index.endswith("*"), longest=True)
         plan = make_tiled(plan, group, length)
@@ -53,7 +53,7 @@ def find_folds(text):
     plan = make_plan(system, dict.fromkeys(find_sizes(system), 64))
     found = {}
     for index in find_indices(plan):
-        group = find_body(open_region(plan), index, is_summed=True, longest=True)
+        group = find_body(find_region(plan), index, is_summed=True, longest=True)
         if group is not None and make_tiled(plan, group, 2) is not None:
             peaks = sum(each.start == "lowest" for each in group.running)
             found[index.name] = f"{index.name}*{peaks}" if peaks else index.name

@@ -9,7 +9,7 @@ from derive.compiler import Built
 from derive.frontend.from_sympy import to_system
 from derive.judge.loops import evaluate_loops
 from derive.judge.samples import draw_inputs
-from derive.plan.blocks import find_body, find_indices, make_tiled, open_region
+from derive.plan.blocks import find_body, find_indices, find_region, make_tiled
 from derive.plan.build import make_plan
 
 
@@ -30,7 +30,7 @@ def test_a_loop_in_a_loop_joins_what_both_leave():
     for name in "bi":
         (index,) = [i for i in find_indices(plan) if i.name == name]
         plan = make_tiled(
-            plan, find_body(open_region(plan), index, is_summed=False, longest=True), 2
+            plan, find_body(find_region(plan), index, is_summed=False, longest=True), 2
         )
     assert [len(tile.joined) for tile in plan.tiles] == [2, 2]
     source = to_module(plan, "scores", Header("", "", "a formula", "derive build"))

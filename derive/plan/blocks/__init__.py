@@ -138,7 +138,7 @@ def _list_loops(
     plan: Plan, kinds: Sequence[bool], lengths: Sequence[bool], target: int
 ) -> Iterator[tuple[Plan, bool]]:
     """Yield the plan tiled along each possible index, and whether with the longest loop."""
-    region = open_region(plan)
+    region = find_region(plan)
     for index, is_summed, longest in product(find_indices(plan), kinds, lengths):
         body = find_body(region, index, is_summed=is_summed, longest=longest)
         made = None if body is None else make_tiled(plan, body, target)
@@ -163,7 +163,7 @@ def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
 
 
 def _find_lengths(plan: Plan) -> list[int]:
-    """Return targets for all different block lengths, without the whole index if possible."""
+    """Return block sizes, one for each block length but that of the whole index if possible."""
     (tile,) = plan.tiles
     lengths = {target: _retarget(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
     first = {length: target for target, length in reversed(lengths.items())}
@@ -191,8 +191,8 @@ def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
         yield _retarget(plan, length, target)
 
 
-def open_region(plan: Plan) -> Region:
-    """Return the steps to search for a loop: those of the plan, or of its loop if it has one."""
+def find_region(plan: Plan) -> Region:
+    """Return the steps in which a loop is sought: those of the plan, or of its loop if any."""
     taken = {*plan.names, *(name for tile in plan.tiles for name in tile.names)}
     steps, read = plan.steps, {name for op in plan.results for name in ops.find_reads(op)}
     if plan.tile is not None:
@@ -206,7 +206,7 @@ def find_indices(plan: Plan) -> tuple[ir.Index, ...]:
 
     Of a long plan with many indices, only those of the largest tensors.
     """
-    steps, memory = open_region(plan).steps, Storage(plan.complete(plan.sizes))
+    steps, memory = find_region(plan).steps, Storage(plan.complete(plan.sizes))
     parts = [op for step in steps for op in ops.walk_ops(step.op)]
     found = [i for step in steps for i in step.axes]
     found += [i for op in parts for arg in op.args for i in arg.axes]
@@ -226,7 +226,7 @@ def make_tiled(plan: Plan, body: Body, target: int) -> Plan | None:
     None for a body that computes nothing. If the plan has a loop, the new one is nested in it.
     """
     around = plan.tile
-    taken = open_region(plan).taken | body.names
+    taken = find_region(plan).taken | body.names
     block = free_name("block" if around is None else "inner_block", taken)
     taken = {*taken, block}
     start = free_name("start", taken) if plan.in_place else ""
@@ -284,10 +284,7 @@ def _cuts_flat(body: Body) -> bool:
 
 
 def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
-    """Return the elements per position of the largest tensor computed or copied in a block.
-
-    None if nothing is computed.
-    """
+    """Return the elements per position of the largest tensor made or copied in a block, or None."""
     memory = Storage(plan.complete(plan.sizes))
     for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)

@@ -22,7 +22,7 @@ EXTREMES: dict[str, Start] = {"max": "-oo", "min": "oo"}  # with the accumulator
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The steps before, inside and after a loop over blocks of `index`, and the values between."""
+    """The steps before, inside and after a loop over blocks of `index`; what it cuts and joins."""
 
     index: ir.Index
     before: tuple[Step, ...]

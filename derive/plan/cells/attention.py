@@ -84,7 +84,7 @@ def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _find_softmax(op: ops.Op, definitions: Definitions) -> tuple[ops.Along | None, ops.Op | None]:
-    """Return (the softmax, the mask by which empty rows become zeros)."""
+    """Return (the softmax or None, the mask outside of which it is filled with 0, or None)."""
     match op:
         case ops.Along("softmax"):
             return op, None
@@ -275,7 +275,7 @@ def _count_written_axes(op: ops.Op) -> int:
 def _write_weights(
     scores: Scores, given: tuple[ops.Op, ops.Op], places: Places, mask: ops.Op | None
 ) -> ops.Op:
-    """Return the operations equivalent to the call's softmax, in terms of its arguments."""
+    """Return the softmax as operations on the call's arguments `given`, a query and a key."""
     heads = places.batch if places.group is None else (*places.batch, places.group)
     kept = (*heads, places.row, places.column)
     logits: ops.Op = ops.Einsum(given, kept)

@@ -77,7 +77,7 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def _match_distance(
     op: ops.Op, read: ops.Op, definitions: Definitions, *, excludes_diagonal: bool
 ) -> ops.Op | None:
-    """Match a distance that readers see as `read`, possibly except on its diagonal."""
+    """Match a distance that is read as part of `read`, or without its diagonal."""
     total, scale = _find_sum(op, definitions)
     is_square, memory = total is op, definitions.memory
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
@@ -273,9 +273,9 @@ def _list_varying_inputs(
 
 
 def _find_singular_readers(op: ops.Op, definitions: Definitions, *, near: bool) -> Iterator[ops.Op]:
-    """Yield the operations that divide by it, or take its root or logarithm, where it may be 0.
+    """Yield the operations that divide by a function of `op`, or take its root or logarithm.
 
-    With `near`, where it may be close to 0.
+    Only functions that may be 0 where `op` is 0 count; with `near`, close to 0.
     """
     for step in definitions.steps.values():
         for part in ops.walk_ops(step.op):

@@ -45,7 +45,7 @@ FEW, MANY = 4, 1 << 11  # least rows, or least entries of a loop-invariant matri
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """A contraction over one index, of two matrices or of two batches of matrices."""
 
     one: ops.Op
@@ -153,17 +153,17 @@ def _find_nested_sums(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.O
 
 def _read_product(
     term: Signed, order: tuple[ir.Index, ...], definitions: Definitions
-) -> tuple[Product | None, Fraction]:
+) -> tuple[MatrixProduct | None, Fraction]:
     """Return (the contraction that the term is, or None; the number that scales it)."""
     inner, alpha = split_scale(term, definitions)
     if not isinstance(inner, ops.Einsum) or len(inner.args) != 2:
         return None, alpha
     (one, first), (two, second) = (split_scale(Signed(arg)) for arg in inner.args)
-    return _find_product(one, two, inner.axes, order), alpha * first * second
+    return _find_matrix_product(one, two, inner.axes, order), alpha * first * second
 
 
 def _write_fused_sum(
-    product: Product, alpha: Fraction, other: Signed, definitions: Definitions
+    product: MatrixProduct, alpha: Fraction, other: Signed, definitions: Definitions
 ) -> ops.Op | None:
     """Return the call for a contraction plus a term; None where torch would copy an operand."""
     addend, beta = split_scale(other)
@@ -191,9 +191,9 @@ def _write_fused_sum(
     return make_cell(text, added, join_sum(terms, axes), axes)
 
 
-def _find_product(
+def _find_matrix_product(
     left: ops.Op, right: ops.Op, axes: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
-) -> Product | None:
+) -> MatrixProduct | None:
     """Return a contraction by the roles of its indices, if one operand is a matrix or a batch."""
     for one, other in ((left, right), (right, left)):
         first, second = one.axes, other.axes
@@ -207,7 +207,7 @@ def _find_product(
         if len(summed) != 1 or len(columns) != 1 or kept != len(axes) or is_alone:
             continue
         if len(rows) != 1 or order.index(rows[0]) < order.index(columns[0]):
-            return Product(one, other, batch, rows, summed[0], columns)
+            return MatrixProduct(one, other, batch, rows, summed[0], columns)
     return None
 
 

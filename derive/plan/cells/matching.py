@@ -69,10 +69,7 @@ class Definitions:
             )
 
     def inline_single_use(self, op: ops.Op) -> ops.Op:
-        """Return the definition of a name with a single reader, in the reader's indices.
-
-        Any other operation is returned as it is.
-        """
+        """Return the definition of a name with one reader, in its indices, else `op` itself."""
         while isinstance(op, ops.Source) and self._reads[op.name] == 1 and op.name in self.steps:
             op = self._instantiate(op)
         return op
@@ -140,7 +137,7 @@ class Definitions:
         return ops.with_args(op, tuple(self.inline_elementwise(arg, kept) for arg in op.args))
 
     def is_only_reader(self, op: ops.Op, wide: Collection[ir.Index] = ()) -> bool:
-        """Whether no others read the steps over `wide` that `inline_elementwise` inlines."""
+        """Whether `op` alone reads the steps over `wide` that `inline_elementwise` inlines."""
         opened, waiting = dict[str, ops.Op](), [op]
         while waiting:
             for part in ops.walk_ops(waiting.pop()):
@@ -156,7 +153,7 @@ class Definitions:
         )
 
     def _find_plain_definition(self, op: ops.Op) -> ops.Op | None:
-        """Return the definition of a name if it is plain; None if two axes are one index."""
+        """Return the definition of a name if `is_plain`; None otherwise, and for a diagonal."""
         opened = self.definition_of(op)
         is_apart = opened is not op and len({*op.axes}) == len(op.axes)
         return opened if is_apart and is_plain(opened) else None
@@ -259,7 +256,7 @@ class Signed:
 def split_sum(
     op: ops.Op, inline: Callable[[ops.Op], ops.Op], *, negative: bool = False
 ) -> tuple[Signed, ...]:
-    """Return the terms of a sum; `inline` resolves names."""
+    """Return the terms of a sum; `inline` replaces names by definitions."""
     match inline(op):
         case ops.Apply("+" | "-" as sign, (one, other)):
             turned = negative ^ (sign == "-")
@@ -295,7 +292,7 @@ class Factors:
 
 
 def split_product(op: ops.Op, inline: Callable[[ops.Op], ops.Op]) -> Factors:
-    """Return the factors of a product; `inline` resolves names."""
+    """Return the factors and divisors of a product; `inline` replaces names by definitions."""
     found = Factors()
 
     def sort_factor(op: ops.Op, above: list[ops.Op], below: list[ops.Op]) -> None:

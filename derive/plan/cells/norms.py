@@ -50,7 +50,7 @@ MOMENTS = "torch.zeros_like(a), torch.ones_like(a), False, 0.0, 0.0, False"
 class Norm:
     """The call of a norm, the tensor, the indices it is normalised over, and the epsilon.
 
-    `negative`: the formula has mean x - x.
+    `negative` is whether the formula has mean x - x.
     """
 
     call: str
@@ -250,8 +250,8 @@ def _write_call(
 def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a tensor scaled and shifted along one index: a batch_norm with given moments.
 
-    (x - m) * a + b is computed as x * a + (b - m * a), for which half precision has too few digits.
-    Where the index is the last one, an addcmul is as fast.
+    With a shift m it is not used under `exact`: x * a + (b - m * a) loses digits. In half precision
+    the operations are kept. Where the index is the last one, an addcmul is as fast.
     """
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/"}:
         return None

@@ -59,7 +59,7 @@ def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value where a mask holds, in place of another one or added to it."""
+    """`there` where a mask is True, `elsewhere` else; if `is_added`, `there` is added to it."""
 
     mask: ops.Op
     there: ops.Op
@@ -90,9 +90,9 @@ def _split_choice(op: ops.Op) -> Choice | None:
 def match_equality(
     mask: ops.Op, definitions: Definitions
 ) -> tuple[bool, ir.Index, ir.Index | ops.Op] | None:
-    """Return the index that a mask compares with another one, or with integers below its extent.
+    """Return (is_equal, an index, another one or integers below its extent) of a mask, or None.
 
-    The first value is whether the mask holds where both are equal.
+    `is_equal` is whether the mask is True where both are equal: `==`, not `!=`.
     """
     match definitions.definition_of(strip(mask)):
         case ops.Apply("==" | "!=" as relation, sides):
@@ -113,7 +113,7 @@ def match_equality(
 
 
 def match_choice(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor whose entries are replaced, or added to, where a mask holds.
+    """Match a tensor whose entries are replaced, or added to, where a mask is True.
 
     The mask is a triangle, or compares an index with another one or with integers.
     """
@@ -330,7 +330,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     terms = split_sum(op, lambda each: each)
     is_long = memory.extent(axes[-1]) >= LONG
     for place, term in reversed(list(enumerate(terms))):
-        found = _read_product(term.op)
+        found = _split_scaled_product(term.op)
         others = [*terms[:place], *terms[place + 1 :]]
         if found is None or set(find_true_axes(term.op)) != set(axes):
             continue
@@ -356,7 +356,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     return None
 
 
-def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
+def _split_scaled_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
     """Return (two tensors, the coefficient of their product); x / sqrt(y) is x times rsqrt(y)."""
     match op:
         case ops.Apply("*", (ops.Apply("pow", (base, ops.Num(two))), ops.Num(by))) if (
@@ -364,7 +364,7 @@ def _read_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
         ):
             return base, ops.with_args(op, (base, op.args[1])), Fraction(1)
         case ops.Apply("*", (inner, ops.Num(ir.Number(value)))):
-            found = _read_product(inner)
+            found = _split_scaled_product(inner)
             return found and (*found[:2], found[2] * value)
         case ops.Apply("pow", (base, ops.Num(two))) if two is TWO:
             return base, base, Fraction(1)

@@ -200,7 +200,10 @@ def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell, ops.Op] | None:
-    """Return (the segment sum in a term, its entries times the other factors)."""
+    """The segment sum in a term, and its entries times the term's sign, factors and divisors.
+
+    None unless there is one, and its entries have the indices of all factors.
+    """
     parts = split_product(term.op, definitions.unwrap)
     opened = [definitions.unwrap(factor) for factor in parts.over]
     cells = [

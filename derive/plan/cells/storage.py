@@ -119,7 +119,7 @@ def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a sum or mean over a few contiguous entries."""
+    """A sum or mean over 2 to 8 contiguous entries as a product with ones."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
         return None
     if not is_floating(op.arg):
@@ -179,7 +179,7 @@ def count_window_rows(op: ops.Op, memory: Storage) -> int:
 
 
 def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product of windows with a tensor of fewer indices, which einsum would copy for."""
+    """Multiply windows with a tensor of fewer indices and sum; einsum would copy the windows."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     other, large = sorted(op.args, key=lambda arg: len(arg.axes))

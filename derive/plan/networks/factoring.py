@@ -46,14 +46,14 @@ def list_indices(factors: Iterable[ir.Access]) -> Indices:
     return tuple(dict.fromkeys(index for factor in factors for index in find_places(factor)))
 
 
-def rename(factors: Iterable[ir.Access], new: Mapping[ir.Index, ir.Index]) -> Factors:
+def rename_factors(factors: Iterable[ir.Access], new: Mapping[ir.Index, ir.Index]) -> Factors:
     """The factors with renamed indices."""
     named = ((f.tensor, tuple(new.get(i, i) for i in find_places(f))) for f in factors)
     return tuple(ir.Access(tensor, places) for tensor, places in named)
 
 
 @lru_cache(maxsize=1 << 16)
-def normalize(factors: Factors, kept: frozenset[ir.Index]) -> tuple[Factors, Indices]:
+def normalize_factors(factors: Factors, kept: frozenset[ir.Index]) -> tuple[Factors, Indices]:
     """The factors in canonical order, with canonical names for all indices but the kept ones.
 
     Also the renamed indices, in the order of their new names. Colour refinement tells indices apart
@@ -86,13 +86,13 @@ def normalize(factors: Factors, kept: frozenset[ir.Index]) -> tuple[Factors, Ind
     def rank(factor: ir.Access) -> tuple[str, list[int]]:
         return factor.tensor.name, [colours[index] for index in find_places(factor)]
 
-    return rename(sorted(factors, key=rank), new), tuple(ranked)
+    return rename_factors(sorted(factors, key=rank), new), tuple(ranked)
 
 
 def outline_sum(whole: Sum, scale: Fraction) -> tuple[Factors, Indices]:
-    """A sum divided by a number as one product in canonical form, which sums over rows of factors.
+    """A sum divided by a number, written as one product, in canonical form; equal sums get one.
 
-    A row is a term. A number is a tensor read at its row twice.
+    All factors of a term share an index of their own. Its number is a tensor at that index twice.
     """
     target, terms = whole
     marked = ir.Tensor("free", ())
@@ -102,8 +102,8 @@ def outline_sum(whole: Sum, scale: Fraction) -> tuple[Factors, Indices]:
         others = (i for i in list_indices(factors) if i not in target.places)
         new = {i: ir.Index(f"{i.name} {k}", i.extent) for i in others}
         rows.append(ir.Access(ir.Tensor(f"{number / scale}", ()), (row, row)))
-        rows += [ir.Access(f.tensor, (*f.places, row)) for f in rename(factors, new)]
-    return normalize(tuple(rows), frozenset())
+        rows += [ir.Access(f.tensor, (*f.places, row)) for f in rename_factors(factors, new)]
+    return normalize_factors(tuple(rows), frozenset())
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Factoring:
     def count_all(self, sums: Iterable[Sum]) -> int:
         """The operations of sums of products; equal products are computed once."""
         costs = {
-            normalize(factors, frozenset())[0]: self.find_cost(factors, target.places)
+            normalize_factors(factors, frozenset())[0]: self.find_cost(factors, target.places)
             for target, terms in sums
             for factors in terms
         }
@@ -147,12 +147,12 @@ class Factoring:
             if rest and {*inner} <= {*list_indices(rest)}:
                 numbers = (n for n in count() if all(i.name != f"@{n}" for i in free))
                 shared = {i: ir.Index(f"@{n}", i.extent) for i, n in zip(inner, numbers)}  # noqa: B905
-                left, *named = rename((factor, *rest), shared)
+                left, *named = rename_factors((factor, *rest), shared)
                 kept = [i for i in list_indices(named) if i in free or i in shared.values()]
                 kept.sort(key=lambda i: i.name)
-                yield (left, tuple(kept)), normalize(tuple(named), frozenset(kept))[0]
+                yield (left, tuple(kept)), normalize_factors(tuple(named), frozenset(kept))[0]
 
-    def factor(self, whole: Sum) -> Sum:
+    def factor_sum(self, whole: Sum) -> Sum:
         """The sum, with common factors times new parts."""
         target, terms = whole
         left, free, size = dict(terms), {*target.places}, self.memory.count(find_places(target))
@@ -191,7 +191,7 @@ class Factoring:
             for factors, (rest, _) in groups[best].items():
                 inner[rest] = inner.get(rest, Fraction(0)) + left.pop(factors)
             number, part = self.make_part(best[1], inner)
-            product, _ = normalize((best[0], part), frozenset(free))
+            product, _ = normalize_factors((best[0], part), frozenset(free))
             left[product] = left.get(product, Fraction(0)) + number
 
     def make_part(self, free: Indices, terms: Terms) -> tuple[Fraction, ir.Access]:
@@ -203,8 +203,8 @@ class Factoring:
             if form in self.forms:
                 known, its_scale, its_order = self.forms[form]
                 new = dict(zip(its_order, order, strict=True))
-                return scale / its_scale, rename([known], new)[0]
-        made = self.factor((target, terms))
+                return scale / its_scale, rename_factors([known], new)[0]
+        made = self.factor_sum((target, terms))
         target = ir.name_axes(self.names.take("part"), free)
         self.forms[form] = target, scale, order
         self.parts.append((target, made[1]))
@@ -225,7 +225,7 @@ def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | No
             equations.append(equation)
             continue
         done = len(factoring.parts)
-        made.append(factoring.factor(found[0]))
+        made.append(factoring.factor_sum(found[0]))
         parts = [write_sum(part, (), indices) for part in factoring.parts[done:]]
         equations += [*parts, write_sum(made[-1], found[1], indices)]
     if factoring.count_all([*made, *factoring.parts]) >= factoring.count_all(sums):
@@ -250,7 +250,7 @@ def read_sum(
         own = {*list_indices(factors)}
         is_sum = chain.condition is ir.TRUE and free <= own and own - free == {*chain.bound}
         if factors and is_sum and len(factors) == len(left):
-            product, _ = normalize(factors, free)
+            product, _ = normalize_factors(factors, free)
             terms[product] = terms.get(product, Fraction(0)) + number
         else:
             others.append(term)
@@ -266,7 +266,7 @@ def _is_plain(access: ir.Access, nonfinite: Collection[ir.Tensor]) -> bool:
 def name_indices(
     own: Indices, known: Mapping[ir.Index, ir.Index], indices: Sequence[ir.Index]
 ) -> dict[ir.Index, ir.Index]:
-    """A name for each index: its own or a known one, or an unused one of the formula."""
+    """The formula's index for each index: itself or a known one, else one that is not yet used."""
     found = {i: known.get(i, i) for i in own if i in known or i in indices}
     taken = {index.name for index in found.values()}
     for index in own:
@@ -287,6 +287,6 @@ def write_sum(whole: Sum, others: Sequence[ir.Expr], indices: Sequence[ir.Index]
         own = list_indices(factors)
         named = name_indices(own, names, indices)
         bound = tuple(named[index] for index in own if index not in names)
-        written.append(Term(number, bound, ir.TRUE, rename(factors, named)))
-    (left,) = rename([target], names)
+        written.append(Term(number, bound, ir.TRUE, rename_factors(factors, named)))
+    (left,) = rename_factors([target], names)
     return ir.Equation(left, ir.sum_of([*others, *ir.split_sum(to_sum(written))]))

@@ -27,7 +27,7 @@ MOST = 8  # the largest number in a condition for which a small table is tried
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A small table: its extents, and the sizes that lead to them."""
+    """A small table of positions (i, j): its extents, and the sizes that lead to them."""
 
     indices: tuple[ir.Index, ir.Index]
     outer: int

@@ -40,7 +40,7 @@ LENGTHS = (64, 32, 16)  # lengths of a chunk: the longest whose pairs take less 
 SMALLER = 4  # size of S over that of the pairs of positions in a chunk
 
 
-def close_running(system: ir.System) -> ir.System:
+def use_prefixes(system: ir.System) -> ir.System:
     """Replace recurrences by prefix reductions, where they are equal.
 
     h[t] = h[t - 1] + x[t] is h0 plus a cumsum. Products, maxima, minima and

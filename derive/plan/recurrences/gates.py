@@ -49,7 +49,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An argument of the call, as an equation: its name, indices in order, and entries."""
+    """An argument of the call: a name, its indices in order, and the expression of an entry."""
 
     name: str
     axes: tuple[ir.Index, ...]

@@ -42,7 +42,7 @@ class Linear:
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
-        """The operands."""
+        """The reads of decay, summand and initial value."""
         return self.decay, self.added, self.first
 
     def to_op(self, index: ir.Index, decay: ops.Op, added: ops.Op, first: ops.Op) -> ops.Op:
@@ -62,7 +62,7 @@ class View:
 
     @property
     def parts(self) -> tuple[ir.Access, ...]:
-        """The operand."""
+        """The read of the source."""
         return (self.source,)
 
     def to_op(self, _: ir.Index, source: ops.Op) -> ops.Op:

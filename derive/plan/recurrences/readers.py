@@ -43,7 +43,7 @@ def is_linear(recurrence: Recurrence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The choice between loops and chunks, at sizes."""
+    """Decides, by the times at given sizes, whether a recurrence is a loop or in chunks."""
 
     sizes: Mapping[str, int]
     cells: bool  # whether a recurrence may be one call of torch
@@ -53,7 +53,7 @@ class Turns:
         """The product of some extents."""
         return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
-    def pays(self, recurrence: Recurrence) -> bool:
+    def prefers_loop(self, recurrence: Recurrence) -> bool:
         """Whether a loop is no slower than chunks; always for recurrences that are not linear."""
         if not is_linear(recurrence):
             return True
@@ -64,7 +64,7 @@ class Turns:
         chunked = CHUNKED * LAUNCH + RECURRED * states * count / EXPONENTIALS
         return chunked > count * time_turn(states)
 
-    def is_wide(self, indices: Iterable[ir.Index]) -> bool:
+    def exceeds_launch(self, indices: Iterable[ir.Index]) -> bool:
         """Whether writing and reading values over these indices takes longer than a launch."""
         moved = 2 * WIDTH * self.count_values(index.extent for index in indices)
         return moved / MEMORY > LAUNCH
@@ -80,7 +80,12 @@ def fold_readers(
     made: list[Recurrence] = []
     for recurrence in recurrences:
         folder = _Folder(system, recurrence, recurrences)
-        if recurrence.inner is None and turns and turns.pays(recurrence) and folder.fold_sums():
+        if (
+            recurrence.inner is None
+            and turns
+            and turns.prefers_loop(recurrence)
+            and folder.fold_sums()
+        ):
             system = folder.system
         made.append(folder.recurrence)
     return order_blocks(system, [each.equations for each in made]), made
@@ -156,7 +161,7 @@ class _Folder:
         return new if is_whole else [*new, ir.Equation(equation.target, value)]
 
     def _find_turn(self, expr: ir.Reduce, places: Sequence[ir.Expr]) -> ir.Index | None:
-        """The index at which a sum reads each state's turn, if the sum removes an axis of it."""
+        """The index at which a sum reads the states' turns; None unless it sums over their axes."""
         reads = self.recurrence.find_reads(expr)
         bound = {i for part in walk(expr) if isinstance(part, ir.Reduce) for i in part.bound}
         if not any(bound & {*find_free(access)} for access in reads):
@@ -182,7 +187,7 @@ def is_last(access: ir.Access, axis: int) -> bool:
 
 
 def find_last(system: ir.System, recurrence: Recurrence) -> dict[ir.Tensor, bool]:
-    """The states of which at most the last value is read outside; True if it is read."""
+    """The states of which nothing but the last value is read outside, and whether that is read."""
     own = recurrence.targets
     outside = [e for e in system.equations if e.target.tensor not in own]
     found: dict[ir.Tensor, bool] = {}
@@ -199,7 +204,7 @@ def read_last(
     last: Mapping[ir.Tensor, tuple[ir.Tensor, int]],
     starts: Mapping[ir.Tensor, ir.Equation],
 ) -> ir.Expr:
-    """The expression with reads of last values by name; the names also cover a loop of 0 turns."""
+    """The expression with reads of last values by the name that each has after the loop."""
 
     def name_read(here: ir.Expr) -> ir.Expr:
         match here:

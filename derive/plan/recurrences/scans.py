@@ -113,7 +113,7 @@ def extract_loops(
 
 
 class _LoopExtractor:
-    """A converter of recurrences to loops, with the names and the loops so far."""
+    """Extracts the recurrences of a system, one after the other, as `loops`."""
 
     def __init__(
         self, system: ir.System, lengths: set[str], *, keywords: bool, turns: Turns | None
@@ -158,7 +158,9 @@ class _LoopExtractor:
         reads = recurrence.find_reads(*(each.value for each in recurrence.equations))
         self.lags = {(a.tensor, lag) for a in reads if (lag := recurrence.find_lag(a))}
         last = find_last(self.system, recurrence)
-        is_whole = len(own) == 1 and not (last and self.turns and self.turns.pays(recurrence))
+        is_whole = len(own) == 1 and not (
+            last and self.turns and self.turns.prefers_loop(recurrence)
+        )
         if is_whole and (linear := self._find_linear()) is not None:
             loop.whole, loop.made = linear, {linear.target.tensor: linear.target.tensor}
             return self.outside
@@ -225,7 +227,7 @@ class _LoopExtractor:
         return self.outside
 
     def _name_part(self, expr: ir.Expr, target: ir.Access) -> ir.Access:
-        """The expression, if it is a plain read over the target's indices, else the target."""
+        """The expression if it reads a tensor at the target's indices, else a new such tensor."""
         if _is_plain(expr, target.places):
             return expr
         self.outside.append(ir.Equation(target, expr))
@@ -288,7 +290,7 @@ class _LoopExtractor:
                 self._add_start(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
     def _choose_peeling(self) -> list[ir.Expr] | None:
-        """Peel off as few turns as leave the fewest conditions; the values in later turns.
+        """Peel off as few turns as leave the fewest conditions; return the values in later turns.
 
         None if peeling does not reduce the conditions.
         """
@@ -323,7 +325,7 @@ class _LoopExtractor:
     def _peel_turns(
         self, count: int, values: list[ir.Expr], later: ir.Index
     ) -> list[ir.Expr] | None:
-        """Peel off so many turns; the values in later turns, or None where a read stays."""
+        """Peel off so many turns; return the values in later ones, or None if a turn reads one."""
         index, equations = self.recurrence.index, self.recurrence.equations
         made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
 
@@ -423,7 +425,7 @@ class _LoopExtractor:
         """Whether a product is so much larger than its factors that each turn should multiply."""
         free = {*find_free(product)} - {self.loop.index}
         narrow = all(free - {*find_free(factor)} for factor in product.factors)
-        return narrow and self.turns is not None and self.turns.is_wide(free)
+        return narrow and self.turns is not None and self.turns.exceeds_launch(free)
 
     def _slice(self, expr: ir.Expr) -> ir.Expr:
         """The slice of a value at the turn; other expressions become tensors before the loop."""

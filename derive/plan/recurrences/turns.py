@@ -141,9 +141,10 @@ def strip_starts(
 def push_guard(
     expr: ir.Expr, reads: Callable[[ir.Expr], bool], first: ir.Index | None = None
 ) -> ir.Expr:
-    """A choice between a value and a number, moved to the reads of a recurrence inside.
+    """Move the condition of a choice to the reads of a recurrence in it.
 
-    With an index, only conditions that exclude its first position are moved.
+    where(c, 2*h[t - 1] + x, 0) becomes 2*where(c, h[t - 1], 0) + where(c, x, 0). With an index,
+    `first`, only conditions that exclude its first position are moved.
     """
 
     def applies(condition: ir.Expr) -> bool:

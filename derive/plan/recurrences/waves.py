@@ -64,10 +64,7 @@ def turn_upward(system: ir.System) -> ir.System:
 
 @dataclass
 class _Table:
-    """A recurrence over two indices, both in increasing order, as a table.
-
-    `starts` are the values before the first positions, by depths.
-    """
+    """A recurrence over two increasing indices as a table; `starts` are border values by depths."""
 
     system: ir.System
     recurrence: Recurrence
@@ -82,7 +79,7 @@ class _Table:
         self.lifted: dict[ir.Expr, ir.Expr] = {}  # tensors of these equations, by value
 
     def to_waves(self) -> ir.System | None:
-        """The system with the table; None if a read or a choice has another form."""
+        """The system with the table; None if a read is not one of (i-1,j), (i,j-1), (i-1,j-1)."""
         if any(loop.is_downward for loop in self.loops):
             return None
         grid = Grid.of(self.system, self.recurrence)
@@ -218,16 +215,16 @@ class _Table:
         for tensor, value in values.items():
             self.target = self.targets[tensor]
             rewritten = rewrite_bottom_up(value, self._read_table)
-            place = self._in_row(Polynomial.of(self.wave))
+            place = self._find_inner_position(Polynomial.of(self.wave))
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
             border = self._border_of_row(tensor, place)
-            target = self._access(self.next[tensor], tensor, self.wave, one)
-            equations += self._choose(
+            target = self._read_at(self.next[tensor], tensor, self.wave, one)
+            equations += self._write_choice(
                 target, ir.all_of(*inside), substitute(rewritten, row), border
             )
             if self.depths[tensor]:
-                wide_equations.append(self._widen(tensor))
+                wide_equations.append(self._add_border(tensor))
         results = [
             ir.Equation(target, self._read_place(target)) for target in self.targets.values()
         ]
@@ -243,7 +240,7 @@ class _Table:
         """Name the tensors of a wave, without (`next`) and with (`whole`) the initial values."""
         self.next, self.whole = {}, {}
         for tensor, target in self.targets.items():
-            shape, _ = self._leave(target.tensor.shape, tensor)
+            shape, _ = self._split_inner(target.tensor.shape, tensor)
             depth, at = self.depths[tensor], self._find_axis(tensor)
             wide = (Polynomial.of(self.outer.extent) + Polynomial.of(depth)).to_expr()
             name = self.names.take(f"{tensor.name}_wave")
@@ -259,7 +256,7 @@ class _Table:
                 own = self.names.take(f"{tensor.name}_next")
                 self.next[tensor] = replace(made, name=own, shape=(self.wave.extent, *shape))
 
-    def _choose(
+    def _write_choice(
         self, target: ir.Access, inside: ir.Expr, value: ir.Expr, border: ir.Expr
     ) -> Iterator[ir.Equation]:
         """The equations of a tensor with one value inside the table and another on the border."""
@@ -278,20 +275,22 @@ class _Table:
         places = self.targets[tensor].places
         return places.index(self.outer) - (places.index(self.inner) < places.index(self.outer))
 
-    def _leave(
+    def _split_inner(
         self, places: tuple[ir.Expr, ...], tensor: ir.Tensor
     ) -> tuple[tuple[ir.Expr, ...], ir.Expr]:
-        """(the positions without that on the axis of the inner index, that position)."""
+        """(the positions without that of the inner index, the position of the inner index)."""
         axis = self.targets[tensor].places.index(self.inner)
         return (*places[:axis], *places[axis + 1 :]), places[axis]
 
-    def _access(self, made: ir.Tensor, tensor: ir.Tensor, wave: ir.Expr, row: ir.Expr) -> ir.Access:
+    def _read_at(
+        self, made: ir.Tensor, tensor: ir.Tensor, wave: ir.Expr, row: ir.Expr
+    ) -> ir.Access:
         """A read of a table, at a wave, a row, and the other indices of the definition."""
-        places, _ = self._leave(self.targets[tensor].places, tensor)
+        places, _ = self._split_inner(self.targets[tensor].places, tensor)
         at = self._find_axis(tensor)
         return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))
 
-    def _in_row(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
+    def _find_inner_position(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
         """The position on the inner index, on a wave and in a row."""
         return (wave - Polynomial.of(self.outer if row is None else row)).to_expr()
 
@@ -300,7 +299,7 @@ class _Table:
         if not isinstance(expr, ir.Access) or expr not in self.lags:
             return expr
         tensor, (one, other) = expr.tensor, self.lags[expr]
-        places, _ = self._leave(expr.places, tensor)
+        places, _ = self._split_inner(expr.places, tensor)
         at, lag = self._find_axis(tensor), one + other
         if not lag:
             return ir.Access(self.next[tensor], (self.wave, *places))
@@ -314,17 +313,17 @@ class _Table:
             bound = ir.Number(Fraction(turn))
             value = start if value is None else ir.Where(ir.Compare("<", back, bound), value, start)
         assert value is not None
-        made = self._shift(tensor) if one else self.next[tensor]
+        made = self._shift_row(tensor) if one else self.next[tensor]
         read = ir.Access(made, (back, *others))
         return ir.Where(ir.Compare("<", back, ir.ZERO), value, read)
 
-    def _shift(self, tensor: ir.Tensor) -> ir.Tensor:
+    def _shift_row(self, tensor: ir.Tensor) -> ir.Tensor:
         """The tensor of a wave shifted by a row, which later turns read."""
         if tensor not in self.shifted:
             name = self.names.take(f"{tensor.name}_shifted")
             made = self.shifted[tensor] = replace(self.next[tensor], name=name)
-            source = self._access(self.whole[tensor], tensor, self.wave, self.outer)
-            target = self._access(made, tensor, self.wave, self.outer)
+            source = self._read_at(self.whole[tensor], tensor, self.wave, self.outer)
+            target = self._read_at(made, tensor, self.wave, self.outer)
             self.views.append(ir.Equation(target, source))
         return self.shifted[tensor]
 
@@ -332,7 +331,7 @@ class _Table:
         """The tensor of the table's values on a wave before the first one."""
         key = self.whole[tensor].name, wave
         if key not in self.begun:
-            places, _ = self._leave(self.targets[tensor].places, tensor)
+            places, _ = self._split_inner(self.targets[tensor].places, tensor)
             at, depth = self._find_axis(tensor), self.depths[tensor]
             whole = self.whole[tensor]
             row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
@@ -340,8 +339,8 @@ class _Table:
             self.begun[key] = ir.Tensor(name, whole.shape[1:], tensor.kind, tensor.below)
             here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
             new: dict[ir.Expr, ir.Expr] = {self.outer: here}
-            at_wave = self._in_row(Polynomial.of(wave), here)
-            value = self._fill(tensor)
+            at_wave = self._find_inner_position(Polynomial.of(wave), here)
+            value = self._find_filler(tensor)
             for (one, other), start in self.starts[tensor].items():
                 if one:
                     if wave + 1 + other:
@@ -364,32 +363,32 @@ class _Table:
             self.before.append(ir.Equation(target, value))
         return self.begun[key]
 
-    def _fill(self, tensor: ir.Tensor) -> ir.Expr:
+    def _find_filler(self, tensor: ir.Tensor) -> ir.Expr:
         """The value of unused entries of the table."""
         column = self.starts[tensor].get((0, 1))
         return column if isinstance(column, ir.Number) and self.is_harmless else ir.ONE
 
     def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
         """The values before the first position of the inner index, along a wave."""
-        value = self._fill(tensor)
+        value = self._find_filler(tensor)
         start = self.starts[tensor].get((0, 1), value)
         return (
             value if start is value else ir.Where(ir.Compare("==", at, ir.MINUS_ONE), start, value)
         )
 
-    def _widen(self, tensor: ir.Tensor) -> ir.Equation:
+    def _add_border(self, tensor: ir.Tensor) -> ir.Equation:
         """The equation of a wave with the values before the first position of the outer index."""
         at, whole = self._find_axis(tensor), self.whole[tensor]
         row = self.names.take_index(ir.Index(self.outer.name, whole.shape[1 + at]))
         edge = self.names.take_index(ir.Index(self.outer.name, ir.ONE))
-        value = self._fill(tensor)
+        value = self._find_filler(tensor)
         start = self.starts[tensor].get((1, 0))
         if start is not None:
             place = (Polynomial.of(self.wave) + Polynomial.of(1)).to_expr()
             value = rewrite_bottom_up(substitute(start, {self.inner: place}), simplify_place)
             if self.inner in find_free(start):
                 value = ir.Where(ir.Compare("<", place, self.inner.extent), value, ir.ONE)
-        own = self._access(whole, tensor, self.wave, edge)
+        own = self._read_at(whole, tensor, self.wave, edge)
         is_same = self.wave not in find_free(value)
         places = own.places[1:] if is_same else own.places
         shape = (*whole.shape[: 1 + at], edge.extent, *whole.shape[2 + at :])
@@ -399,14 +398,14 @@ class _Table:
         new: dict[ir.Expr, ir.Expr] = {edge: row}
         read = substitute(ir.Access(border, places), new)
         less = (Polynomial.of(row) - Polynomial.of(1)).to_expr()
-        behind = self._access(self.next[tensor], tensor, self.wave, less)
-        target = self._access(whole, tensor, self.wave, row)
+        behind = self._read_at(self.next[tensor], tensor, self.wave, less)
+        target = self._read_at(whole, tensor, self.wave, row)
         return ir.Equation(target, ir.Where(ir.Compare("<", row, ir.ONE), read, behind))
 
     def _read_place(self, access: ir.Access) -> ir.Access:
         """A read of the recurrence at any position, as a read of the table."""
         tensor = access.tensor
-        places, inner = self._leave(access.places, tensor)
+        places, inner = self._split_inner(access.places, tensor)
         at = self._find_axis(tensor)
         wave = Polynomial.of(places[at]) + Polynomial.of(inner)
         return ir.Access(self.next[tensor], (wave.to_expr(), *places))
