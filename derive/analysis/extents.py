@@ -17,7 +17,6 @@ from derive.analysis.facts import (
     Facts,
     find_facts,
     find_range,
-    is_implied_by_facts,
     is_integer,
     is_never_negative,
     is_whole,
@@ -34,6 +33,7 @@ from derive.ir.walk import (
     find_free,
     find_size_names,
     find_sizes,
+    is_bracket,
     map_children,
     rewrite_bottom_up,
     substitute,
@@ -428,41 +428,55 @@ def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
 
 def is_always(condition: ir.Expr, facts: Facts = ()) -> bool:
     """Whether a condition is shown to hold for all values of indices, sizes and tensors."""
+    return decide_condition(condition, facts) is True
+
+
+def decide_condition(condition: ir.Expr, facts: Facts = ()) -> bool | None:
+    """The truth of a condition for all indices, sizes and tensors; None if it is not shown."""
     match condition:
-        case ir.Compare("!=", left, right):
-            condition = ir.Not(ir.Compare("==", left, right))
-        case ir.Not(ir.Compare("!=", left, right)):
-            condition = ir.Compare("==", left, right)
-    wanted = find_facts(condition) if is_implied_by_facts(condition) else ()
-    return bool(wanted) and all(is_never_negative(each, facts) for each in wanted)
+        case ir.Truth(value):
+            return value
+        case ir.Compare(relation, left, right):
+            for held, asked in ((True, relation), (False, ir.NEGATED[relation])):
+                wanted = find_facts(ir.Compare(asked, left, right))
+                if wanted and all(is_never_negative(each, facts) for each in wanted):
+                    return held
+        case ir.And(parts) | ir.Or(parts):
+            found = {decide_condition(part, facts) for part in parts}
+            last = isinstance(condition, ir.Or)
+            return last if last in found else None if None in found else not last
+        case ir.Not(part):
+            truth = decide_condition(part, facts)
+            return None if truth is None else not truth
+    return None
 
 
 def take_decided(expr: ir.Expr, facts: Facts = ()) -> ir.Expr:
     """A choice that ranges decide as the branch that it takes; any other expression unchanged."""
-    if isinstance(expr, ir.Where):
-        for value, assumed in ((expr.then, expr.condition), (expr.other, ir.Not(expr.condition))):
-            if is_always(assumed, facts):
-                return value
+    if isinstance(expr, ir.Where) and (held := decide_condition(expr.condition, facts)) is not None:
+        return expr.then if held else expr.other
     return expr
 
 
 def drop_false_reads(system: ir.System) -> ir.System:
-    """The system without reads at fixed places, such as x[-2], whose guard of numbers is false.
+    """The system without reads at fixed places, such as x[-2], whose guard is never true.
 
-    Other values stay under a false guard, so that their gradients are zeros.
+    A guard of sizes may be true where they are 0. Other values stay under a false guard, so that
+    their gradients are zeros.
     """
 
     def drop(expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Where(condition, then, other):
-                held = decide(condition)
+                held = decide_condition(_lower_sizes(condition))
                 if held is not None and _is_fixed(other if held else then):
                     return then if held else other
             case ir.Mul(factors):
-                if _is_fixed(expr) and any(map(_is_false, factors)):
+                guards = (_lower_sizes(f.condition) for f in factors if is_bracket(f))
+                if _is_fixed(expr) and any(decide_condition(each) is False for each in guards):
                     return ir.ZERO
             case ir.Reduce("sum", _, condition, body):
-                if decide(condition) is False and _is_fixed(body):
+                if _is_fixed(body) and decide_condition(_lower_sizes(condition)) is False:
                     return ir.ZERO
         return expr
 
@@ -476,29 +490,6 @@ def _is_fixed(expr: ir.Expr) -> bool:
     """Whether a read in the expression is at a place without indices."""
     places = (place for access in find_accesses(expr) for place in access.places)
     return any(not find_free(place) for place in places)
-
-
-def _is_false(factor: ir.Expr) -> bool:
-    """Whether a factor is a bracket whose condition is false whatever the values are."""
-    match factor:
-        case ir.Where(condition, then, other):
-            return (then, other) == (ir.ONE, ir.ZERO) and decide(condition) is False
-    return False
-
-
-def decide(condition: ir.Expr) -> bool | None:
-    """Whether a condition on numbers alone holds; None where values decide it."""
-    match condition:
-        case ir.Compare(relation, left, right):
-            one, other = Polynomial.of(left).constant, Polynomial.of(right).constant
-            return None if one is None or other is None else ir.DECIDING[relation](one, other)
-        case ir.And(parts) | ir.Or(parts):
-            found, last = {*map(decide, parts)}, isinstance(condition, ir.Or)
-            return last if last in found else None if None in found else not last
-        case ir.Not(part):
-            held = decide(part)
-            return None if held is None else not held
-    return None
 
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
@@ -523,9 +514,13 @@ def is_filled(index: ir.Index) -> bool:
 
 def is_above_zero(number: ir.Expr) -> bool:
     """Whether a number is >= 1 even where sizes are 0."""
-    sizes = map(ir.Size, find_size_names(number))
-    less: dict[ir.Expr, ir.Expr] = {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes}
-    return is_never_negative(Polynomial.of(substitute(number, less)) - ONE)
+    return is_never_negative(Polynomial.of(_lower_sizes(number)) - ONE)
+
+
+def _lower_sizes(expr: ir.Expr) -> ir.Expr:
+    """The expression of sizes minus 1: what holds of it for all sizes holds where they are 0."""
+    sizes = map(ir.Size, find_size_names(expr))
+    return substitute(expr, {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes})
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:

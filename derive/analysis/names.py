@@ -380,12 +380,8 @@ def _find_early(
 
 def is_condition(expr: ir.Expr) -> bool:
     """Whether the value of an expression is a truth value, not a number."""
-    match expr:
-        case ir.Access(tensor, _):
-            return tensor.kind == "bool"
-        case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
-            return True
-    return False
+    is_read = isinstance(expr, ir.Access) and expr.tensor.kind == "bool"
+    return is_read or isinstance(expr, ir.TRUTHS)
 
 
 def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:

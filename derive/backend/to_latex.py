@@ -17,7 +17,7 @@ from derive.ir import functions, walk
 from derive.ir import nodes as ir
 from derive.ir.pieces import find_divisor
 from derive.ir.text import write_empty_row
-from derive.rewrite.rules.products import is_bracket
+from derive.ir.walk import is_bracket
 
 ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
 

@@ -28,7 +28,7 @@ from derive.checker.edits.search import Budget, CorrectionSearch, EditSearch, Ju
 from derive.checker.edits.source import Rewrite, SourceText
 from derive.checker.judge import judge_at
 from derive.checker.judge.inputs import SCALES, scale, vary_inputs
-from derive.checker.lines import Lines, find_changed_line, find_lines, find_match, is_condition
+from derive.checker.lines import Lines, find_changed_line, find_lines, find_match
 from derive.checker.pick import Choice
 from derive.checker.program import Program
 from derive.checker.runs.trace import ERRORS, Example, Trace, is_close, record_program
@@ -305,7 +305,7 @@ class _Inquiry:
 def _put_each_first(case: Case) -> Iterator[Case]:
     """The case at each of its samples, longest ranges of conditions first."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
-    extents = {i.extent for node in nodes if is_condition(node) for i in find_free(node)}
+    extents = {i.extent for node in nodes if isinstance(node, ir.TRUTHS) for i in find_free(node)}
 
     def measure(sample: Sample) -> int:
         return min((*(evaluate_extent(extent, sample.sizes) for extent in extents), _ENOUGH))

@@ -200,7 +200,9 @@ def find_node(expr: ir.Expr, evaluator: Evaluator) -> Node | None:
     if math.prod(evaluator.extent(index.extent) for index in around) > _MOST_EVALUATED:
         return None
     grid = evaluator.evaluate_node(expr)
-    if not grid.tensor.dim() or not (grid.tensor.is_floating_point() or is_condition(expr)):
+    if not grid.tensor.dim() or not (
+        grid.tensor.is_floating_point() or isinstance(expr, ir.TRUTHS)
+    ):
         return None
     value = grid.tensor.double()
     value = value.expand([evaluator.extent(index.extent) for index in grid.indices])
@@ -241,11 +243,6 @@ def _find_indices(access: ir.Access) -> tuple[ir.Index, ...]:
         place if isinstance(place, ir.Index) else ir.Index(to_text(place), extent)
         for place, extent in zip(access.places, access.tensor.shape, strict=True)
     )
-
-
-def is_condition(expr: ir.Expr) -> bool:
-    """Whether the expression is a truth value."""
-    return isinstance(expr, (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth))
 
 
 _MOST_SAID = 4  # values of one line

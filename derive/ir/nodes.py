@@ -357,6 +357,8 @@ TRUE = Truth(True)
 FALSE = Truth(False)
 MINUS_INFINITY = Infinity(True)
 
+# The nodes that are conditions, apart from reads of Boolean tensors.
+TRUTHS = (Compare, And, Or, Not, Truth)
 # The negation of each relation.
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 # The comparison function of each relation.

@@ -126,8 +126,8 @@ def find_spans(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[tuple[int, 
 
 def _pieces(expr: ir.Expr | ir.Equation, holds: int = OR) -> Pieces:
     if isinstance(expr, ir.Equation):
-        value, truth = _pieces(expr.value), (ir.Compare, ir.And, ir.Or, ir.Not)
-        if expr.target.tensor.kind == "bool" and isinstance(expr.value, truth):
+        value = _pieces(expr.value)
+        if expr.target.tensor.kind == "bool" and isinstance(expr.value, ir.TRUTHS):
             value = [("[", None), *value, ("]", None)]
         return [*_pieces(expr.target), (" = ", None), *value]
     inner, tightness = _write_node(expr)

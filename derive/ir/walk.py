@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache, lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from derive.ir import nodes as ir
 
@@ -403,10 +403,15 @@ def split_guards(factors: tuple[ir.Expr, ...]) -> tuple[tuple[ir.Expr, ...], tup
     return tuple(guards), tuple(others)
 
 
+def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
+    """Whether the expression is an Iverson bracket: 1 where a condition holds, else 0."""
+    return isinstance(expr, ir.Where) and expr.then is ir.ONE and expr.other is ir.ZERO
+
+
 def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
     """The brackets [..] in a factor: itself, in nested products and in positive powers."""
     match factor:
-        case ir.Where(_, then, other) if then is ir.ONE and other is ir.ZERO:
+        case ir.Where() if is_bracket(factor):
             return (factor,)
         case ir.Mul(factors):
             return tuple(bracket for part in factors for bracket in find_brackets(part))

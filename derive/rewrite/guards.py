@@ -34,7 +34,6 @@ HARMLESS = {
     if row.is_partial and len(row.tensors) == 1
 }
 _GUARDS = {ir.ONE, *HARMLESS.values()}
-TRUTHS = (ir.Compare, ir.And, ir.Or, ir.Not)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Protector:
         condition = find_need(condition, expr)
         if condition is ir.TRUE or is_guarded(expr, condition) or not _depends_on(asked, condition):
             return expr
-        if self._is_needed(expr, asked) or isinstance(expr, TRUTHS):
+        if self._is_needed(expr, asked) or isinstance(expr, ir.TRUTHS):
             return expr  # truth values have no gradient; guards are found by them
 
         inner = _drop_bound(condition, expr)
@@ -223,7 +222,7 @@ def is_count(expr: ir.Expr) -> bool:
     if isinstance(expr, ir.Access):
         return expr.tensor.kind == "bool"
     is_scalar = isinstance(expr, ir.Scalar)
-    return isinstance(expr, TRUTHS) or (not is_scalar and all(map(is_count, expr.children)))
+    return isinstance(expr, ir.TRUTHS) or (not is_scalar and all(map(is_count, expr.children)))
 
 
 def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
@@ -308,7 +307,7 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
         if isinstance(here, ir.Access) and here.tensor not in found and here.tensor in values:
             found.add(here.tensor)
             waiting.append(values[here.tensor])
-        waiting += () if isinstance(here, TRUTHS) else here.children
+        waiting += () if isinstance(here, ir.TRUTHS) else here.children
     return found
 
 

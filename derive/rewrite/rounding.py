@@ -129,7 +129,7 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
     )
     is_equal = Counter(there) == Counter(factor for factor in factors if factor not in moved)
     guards = ir.split_and(substitute(condition, fixed))
-    return is_whole and is_equal and all(each is ir.TRUE or is_always(each) for each in guards)
+    return is_whole and is_equal and all(map(is_always, guards))
 
 
 def _collect(

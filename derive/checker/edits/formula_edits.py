@@ -26,7 +26,6 @@ from derive.checker.edits.sites import (
     expand_position,
     find_factors,
     find_scale,
-    is_bracket,
     is_number,
     leave_out,
     pair_indices,
@@ -189,7 +188,7 @@ def leave_out_part(site: FormulaSite) -> Edits:
                 yield rest, words, 0.0
         case ir.Mul(factors):
             for at, factor in enumerate(factors):
-                if is_bracket(factor):
+                if walk.is_bracket(factor):
                     assert isinstance(factor, ir.Where)
                     words = f"ADD the mask [{show_node(factor.condition)}] to {name}"
                 else:

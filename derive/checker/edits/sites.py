@@ -20,7 +20,7 @@ from typing import TypeAlias
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
-from derive.ir.walk import find_free, map_children, rewrite_bottom_up, substitute
+from derive.ir.walk import find_free, is_bracket, map_children, rewrite_bottom_up, substitute
 
 EXCHANGED, LACKING, MISPLACED, SEVERAL = 1.0, 1.2, 1.4, 1.6
 LONGEST = 60  # characters of a node that words quote whole
@@ -223,11 +223,6 @@ def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
         return expr
 
     return rewrite_bottom_up(value, act)
-
-
-def is_bracket(factor: ir.Expr) -> bool:
-    """Whether a factor is 1 where a condition holds, else 0."""
-    return isinstance(factor, ir.Where) and (factor.then, factor.other) == (ir.ONE, ir.ZERO)
 
 
 def show_node(expr: ir.Expr | ir.Equation, name: str = "") -> str:

@@ -27,6 +27,7 @@ from derive.ir.walk import (
     find_accesses,
     find_all_indices,
     find_free,
+    is_bracket,
     rewrite_bottom_up,
     substitute,
     walk,
@@ -42,7 +43,6 @@ from derive.rewrite.guards import (
     is_variable,
     mark_tensors,
 )
-from derive.rewrite.rules.products import is_bracket
 
 
 @lru_cache(maxsize=1 << 8)

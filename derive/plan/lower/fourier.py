@@ -23,6 +23,7 @@ from derive.ir.walk import (
     find_accesses,
     find_free,
     find_names,
+    is_bracket,
     is_reading,
     rename_apart,
     rewrite_bottom_up,
@@ -33,7 +34,6 @@ from derive.plan.lower.condition import expand_to_indices
 from derive.plan.lower.context import Context
 from derive.rewrite.rule import put_value
 from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
-from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 
 WAVES = "transform_wave: sum_n x_n * exp(-2*pi*I*k*n/M) is a fast Fourier transform"

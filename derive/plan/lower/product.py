@@ -15,7 +15,7 @@ from fractions import Fraction
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
-from derive.ir.walk import find_free, is_number, is_whole, walk
+from derive.ir.walk import find_free, is_bracket, is_number, is_whole, walk
 from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
@@ -25,7 +25,7 @@ from derive.plan.lower.number import divide, divide_number, is_python_safe, lowe
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import has_smaller_product
 from derive.rewrite.needs import find_need
-from derive.rewrite.rules.products import is_bracket, is_negative
+from derive.rewrite.rules.products import is_negative
 
 
 def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from derive.analysis.extents import is_always
+from derive.analysis.extents import decide_condition
 from derive.analysis.safety import is_finite
 from derive.ir import nodes as ir
 from derive.ir.polynomial import evaluate_extent
@@ -64,10 +64,10 @@ class Grid:
         at: dict[ir.Expr, ir.Expr] = {ir.Size(n): _to_number(k) for n, k in self.sizes.items()}
         at |= {one: _to_number(place[0]), other: _to_number(place[1])}
         while isinstance(expr, ir.Where):
-            held = substitute(expr.condition, at)
-            if not is_always(held) and not is_always(ir.Not(held)):
+            held = decide_condition(substitute(expr.condition, at))
+            if held is None:
                 break
-            expr = expr.then if is_always(held) else expr.other
+            expr = expr.then if held else expr.other
         return expr
 
 

@@ -17,6 +17,7 @@ from derive.ir.recurrences import Recurrence
 from derive.ir.walk import (
     find_accesses,
     find_free,
+    is_bracket,
     is_reading,
     rewrite_bottom_up,
     rewrite_top_down,
@@ -24,7 +25,6 @@ from derive.ir.walk import (
     walk,
 )
 from derive.plan.lower.condition import fold_conditions
-from derive.rewrite.rules.products import is_bracket
 
 
 def find_slope(expr: ir.Expr, recurrence: Recurrence) -> tuple[ir.Expr, ir.Expr] | None:

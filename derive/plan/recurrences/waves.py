@@ -178,8 +178,7 @@ class _Table:
         """A named tensor for a computed value that depends on the inner index."""
         free = find_free(expr)
         is_plain = isinstance(expr, ir.Access) and all(isinstance(p, ir.Index) for p in expr.places)
-        conditions = (ir.Compare, ir.And, ir.Or, ir.Not, ir.Truth)
-        if self.inner not in free or is_plain or isinstance(expr, (*conditions, ir.Index)):
+        if self.inner not in free or is_plain or isinstance(expr, (*ir.TRUTHS, ir.Index)):
             return expr
         if not any(isinstance(part, ir.Access) for part in walk(expr)):
             return expr

@@ -11,6 +11,7 @@ from derive.ir.functions import ROWS
 from derive.ir.walk import (
     find_free,
     find_indices,
+    is_bracket,
     rename_apart,
     rewrite_bottom_up,
     substitute,
@@ -18,7 +19,6 @@ from derive.ir.walk import (
 )
 from derive.rewrite.needs import is_position
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 
 

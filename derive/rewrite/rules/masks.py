@@ -268,7 +268,7 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
     factors = list(sums.find_factors(expr.body))
     sites: list[tuple[ir.Expr, ir.Expr, list[ir.Expr]]] = [(expr.condition, ir.TRUE, factors)]
     for k, factor in enumerate(factors):
-        if products.is_bracket(factor):
+        if walk.is_bracket(factor):
             sites.append((factor.condition, expr.condition, [*factors[:k], *factors[k + 1 :]]))
     for condition, rest, left in sites:
         parts = ir.split_and(condition)
@@ -302,7 +302,7 @@ def open_tuples(expr: ir.Reduce) -> ir.Expr | None:
     factors = sums.find_factors(expr.body)
     if any(len({*order} & {*walk.find_free(part)}) > 1 for part in ir.split_and(rest)):
         return None
-    if any(products.is_bracket(f) for f in factors) or not all(map(is_safe, factors)):
+    if any(walk.is_bracket(f) for f in factors) or not all(map(is_safe, factors)):
         return None
     if not is_finite_where_defined(rest) or not is_readable(rest):
         return None

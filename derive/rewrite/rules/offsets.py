@@ -28,6 +28,7 @@ from derive.ir.walk import (
     find_accesses,
     find_brackets,
     find_free,
+    is_bracket,
     rename_apart,
     rewrite_bottom_up,
     substitute,
@@ -35,7 +36,6 @@ from derive.ir.walk import (
 )
 from derive.rewrite.rule import system_rule
 from derive.rewrite.rules.masks import Triangle, find_triangles
-from derive.rewrite.rules.products import is_bracket
 from derive.rewrite.rules.sums import find_factors
 from derive.rewrite.rules.tables import Tables
 

@@ -1,12 +1,11 @@
 """Rules on products and sums: flatten, guard, pull sums out, distribute, count unused indices."""
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 from derive.analysis.extents import is_never_empty
 from derive.analysis.safety import is_safe
 from derive.ir import nodes as ir
-from derive.ir.walk import find_brackets, find_free, substitute, walk
+from derive.ir.walk import find_brackets, find_free, is_bracket, substitute, walk
 from derive.rewrite.rule import rename_all, rule
 
 
@@ -215,11 +214,6 @@ def rename_bound(
     new = rename_all((i for i in reduce.bound if i.name in taken), used)
     bound = tuple(new.get(i, i) for i in reduce.bound)
     return bound, substitute(reduce.condition, new), substitute(reduce.body, new)
-
-
-def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
-    """Whether the expression is an Iverson bracket: 1 where a condition holds, else 0."""
-    return isinstance(expr, ir.Where) and expr.then is ir.ONE and expr.other is ir.ZERO
 
 
 def may_go_in(factors: Sequence[ir.Expr], summed: ir.Reduce) -> bool:

@@ -15,10 +15,10 @@ from derive.analysis.safety import is_finite_where_defined, is_safe
 from derive.ir import nodes as ir
 from derive.ir.functions import REDUCTIONS, holds_complex
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import find_accesses, find_brackets, find_free
+from derive.ir.walk import find_accesses, find_brackets, find_free, is_bracket
 from derive.rewrite.needs import find_need
 from derive.rewrite.rule import rule
-from derive.rewrite.rules.products import is_bracket, rename_bound
+from derive.rewrite.rules.products import rename_bound
 
 _LINEAR = ("sum", "mean")
 _SHIFTED = ("mean", *(row.name for row in REDUCTIONS if "+" in row.passes.split()))
