@@ -61,30 +61,30 @@ def _to_product(factor: Polynomial, atom: ir.Expr) -> ir.Expr:
 
 
 @lru_cache(maxsize=50000)
-def to_affine(expr: ir.Expr) -> Polynomial:
-    """The simplified place of an integer expression; a nonlinear part becomes an atom."""
+def to_linear(expr: ir.Expr) -> Polynomial:
+    """The simplified linear form of an integer; a nonlinear part becomes an atom."""
     match expr:
         case ir.Index(_, extent) if Polynomial.of(extent) == ONE:
             return NOTHING
         case ir.Add(terms):
-            return add_all(map(to_affine, terms))
+            return add_all(map(to_linear, terms))
         case ir.Mul(factors):
-            parts = [*map(to_affine, factors)]
+            parts = [*map(to_linear, factors)]
             if all(p.terms for p in parts) and sum(bool(split_steps(p)[0]) for p in parts) > 1:
                 return Polynomial.atom(ir.Mul(tuple(sorted(map(to_place, parts), key=atom_key))))
             return reduce(Polynomial.__mul__, parts, ONE)
         case ir.Call("floordiv", (over, under)):
-            above, divisor = to_affine(over), to_affine(under)
+            above, divisor = to_linear(over), to_linear(under)
             if not split_steps(divisor)[0]:
                 return divide(above, divisor)
             return Polynomial.atom(ir.Call("floordiv", (to_place(above), to_place(divisor))))
         case ir.Call("mod", (over, under)):
-            above, divisor = to_affine(over), to_affine(under)
+            above, divisor = to_linear(over), to_linear(under)
             if not split_steps(divisor)[0] and is_never_negative(divisor):
                 return modulo(above, divisor)
             return Polynomial.atom(ir.Call("mod", (to_place(above), to_place(divisor))))
         case ir.Call("clip", arguments):
-            inside, low, high = map(to_affine, arguments)
+            inside, low, high = map(to_linear, arguments)
             if low == high:
                 return low
             if _is_least_zero(inside - low) and _is_least_zero(high - inside):
@@ -97,7 +97,7 @@ def to_affine(expr: ir.Expr) -> Polynomial:
 def simplify_place(expr: ir.Expr) -> ir.Expr:
     """The expression of a place or an extent, simplified."""
     if isinstance(expr, (ir.Index, ir.Size, ir.Number, ir.Add, ir.Mul, ir.Call)):
-        return to_place(to_affine(expr))
+        return to_place(to_linear(expr))
     return map_children(expr, simplify_place)
 
 
@@ -114,7 +114,7 @@ def _is_least_zero(value: Polynomial) -> bool:
 
 
 def _to_form(value: ir.Expr | Polynomial) -> Polynomial:
-    return value if isinstance(value, Polynomial) else to_affine(value)
+    return value if isinstance(value, Polynomial) else to_linear(value)
 
 
 def divide(
@@ -206,7 +206,7 @@ def _merge_quotients(rest: Polynomial, divisor: Polynomial, facts: Facts) -> Pol
         (atom, atom.arguments)
         for atom in steps
         if isinstance(atom, ir.Call) and atom.function == "floordiv"
-        if not split_steps(to_affine(atom.arguments[1]))[0]
+        if not split_steps(to_linear(atom.arguments[1]))[0]
     ]
     if len(quotients) != 1 or steps[quotients[0][0]] != ONE:
         return None
@@ -215,7 +215,7 @@ def _merge_quotients(rest: Polynomial, divisor: Polynomial, facts: Facts) -> Pol
     if not is_positive(times, facts):
         return None
     others = (rest - Polynomial.atom(atom)) * times
-    return divide(to_affine(over) + others, divisor * times, facts)
+    return divide(to_linear(over) + others, divisor * times, facts)
 
 
 def _keep_quotient(over: Polynomial, divisor: Polynomial) -> Polynomial:
@@ -281,7 +281,7 @@ def substitute_indices(place: Polynomial, new: Mapping[ir.Index, Polynomial]) ->
         inside: dict[ir.Expr, ir.Expr] = {i: to_place(new[i]) for i in find_free(atom) if i in new}
         value = Polynomial.atom(atom)
         if inside:
-            value = new[atom] if isinstance(atom, ir.Index) else to_affine(substitute(atom, inside))
+            value = new[atom] if isinstance(atom, ir.Index) else to_linear(substitute(atom, inside))
         constant += value * step
     return constant
 

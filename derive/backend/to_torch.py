@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import to_linear
 from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative
 from derive.backend.arithmetic import (
@@ -393,7 +393,7 @@ def _write_slice(op: ops.Slice) -> str:
     start, step = Polynomial.of(op.start), Polynomial.of(op.step)
     stop = start + step * Polynomial.of(op.index.extent)
     count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
-    is_last = to_affine(count) == to_affine(op.index.extent)
+    is_last = to_linear(count) == to_linear(op.index.extent)
     first = to_python(op.start) if start.terms else ""
     is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # also for no entries
     end = to_python(stop.to_expr()) if is_told else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.analysis.affine import simplify_place, to_affine, to_place, unravel
+from derive.analysis.affine import simplify_place, to_linear, to_place, unravel
 from derive.analysis.extents import is_always, take_decided
 from derive.analysis.places import find_reversed, split_merged
 from derive.frontend.torch.exprs import multiply, subtract
@@ -143,7 +143,7 @@ def solve_place(
             return dict(zip(parts, theirs, strict=True)), []
         digits = unravel(here, [i.extent for i in parts])
         return {i: to_place(each) for i, each in zip(parts, digits, strict=True)}, []
-    line = split_steps(to_affine(place))[0]
+    line = split_steps(to_linear(place))[0]
     steps = {
         index: factor.constant
         for index, factor in line.items()
@@ -156,7 +156,7 @@ def solve_place(
         return {}, [ir.Compare("==", place, here)]
     index = max(steps, key=lambda i: abs(steps[i]))
     step = steps[index]
-    rest = to_place(to_affine(place) - to_affine(multiply(ir.Number(step), index)))
+    rest = to_place(to_linear(place) - to_linear(multiply(ir.Number(step), index)))
     low, high = (rest, here) if step > 0 else (here, rest)
     off = subtract(high, low)
     if find_reversed(place, extent) is index:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.analysis.affine import simplify_place, to_affine
+from derive.analysis.affine import simplify_place, to_linear
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import resize_system
@@ -191,7 +191,7 @@ def _is_proved(code: ir.System, formula: ir.System) -> bool:
     layers = Definedness(reader.Reader(algebra, code)), Definedness(reader.Reader(algebra, formula))
     for one, other in zip(code.results, formula.results, strict=True):
         indices = tuple(ir.Index(f"@{k}", extent) for k, extent in enumerate(other.shape))
-        places = tuple(map(to_affine, indices))
+        places = tuple(map(to_linear, indices))
         named = list(zip(layers, (one, other), strict=True))
         ours, theirs = (
             algebra.finish(_absorb(layer.reader.read_tensor(tensor.name, places)))

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import gcd, lcm
 
 from derive.analysis import facts
-from derive.analysis.affine import find_truth, is_never_empty, to_affine
+from derive.analysis.affine import find_truth, is_never_empty, to_linear
 from derive.analysis.facts import Sign, find_range, is_never_negative, is_positive
 from derive.ir import functions
 from derive.ir import nodes as ir
@@ -154,7 +154,7 @@ def split_abs(kind: str, subject: Polynomial) -> Cubes | None:
         match atom:
             case ir.Call("abs", (inside,)) if kind == "least" and each.constant is not None:
                 rest = subject - Polynomial.of(atom) * each
-                slope = to_affine(inside) * each
+                slope = to_linear(inside) * each
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
                     return conjoin(decide_affine(kind, part) for part in parts)

@@ -20,7 +20,7 @@ Laws:
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import to_linear
 from derive.ir import definitions, functions, walk
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
@@ -45,7 +45,7 @@ class Definedness:
 
     def find_needs(self, expr: ir.Expr, env: nf.Env) -> Needs:
         """The needs of an expression, its free indices replaced as `env` has them."""
-        under = expr, tuple(env.get(index, to_affine(index)) for index in walk.find_free(expr))
+        under = expr, tuple(env.get(index, to_linear(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
         if found is None:
             self._algebra.step()
@@ -261,7 +261,7 @@ class Definedness:
         found = self._sum_needs(_map_values(self.find_needs(expr.body, inner)), bound, cond.ALWAYS)
         matrix = self.reader.read_value(expr.body, inner)
         if expr.kind == "cholesky":  # undefined where a pivot is not above 0
-            matrix = apply(self._algebra, "entry", (matrix, to_number(to_affine(bound[0]))))
+            matrix = apply(self._algebra, "entry", (matrix, to_number(to_linear(bound[0]))))
         number = fold(self._algebra, f"undefined {expr.kind}", bound, matrix, cond.ALWAYS)
         return self._add_need(found, number)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.analysis.affine import relate, to_affine, unravel
+from derive.analysis.affine import relate, to_linear, unravel
 from derive.analysis.facts import is_integer
 from derive.analysis.places import split_merged
 from derive.ir import nodes as ir
@@ -50,7 +50,7 @@ class Reader:
     def read_value(self, expr: ir.Expr, env: nf.Env) -> nf.Poly:
         """The value of an expression, its free indices replaced as `env` has them."""
         free = find_free(expr)
-        under = expr, tuple(env.get(index, to_affine(index)) for index in free)
+        under = expr, tuple(env.get(index, to_linear(index)) for index in free)
         found = self._known.get(under)
         if found is None:
             self.algebra.step()
@@ -67,7 +67,7 @@ class Reader:
             case ir.Size() | ir.Scalar():
                 return nf.single(nf.Symbol(expr))
             case ir.Index():
-                return to_number(env.get(expr, to_affine(expr)))
+                return to_number(env.get(expr, to_linear(expr)))
             case ir.Access():
                 return self._read_access(expr, env)
             case ir.Add(terms):
@@ -127,7 +127,7 @@ class Reader:
         if not is_integer(Polynomial.of(expr)):
             return None
         put = self._inline_integers(expr, env)
-        return None if put is None else to_affine(put)
+        return None if put is None else to_linear(put)
 
     def _inline_integers(self, expr: ir.Expr, env: nf.Env) -> ir.Expr | None:
         for here in walk(expr):
@@ -143,7 +143,7 @@ class Reader:
     def read_place(self, expr: ir.Expr, env: nf.Env) -> Polynomial:
         """The affine of a position; GivesUp where it has none."""
         if isinstance(expr, ir.Index):
-            return env.get(expr, to_affine(expr))
+            return env.get(expr, to_linear(expr))
         found = self.read_index(expr, env)
         if found is None:
             raise nf.GivesUp("a position that is no index expression")
@@ -157,10 +157,10 @@ class Reader:
         The condition of a running sum covers the entries up to the current one.
         """
         fresh = {index: self.algebra.make_index(index.extent) for index in expr.indices}
-        inner = {**env, **{old: to_affine(new) for old, new in fresh.items()}}
+        inner = {**env, **{old: to_linear(new) for old, new in fresh.items()}}
         cubes = self.read_condition(expr.condition, inner)
         if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
-            ahead = env.get(expr.index, to_affine(expr.index)) - inner[expr.index]
+            ahead = env.get(expr.index, to_linear(expr.index)) - inner[expr.index]
             cubes = cond.all_of(cubes, cond.decide_affine("least", ahead))
         return tuple(fresh.values()), inner, cubes
 
@@ -378,11 +378,11 @@ def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     algebra = reader.algebra
     bound, inner, _ = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)
-    gaps = (env.get(index, to_affine(index)) - inner[index] for index in expr.indices)
+    gaps = (env.get(index, to_linear(index)) - inner[index] for index in expr.indices)
     here = cond.all_of(*(cond.decide_affine("zero", gap) for gap in gaps))
     parts = [body, cond.guard(here, nf.ONE)]
     if expr.kind == "cholesky":
-        parts.append(to_number(to_affine(bound[0])))
+        parts.append(to_number(to_linear(bound[0])))
     return fold(algebra, expr.kind, bound, apply(algebra, "entry", tuple(parts)), cond.ALWAYS)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations, product
 
-from derive.analysis.affine import substitute_indices, to_affine
+from derive.analysis.affine import substitute_indices, to_linear
 from derive.analysis.facts import is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import NOTHING, Polynomial, divide_wholly, split_steps
@@ -49,7 +49,7 @@ def find_quotients(affine: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]
         for here in walk(atom):
             match here:
                 case ir.Call("floordiv", (over, under)):
-                    yield to_affine(over), to_affine(under)
+                    yield to_linear(over), to_linear(under)
 
 
 def split_quotient(
@@ -71,7 +71,7 @@ def split_quotient(
                 continue
             high = algebra.make_index(times.to_expr())
             low = algebra.make_index(divisor.to_expr())
-            return high, low, to_affine(high) * divisor + to_affine(low)
+            return high, low, to_linear(high) * divisor + to_linear(low)
     return None
 
 
@@ -93,7 +93,7 @@ def extend_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         found: list[nf.Term] = []
         for end, sign in ((start + extent, 1), (start, -1)):
             fresh = algebra.make_index(end.to_expr())
-            place = to_affine(fresh) - start
+            place = to_linear(fresh) - start
             made = _substitute_term(algebra, term.without(index), {index: place}, fresh)
             found += [each.times(sign) for each in made]
         return tuple(found)
@@ -191,7 +191,7 @@ def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
         if not all(map(is_never_negative, (start, left, extent - start - left))):
             continue
         fresh = algebra.make_index(left.to_expr())
-        place = to_affine(fresh) + start
+        place = to_linear(fresh) + start
         return _substitute_term(algebra, term.without(index, literal), {index: place}, fresh)
     return None
 

@@ -24,7 +24,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import to_linear
 from derive.ir import nodes as ir
 from derive.ir import walk
 from derive.ir.pieces import to_text
@@ -374,10 +374,10 @@ class Labeller:
             case ir.Number() | ir.Size() | ir.Scalar():
                 return to_text(atom)
             case ir.Call(function, arguments):
-                inner = (self.write_affine(to_affine(each), labels) for each in arguments)
+                inner = (self.write_affine(to_linear(each), labels) for each in arguments)
                 return f"{function}({','.join(inner)})"
             case ir.Access(tensor, places):
-                inner = (self.write_affine(to_affine(each), labels) for each in places)
+                inner = (self.write_affine(to_linear(each), labels) for each in places)
                 return f"{tensor.name}[{','.join(inner)}]"
         raise GivesUp("a position of an unknown kind")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ir_values import evaluate
 
-from derive.analysis.affine import divide, modulo, ravel, to_affine, to_place, unravel
+from derive.analysis.affine import divide, modulo, ravel, to_linear, to_place, unravel
 from derive.analysis.facts import find_range, is_never_negative
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
@@ -61,7 +61,7 @@ def test_the_relative_shift_by_pad_and_reshape():
     # [S, 2S-1] with a column before it, as [2S, S], without its first row, as [S, 2S-1]
     long = add_terms(mul(num(2), S), num(-1))
     wide = mul(num(2), S)
-    position = ravel((i, j), (S, long)) + to_affine(S)
+    position = ravel((i, j), (S, long)) + to_linear(S)
     assert write_places(unravel(position, (S, wide))) == ["i", "-i + j + S"]
 
 
@@ -145,7 +145,7 @@ def test_simplified_places_have_the_same_values_and_keep_their_range(expr, exten
     ranges = [
         range(min(evaluate_extent(index.extent, sizes) for index in held[name])) for name in names
     ]
-    found = to_affine(expr)
+    found = to_linear(expr)
     simple = to_place(found)
     low, high = find_range(found)
     for places in product(*ranges):

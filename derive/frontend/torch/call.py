@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from derive.analysis.affine import divide, modulo, to_affine, to_place
+from derive.analysis.affine import divide, modulo, to_linear, to_place
 from derive.analysis.facts import is_positive
 from derive.frontend.torch import exprs
 from derive.frontend.torch.trace import Shadow, Trace, find_address, kind_of
@@ -198,7 +198,7 @@ def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]
     conditions: list[ir.Expr] = []
     found: dict[ir.Index, ir.Expr] = {}
     for axis, place in zip(target.buffer.axes, target.places, strict=True):
-        start = to_affine(exprs.substitute_at(place, tuple(found), tuple(found.values())))
+        start = to_linear(exprs.substitute_at(place, tuple(found), tuple(found.values())))
         inside = [i for i in target.indices if any(i in walk(atom) for atom in start.atoms)]
         if not inside:
             conditions.append(exprs.decide("==", axis, to_place(start)))
@@ -208,7 +208,7 @@ def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]
         start = start - Polynomial.of(index) * step
         if others or any(index in walk(atom) for atom in start.atoms) or not is_positive(step):
             raise trace.refuse("lift-write", "a write into such a view is not known")
-        gap = to_affine(axis) - start
+        gap = to_linear(axis) - start
         if step != Polynomial.of(1):
             conditions.append(exprs.decide("==", to_place(modulo(gap, step)), ir.ZERO))
         found[index] = to_place(divide(gap, step))

@@ -256,7 +256,7 @@ def _tidy(here: ir.Expr, visit: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
 
 def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     """Return a comparison of integers, or its truth value if their ranges decide it."""
-    one, other = affine.to_affine(left), affine.to_affine(right)
+    one, other = affine.to_linear(left), affine.to_linear(right)
     kind, subject, holds = affine.relate(relation, one, other)
     truth = affine.find_truth(kind, subject)
     if truth is not None:

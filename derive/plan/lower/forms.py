@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derive.analysis.affine import to_affine
+from derive.analysis.affine import to_linear
 from derive.analysis.extents import is_above_zero
 from derive.analysis.facts import is_never_negative, is_positive
 from derive.analysis.places import split_merged
@@ -40,7 +40,7 @@ class Form:
 
 def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
     """Return a place as an affine form whose steps have known signs, or None."""
-    (position, low), whole = split_steps(to_affine(place)), to_stride(find_free(place))
+    (position, low), whole = split_steps(to_linear(place)), to_stride(find_free(place))
     signs = (is_positive(step) or is_positive(-step) for step in position.values())
     is_part = not all(signs) and is_never_negative(Polynomial.of(extent) - whole)
     length = whole if is_part else Polynomial.of(extent)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from derive.analysis.affine import simplify_place, to_affine, to_place
+from derive.analysis.affine import simplify_place, to_linear, to_place
 from derive.analysis.extents import find_guard, is_above_zero
 from derive.analysis.facts import find_facts, find_range, is_never_negative, is_positive
 from derive.analysis.places import split_merged
@@ -288,7 +288,7 @@ def take_places(
     for axis, place in left.items():
         rolled = _lower_roll(op, axis, place, context)
         form = _find_core(place)
-        low, high = find_range(to_affine(form)) if form is not None else (None, None)
+        low, high = find_range(to_linear(form)) if form is not None else (None, None)
         if rolled is not None:
             op = rolled
         elif form is None or low is None or high is None:
@@ -398,7 +398,7 @@ def _find_core(place: ir.Expr) -> ir.Expr | None:
         if len(parts) != 1:
             break
         place = parts[0]
-    steps = split_steps(to_affine(place))[0]
+    steps = split_steps(to_linear(place))[0]
     is_affine = all(isinstance(atom, ir.Index) for atom in steps)
     signs = [is_positive(step) or is_positive(-step) for step in steps.values()]
     return place if len(steps) > 1 and is_affine and all(signs) else None
@@ -426,7 +426,7 @@ def _lower_roll(op: ops.Op, axis: ir.Index, place: ir.Expr, context: Context) ->
     """
     match place:
         case ir.Call("mod", (over, under)) if is_same_extent(under, axis.extent):
-            form = to_affine(over)
+            form = to_linear(over)
             steps, constant = split_steps(form)
         case _:
             return None

@@ -341,7 +341,7 @@ def _find_gathered(
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
         elif each.wraps:  # a position that may be negative counts from the end
-            is_inside = is_whole(place) and affine.find_truth("least", affine.to_affine(place))
+            is_inside = is_whole(place) and affine.find_truth("least", affine.to_linear(place))
             place = place if is_inside else ir.Call("mod", (place, extent))
         olds[each.axis] = place
     rest = [index for k, index in enumerate(shadow.indices) if k not in axes]
