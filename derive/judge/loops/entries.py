@@ -14,7 +14,7 @@ import math
 import sys
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import inf, prod
 from operator import itemgetter, mul
 from typing import Any
@@ -204,10 +204,16 @@ def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) 
         count, facts = len(facts), [fact for fact in facts if not _solve_extent(*fact, sizes)]
 
 
+@lru_cache(maxsize=1 << 10)
+def _put_sizes(extent: Any, sizes: tuple[tuple[str, int], ...]) -> Any:
+    """The extent at these sizes, expanded."""
+    known = dict(sizes)
+    return expand(extent.subs({s: known[s.name] for s in extent.free_symbols if s.name in known}))
+
+
 def _solve_extent(name: str, place: int, extent: Any, found: int, sizes: dict[str, int]) -> bool:
     """Check an extent, or solve it for its only size; return whether one of them was possible."""
-    known = {each: sizes[each.name] for each in extent.free_symbols if each.name in sizes}
-    rest = expand(extent.subs(known))
+    rest = _put_sizes(extent, tuple(sizes.items()))
     says = f"place {place} of {name} has extent {extent}"
     if rest.is_number:
         if rest != found:
@@ -372,6 +378,16 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     return evaluate
 
 
+@lru_cache
+def _make_context(digits: int) -> Any:
+    """The arithmetic of mpmath with this number of digits."""
+    import mpmath
+
+    context = mpmath.mp.clone()
+    context.dps = digits
+    return context
+
+
 class _Digits:
     """Arithmetic with a number of digits; `strained` is set when a summand is lost.
 
@@ -379,10 +395,7 @@ class _Digits:
     """
 
     def __init__(self, digits: int, is_bounded: bool = False) -> None:
-        import mpmath
-
-        self.context = mpmath.mp.clone()
-        self.context.dps = digits
+        self.context = _make_context(digits)
         self.is_bounded = is_bounded
         self.strained = False
 
