@@ -356,6 +356,7 @@ MINUS_ONE = Number(Fraction(-1))
 TRUE = Truth(True)
 FALSE = Truth(False)
 MINUS_INFINITY = Infinity(True)
+NUMBERS: dict[str, Expr] = {"0": ZERO, "1": ONE, "-oo": MINUS_INFINITY, "oo": Infinity()}
 
 # The nodes that are conditions, apart from reads of Boolean tensors.
 TRUTHS = (Compare, And, Or, Not, Truth)

@@ -89,13 +89,7 @@ def negate(op: ops.Op) -> ops.Op:
     return ops.Apply("neg", (op,), op.axes)
 
 
-_NUMBERS: dict[str, ir.Expr] = {
-    "0": ir.ZERO,
-    "1": ir.ONE,
-    "-oo": ir.MINUS_INFINITY,
-    "oo": ir.Infinity(False),
-}
-NEUTRAL = {word: ops.Num(_NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
+NEUTRAL = {word: ops.Num(ir.NUMBERS[row.left_out]) for word, row in ROWS.items() if row.left_out}
 
 
 def split_combined(reduce: ir.Reduce) -> tuple[str, tuple[ir.Expr, ...]] | None:

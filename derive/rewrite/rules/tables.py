@@ -9,13 +9,14 @@ u: an index of the place must be gone then. The sizes decide which side is cheap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import TypeAlias
 
-from derive.analysis.extents import find_guard
+from derive.analysis.extents import find_guard, is_always, take_decided
 from derive.analysis.facts import Facts, find_facts, is_never_negative, is_positive
 from derive.analysis.safety import find_reads, is_finite, is_in_range
 from derive.ir import nodes as ir
+from derive.ir.functions import ROWS
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import (
     Names,
@@ -23,6 +24,7 @@ from derive.ir.walk import (
     find_brackets,
     find_free,
     map_children,
+    rewrite_bottom_up,
     substitute,
     walk,
 )
@@ -76,21 +78,43 @@ def _is_used_inside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr, guards: Condit
     return not is_guarded or is_in_range(key, extent, _find_facts(guards))
 
 
-def _is_zero_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> bool:
-    """Whether guards inside of an expression make it 0 where a key is out of range."""
-    own: Conditions
-    parts: Sequence[ir.Expr]
+def _drop_decided(expr: ir.Expr, run: ir.Index) -> ir.Expr:
+    """The expression without conditions that hold for all values of an index."""
+    if isinstance(expr, (ir.Reduce, ir.Along)):
+        parts = ir.split_and(expr.condition)
+        left = (each for each in parts if run not in find_free(each) or not is_always(each))
+        return replace(expr, condition=ir.all_of(*left))
+    is_own = isinstance(expr, ir.Where) and run in find_free(expr.condition)
+    return take_decided(expr) if is_own else expr
+
+
+def _find_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> ir.Expr | None:
+    """The value where a key is out of range, if guards inside of it exclude the key's reads."""
+
+    def is_excluded(*guards: ir.Expr) -> bool:
+        """Whether the guards cannot hold where the key is out of range."""
+        return is_in_range(key, extent, _find_facts(guards))
+
     match expr:
-        case ir.Where(condition, then, ir.ZERO):
-            own, parts = (condition,), (then,)
-        case ir.Reduce("sum", _, condition, body):
-            own, parts = (condition,), (body,)
-        case ir.Mul(parts):
-            own = tuple(each.condition for part in parts for each in find_brackets(part))
-        case _:
-            return False
-    is_inside = is_in_range(key, extent, _find_facts(own))
-    return is_inside or any(_is_zero_outside(part, key, extent) for part in parts)
+        case ir.Access(_, places) if key in places:
+            return None
+        case ir.Where(condition, _, other) if is_excluded(condition):
+            return _find_outside(other, key, extent)
+        case ir.Where(condition, then, _) if is_excluded(ir.Not(condition)):
+            return _find_outside(then, key, extent)
+        case ir.Reduce(kind, _, condition) if is_excluded(condition):
+            return ir.NUMBERS.get(ROWS[kind].nothing)
+        case ir.Mul() if is_excluded(*(each.condition for each in find_brackets(expr))):
+            return ir.ZERO
+    parts = {part: _find_outside(part, key, extent) for part in expr.children}
+    known = {part: value for part, value in parts.items() if value is not None}
+    made = map_children(expr, known.__getitem__) if len(known) == len(parts) else None
+    match made:
+        case ir.Reduce(kind, _, _, body) if ROWS[kind].is_fold:
+            return body if body is ir.NUMBERS[ROWS[kind].nothing] else made
+        case ir.Mul(factors) if ir.ZERO in factors:
+            return ir.ZERO
+    return made
 
 
 @dataclass
@@ -202,7 +226,7 @@ class _Places(Tables):
         if run is None:
             return None
         try:
-            body = substitute(expr, {key: run})
+            body = rewrite_bottom_up(substitute(expr, {key: run}), partial(_drop_decided, run=run))
         except ValueError:  # a row along an index of the key
             return None
         left = {*find_free(key)} & {*find_free(body)}
@@ -211,11 +235,12 @@ class _Places(Tables):
         if self.is_harmful(body):
             return None
         is_inside = _is_used_inside(expr, key, run.extent, guards)
-        if not is_inside and not _is_zero_outside(expr, key, run.extent):
+        outside = ir.ZERO if is_inside else _find_outside(expr, key, run.extent)
+        if outside is None:
             return None
         is_row = bool(left)  # the table's rows are read at entries
         read = self.define(body, {run: key}, is_row=is_row)
-        return read if is_inside else ir.Where(find_guard(key, run.extent), read, ir.ZERO)
+        return read if is_inside else ir.Where(find_guard(key, run.extent), read, outside)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
         """The index over the values of a key, if all its axes have one extent."""
