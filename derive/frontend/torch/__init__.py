@@ -1,1 +1,1 @@
-"""The lifter: torch code, run once, written down as equations."""
+"""The lifter: torch code is run once, and its calls are recorded as equations."""

@@ -1,14 +1,15 @@
-"""One call of a torch function: its arguments, what torch gave back, and the memory it writes into.
+"""One call of a torch function: its arguments, torch's result, and the memory that it writes into.
 
-An op is a row of a table: the names under which torch knows it, what it means, and examples:
+An op is a row of a table in `ops/`: its names in torch, its meaning, and examples. A row is either
+a function under `@op`, which returns the result's expression, or a composite in the list ROWS:
 
     @op("cumsum", "x[B, S]: torch.cumsum(x, -1)")
     def _cumsum(call): ..
     composite("dist", lambda x, y: (x - y).norm(), "x, y[S]: torch.dist(x, y)")
 
-A composite is a definition over other ops, run in place of the call and judged beside it. In an
-example the part before the colon declares tensors, the rest is Python whose last statement is the
-result; one parametrised test lifts every example and compares the values with torch's.
+A composite is a definition by other torch functions, which runs in place of the call. In an example
+the part before the colon declares tensors, the rest is Python whose last statement is the result;
+one parametrised test lifts every example and compares the values with torch's.
 
 A write through an unknown tensor makes every buffer in its memory unknown. So does a write that
 reads elements that it overwrites, because its result depends on the order in which torch visits
@@ -44,13 +45,13 @@ class Call:
     out: Any
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument by its place or its name."""
+        """An argument given at this position or by this name, else the default."""
         if position < len(self.args):
             return self.args[position]
         return self.named.get(name, default)
 
     def shadow(self, position: int, name: str = "input") -> Shadow:
-        """The shadow of a tensor argument."""
+        """The symbolic value of a tensor argument."""
         value = self.argument(position, name, _MISSING)
         if value is _MISSING or value is None:
             raise self.trace.refuse("lift-op", f"{self.name} is called in a way that is not known")
@@ -62,14 +63,14 @@ class Call:
         return kind_of(self.out)
 
     def axis(self, position: int, rank: int, default: Any = None, name: str = "dim") -> int:
-        """An axis argument, as a number that is not negative."""
+        """An axis argument as a number >= 0, for a tensor of this rank."""
         value = self.argument(position, name, default)
         if value is None:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")
         return int(value) % max(rank, 1)
 
     def axes(self, position: int, rank: int) -> tuple[int, ...]:
-        """The axes of a reduction; all axes if the call names none."""
+        """The axes of a reduction as numbers >= 0; all axes if the call names none."""
         value = self.argument(position, "dim")
         if value is None or value in ((), []):
             return tuple(range(rank))
@@ -107,14 +108,14 @@ class Op:
 
 
 def composite(names: str, definition: Callable[..., Any], *examples: str) -> Op:
-    """A row whose meaning is a small Python definition over other ops."""
+    """A row whose meaning is a Python function that calls other torch functions."""
     return Op(names, None, examples, definition=definition)
 
 
 def op(
     names: str, *examples: str, is_view: bool = False, is_write: bool = False
 ) -> Callable[[Act], Op]:
-    """Turn the decorated function into a row of the table."""
+    """A decorator that turns a function of a call into a row of the table."""
     return lambda act: Op(names, act, examples, is_view, is_write)
 
 
@@ -139,7 +140,7 @@ def find_tensors(found: Any) -> Iterator[Any]:
 
 
 def is_reading_what_it_writes(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a call reads elements that it overwrites, other than each in its own place."""
+    """Whether a call overwrites elements that it also reads, other than each at its own place."""
     out = tuple(find_tensors(named.get("out")))
     if out:
         elementwise = hasattr(torch.Tensor, f"{name}_")
@@ -160,7 +161,7 @@ def _is_shared(one: Any, other: Any) -> bool:
 
 
 def is_overlapping(one: Any, other: Any) -> bool:
-    """Whether two tensors share elements that are at different places in them."""
+    """Whether two tensors share memory, so that an element has different places in the two."""
     if not _is_shared(one, other):
         return False
     layouts = [(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype) for t in (one, other)]
@@ -191,9 +192,10 @@ def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
 
 
 def _invert(trace: Trace, target: Shadow) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
-    """Return the condition that the view reaches a place of the buffer, and its indices there.
+    """Return (condition, places) for a view `target` of a buffer, both over the buffer's axes.
 
-    Each axis is inverted alone: its place is start + step * index for one index, or has no index.
+    The condition holds where the view contains the buffer's element; the places are the element's
+    in the view. On each axis the view reads start + step * index for one index, or no index.
     """
     conditions: list[ir.Expr] = []
     found: dict[ir.Index, ir.Expr] = {}

@@ -1,4 +1,4 @@
-"""The user's code: names of torch's functions, places of calls, and functions that keep sizes.
+"""What a call in the user's code is named and where it is; functions that keep sizes symbolic.
 
 `q @ k` and `Tensor.__matmul__` have one name, `matmul`. The place of a call is its line and the
 variable to which its result is assigned.
@@ -51,7 +51,7 @@ _HOMONYMS = {"torch.nn.functional.unfold": "im2col", "torch.Tensor.where": "wher
 
 @lru_cache(maxsize=4096)
 def name_of(function: Any) -> str:
-    """The last part of a function's name in torch, `shape` for the getter of a property."""
+    """The name of a torch function in the table of ops: `matmul`, or `shape` for a property."""
     from torch.overrides import resolve_name
 
     whole = resolve_name(function) or ""
@@ -81,9 +81,9 @@ class Spot:
 
 
 def find_spot(path: str, op: str, runner: CodeType) -> Spot:
-    """Return the innermost place of the call in the user's code, or in the file `path` if given.
+    """Return the innermost place of the current call of `op` in file `path`, else any user's file.
 
-    Frames outside `runner`, which runs the code, belong to the caller of the lifter.
+    Frames outside `runner`, the function that runs the code, belong to the lifter's caller.
     """
     frame: FrameType | None = sys._getframe(1)
     found: FrameType | None = None
@@ -103,7 +103,7 @@ def find_spot(path: str, op: str, runner: CodeType) -> Spot:
 
 @lru_cache(maxsize=512)
 def _find_stores(code: CodeType) -> dict[int, str]:
-    """Return the variable in which an instruction's result is stored, by the instruction's offsets.
+    """Return the variable to which each instruction's result is assigned, by bytecode offset.
 
     `f_lasti` is the end of the instruction while it runs a Python function, and its begin while
     it runs any other function.
@@ -131,7 +131,7 @@ def is_foreign(file: str) -> bool:
 
 
 def mark_spot(spot: Spot) -> list[Mark]:
-    """Return a mark of the whole line of the code, if it can be read."""
+    """Return the mark of the whole line of the code; [] if it cannot be read."""
     line = linecache.getline(spot.path, spot.line).rstrip("\n") if spot.line else ""
     text = line.strip()
     return [Mark(text, 0, len(text))] if text else []
@@ -142,10 +142,10 @@ _KEEPING = ("sqrt", "exp", "log", "sin", "cos", "tanh")
 
 @contextmanager
 def keep_sizes(target: Any, path: str = "") -> Iterator[None]:
-    """Let numbers keep sizes in the code of a function or module; `path` is its file.
+    """A context in which math.sqrt, np.exp, len and the like keep sizes symbolic in a function.
 
-    While the context is open, functions of math and numpy, and `len` in the file, are exchanged for
-    functions of symbolic numbers.
+    `target` is the function or module; in a file other than `path`, if that is given, nothing is
+    exchanged.
     """
     inner = inspect.unwrap(target) if callable(target) else target
     inner = getattr(inner, "forward", inner)
@@ -173,7 +173,7 @@ def _find_length(value: Any) -> int:
 
 
 def _apply_to(name: str, function: Callable[..., Any], value: Any, *rest: Any, **named: Any) -> Any:
-    """Apply a function such as `math.sqrt`; the result of a symbolic number is symbolic."""
+    """The result of a function such as `math.sqrt`, symbolic for a symbolic number."""
     if rest or named or not is_symbolic(value):
         return function(value, *rest, **named)
     expr = to_expr(value)

@@ -1,4 +1,4 @@
-"""Passes from the record of a run to a readable system of equations.
+"""How the record of a run becomes a readable system of equations, pass by pass.
 
 prune     drop the steps that no result depends on
 copies    replace a copy by its source
@@ -49,7 +49,7 @@ class Draft:
     results: list[ir.Tensor]
 
     def put_equation(self, old: ir.Tensor, target: ir.Access, value: ir.Expr) -> None:
-        """Exchange a tensor's equation, perhaps for one of another tensor."""
+        """Replace the equation of `old` by `target = value`; the new tensor keeps its name."""
         new = ir.Equation(target, value)
         every = (new if tensor is old else each for tensor, each in self.equations.items())
         self.equations = {each.target.tensor: each for each in every}
@@ -126,7 +126,7 @@ def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
 
 
 def _find_digits(view: View) -> tuple[ir.Index, ...]:
-    """Return the indices as mixed-radix digits, the first leads; () if not exhaustive."""
+    """Return a reshape's indices, slowest first, as digits of positions; () for other views."""
     shape = view.value.tensor.shape
     digits = split_merged(to_place(ravel(view.value.places, shape)), ir.product_of(shape))
     return digits if {*digits} == {i for i in view.indices if i.extent is not ir.ONE} else ()
@@ -135,7 +135,7 @@ def _find_digits(view: View) -> tuple[ir.Index, ...]:
 def _write_as(
     draft: Draft, tensor: ir.Tensor, view: View, digits: Sequence[ir.Index]
 ) -> ir.Tensor | None:
-    """Rewrite a tensor's equation and reads in the indices of a view; None if impossible."""
+    """Replace a tensor by a new one with the shape of a view; None where that is impossible."""
     indices = tuple(index for index in view.indices if index.extent is not ir.ONE)
     new = ir.Tensor(tensor.name, tuple(index.extent for index in indices), tensor.kind)
     old = draft.equations[tensor]
@@ -204,10 +204,7 @@ def split_indices(trace: Trace, draft: Draft) -> None:
 def _halve(
     trace: Trace, index: ir.Index, body: ir.Expr
 ) -> tuple[ir.Index, tuple[ir.Index, ir.Index], ir.Expr] | None:
-    """Return (index, (quotient, remainder), place) for a divisor of the index and of its extent.
-
-    `place` is the index in terms of the two. None if the body divides the index by no such number.
-    """
+    """Return (i, (h, d), h*D + d) for an index i < H*D that the body divides by D; else None."""
     for part in walk(body):
         match part:
             case ir.Call("floordiv", (over, under)) if over is index and not find_free(under):
@@ -243,7 +240,7 @@ def split_sums(trace: Trace, draft: Draft) -> None:
     draft.equations = {t: ir.Equation(e.target, visit(e.value)) for t, e in draft.equations.items()}
 
 
-# words of the notation, reserved
+# words of the notation that name no tensor or index
 _WORDS = (*(row.name for row in REDUCTIONS if row.is_kept), "exp", "log", "sqrt", "oo", "pi")
 _WORDS += ("where", "delta", "index", "size")
 _NEXT = 3  # letters tried after the preferred one, before numbers
@@ -258,7 +255,7 @@ class _Names:
         self.extents: dict[str, ir.Expr] = {}
 
     def make_name(self, wish: str) -> str:
-        """Return a new name for a tensor."""
+        """Return a new name for a tensor, the wish if it is free."""
         wish = wish if wish.isidentifier() and not iskeyword(wish) else "t"
         wish = wish.lstrip("_") or "t"
         return self.taken.take(Names((*self.taken, *self.extents)).propose(wish))
@@ -284,7 +281,7 @@ class _Names:
 def rename(
     draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
 ) -> ir.System:
-    """Return the system under readable names."""
+    """Return the draft's system, with readable names of tensors and indices."""
     atoms = (part for each in draft.equations.values() for part in walk(each.value))
     known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
     names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
@@ -347,7 +344,7 @@ def collect(
     sizes: Sequence[str],
     name: str,
 ) -> ir.System:
-    """Return the system that computes the results."""
+    """Return the readable system, called `name`, that computes these results of a run."""
     draft = _draft(trace, results)
     prune(draft)
     drop_copies(draft)
@@ -362,7 +359,7 @@ def collect(
 
 
 def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:
-    """Return the draft, with an equation of its own for every result."""
+    """Return the run's steps as a draft, in which each result has an equation of its own."""
     found: list[ir.Tensor] = []
     for shadow in results:
         value = trace.read_number(shadow, shadow.indices)

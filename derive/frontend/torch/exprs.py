@@ -1,7 +1,7 @@
-"""Constructors that fold constants, and turn masks of 0 and 1 into conditions.
+"""Constructors of expressions that fold constants, and turn masks of 0 and 1 into conditions.
 
-A rewrite holds for all values: numbers are added up, `(c ? 1 : 0) > 0` is c, a sum with one term is
-the term. No rewrite turns nan into a number. Index arithmetic in places and conditions is
+A simplification holds for all values: numbers are added up, `where(c, 1, 0) > 0` is c, a sum with
+one term is the term. None turns nan into a number. Index arithmetic in places and conditions is
 simplified by ranges (`tidy`).
 
 `write_place` orders the terms of a place as a person does: the index of the result first.
@@ -47,11 +47,10 @@ def from_float(value: Any) -> ir.Expr:
 
 
 def _recognise(value: float) -> ir.Expr | None:
-    """Return p/q, sqrt(p/q), p/q * pi, sqrt(p/q * pi) or sqrt(p/q / pi) equal within rounding."""
+    """Return p/q, sqrt(p/q), p/q * pi, sqrt(p/q * pi), sqrt(p/q / pi) of small p, q; or None."""
     square = value * value
-    ways: list[
-        tuple[float, list[ir.Expr], bool]
-    ] = [  # p/q, further factors, whether the root is taken
+    # p/q, further factors, whether the root is taken
+    ways: list[tuple[float, list[ir.Expr], bool]] = [
         (value, [], False),
         (square, [], True),
         (value / math.pi, [PI], False),
@@ -76,7 +75,7 @@ def _find_quotient(value: float) -> Fraction | None:
 
 
 def add(*terms: ir.Expr) -> ir.Expr:
-    """Return a sum; numbers are added up, and a number is added inside a mask."""
+    """Return a sum; numbers are added up, and where(c, 1, 0) + 2 is where(c, 3, 2)."""
     flat = [part for term in terms for part in ir.split_sum(term)]
     mask = _map_mask(flat, add)
     if mask is not None:
@@ -117,7 +116,7 @@ def divide(over: ir.Expr, under: ir.Expr) -> ir.Expr:
 
 
 def power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
-    """Return a power; integer powers of numbers are numbers; inverses, squares of roots merge."""
+    """Return a power; 2**3 is 8, (x**a)**-1 is x**-a, and sqrt(x)**2 is x."""
     if exponent is ir.ONE:
         return base
     match base, exponent:
@@ -131,7 +130,7 @@ def power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr:
 
 
 def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr | None:
-    """Return `act` of a choice between numbers and a number as a choice; None for other parts."""
+    """Return `act(where(c, 1, 0), 2)` as where(c, act(1, 2), act(0, 2)); None for other parts."""
     match parts:
         case [ir.Where(condition, ir.Number() as then, ir.Number() as other), ir.Number() as two]:
             return ir.Where(condition, act(then, two), act(other, two))
@@ -141,7 +140,7 @@ def _map_mask(parts: Sequence[ir.Expr], act: Callable[..., ir.Expr]) -> ir.Expr 
 
 
 def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
-    """Return `then` where the condition holds, else `other`; of conditions it is a condition."""
+    """Return `where(condition, then, other)`; for conditions `then` and `other`, a condition."""
     if isinstance(condition, ir.Truth):
         return then if condition.value else other
     if then is other:
@@ -154,7 +153,7 @@ def choose(condition: ir.Expr, then: ir.Expr, other: ir.Expr) -> ir.Expr:
 
 
 def choose_element(place: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
-    """Return the value at a place of a short list."""
+    """Return the value at a place of a short list, as nested choices."""
     *before, found = values
     for number, value in reversed(list(enumerate(before))):
         found = choose(compare("==", place, ir.Number(Fraction(number))), value, found)
@@ -162,7 +161,7 @@ def choose_element(place: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def compare(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-    """Return a comparison; that of a choice between numbers with a number is a plain condition."""
+    """Return a comparison; where(c, 1, 0) > 0 is c."""
     match left, right:
         case ((ir.Number() | ir.Infinity()), (ir.Number() | ir.Infinity())):
             return ir.Truth(ir.DECIDING[relation](_to_value(left), _to_value(right)))
@@ -205,12 +204,12 @@ def to_number(value: ir.Expr) -> ir.Expr:
 
 
 def to_condition(value: ir.Expr) -> ir.Expr:
-    """Return a number as the condition that it is not 0, and a truth value unchanged."""
+    """Return the condition `value != 0` of a number, and a truth value unchanged."""
     return value if is_condition(value) else compare("!=", value, ir.ZERO)
 
 
 def tidy(expr: ir.Expr) -> ir.Expr:
-    """Simplify index arithmetic in an expression, and the choices whose conditions it decides."""
+    """Return the expression with simplified index arithmetic, without the choices it decides."""
     done: dict[ir.Expr, ir.Expr] = {}
 
     def visit(here: ir.Expr) -> ir.Expr:
@@ -268,7 +267,7 @@ def decide(relation: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 
 
 def _split_sides(relation: str, gap: Polynomial) -> ir.Expr:
-    """Return the relation with its terms on the sides where they are positive: t > s, i < S - 1."""
+    """Return `gap relation 0` with each term on the side where it is positive: t > s, i < S - 1."""
     steps, constant = split_steps(gap)
     terms = [
         (Polynomial.atom(a) * each, facts.is_never_negative(each)) for a, each in steps.items()
@@ -288,12 +287,12 @@ _STRICT = {">=": (1, ">"), "<=": (-1, "<"), "<": (1, "<="), ">": (-1, ">=")}
 
 
 def within(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """Return the condition 0 <= place < extent, without decided parts."""
+    """Return the condition 0 <= place < extent, without a part that always holds."""
     return ir.all_of(decide("<=", ir.ZERO, place), decide("<", place, extent))
 
 
 def substitute_at(expr: ir.Expr, indices: Sequence[ir.Index], places: Sequence[ir.Expr]) -> ir.Expr:
-    """Substitute places for indices, and tidy the result."""
+    """Return the expression with places for indices, simplified."""
     new: Mapping[ir.Expr, ir.Expr] = {
         old: place for old, place in zip(indices, places, strict=True) if old is not place
     }
@@ -328,9 +327,9 @@ def write_place(place: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
 
 
 def _sort_terms(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
-    """Return the sum in order: terms of `first`, other indices, sizes, numbers; negative last.
+    """Return the sum with its terms in order: of indices `first`, other indices, sizes, numbers.
 
-    Of two terms of one class that with a factor goes first: `D*h + d`.
+    Negative terms are last in their class, and terms without a factor: `D*h + d`.
     """
 
     def rank(term: tuple[Monomial, Fraction]) -> tuple[bool, bool, int, bool]:

@@ -1,8 +1,8 @@
-"""Torch code as a system of equations, recorded from one run in which every call is intercepted.
+"""Which equations torch code computes, recorded from one run in which every call is intercepted.
 
     lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
 
-The table of ops may be wrong, and a mode does not see all that code does. So the equations are
+The table of ops may be wrong, and code can do what no interception sees. So the equations are
 compared with the code at the inputs of the run, at other numbers and at other sizes.
 """
 
@@ -29,22 +29,17 @@ from derive.libraries import by_default, make_mode, torch
 
 Argument = ir.Tensor | ir.ScalarInput | ir.Size
 
-_MOST_RUNS = 8  # each with further sizes as numbers
+_MOST_RUNS = 8  # runs of the code, each with more sizes fixed to numbers
 _SEED = 20240517
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """The equations of code, and the assumptions on sizes.
-
-    `fixed` are sizes that the code uses as numbers, in a loop over heads for instance: the system
-    holds for these numbers. `notes` are the conditions on sizes under which the code takes the same
-    branches.
-    """
+    """The equations of code, and the sizes for which they hold."""
 
     system: ir.System
-    fixed: Mapping[str, int]
-    notes: tuple[ir.Compare, ...] = ()
+    fixed: Mapping[str, int]  # sizes that the code uses as numbers, as in a loop over heads
+    notes: tuple[ir.Compare, ...] = ()  # conditions on sizes that decided the code's branches
 
 
 def lift(
@@ -54,7 +49,7 @@ def lift(
     *,
     path: str = "",
 ) -> Lifted:
-    """Return the system that a function computes from these arguments.
+    """Return the equations of a function, by a run at these sizes; `path` is its file, if known.
 
     DeriveError, with the line of the code, for branches on data, numbers read out of tensors,
     random numbers, unknown operations.
@@ -117,7 +112,7 @@ def _judge(
     run: Run,
     sizes: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """Return the sizes that have to be fixed for the equations to hold; DeriveError if none do."""
+    """Return the sizes to fix so that the equations agree with the code, or raise DeriveError."""
 
     def compare(others: Mapping[str, int], values: Mapping[str, Any]) -> bool | None:
         try:
@@ -155,7 +150,7 @@ class Run:
 def _run_code(
     trace: Trace, function: Callable[..., Any], arguments: Mapping[str, Argument], path: str
 ) -> Run:
-    """Run the code under the lifting mode."""
+    """Run the code while every call is recorded in the trace."""
     try:
         with in_double():
             torch.manual_seed(_SEED)
@@ -181,7 +176,7 @@ def _run_code(
 
 
 def list_tensors(found: Any) -> tuple[Any, ...]:
-    """Return the tensors in a result, in order."""
+    """Return the tensors in a result of code, in order, also those in its fields."""
     fields = find_fields(found)
     return tuple(find_tensors(found if fields is None else list(fields.values())))
 
@@ -222,7 +217,7 @@ _TRIES, _VALUES = 4, 3  # draws at other sizes; distinct values of each size
 def is_equal_at(
     system: ir.System, values: Mapping[str, Any], found: Sequence[Any], sizes: Mapping[str, int]
 ) -> bool:
-    """Whether the equations give these results."""
+    """Whether the equations give the tensors `found` at these inputs and sizes."""
     try:
         with torch.no_grad():
             known = evaluate.evaluate_system(system, values, sizes)
@@ -243,7 +238,7 @@ def is_equal_at(
 def find_other_draws(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
-    """Yield other inputs at the same sizes, then inputs at other values of the free sizes."""
+    """Yield (sizes, inputs by name): at the same sizes, then with other values of free sizes."""
     yield dict(sizes), samples.draw_inputs(system, sizes, _DRAW_SEED)
     if len(fixed) == len(sizes):
         return
@@ -261,7 +256,7 @@ def find_other_draws(
 def _choose_others(
     system: ir.System, sizes: Mapping[str, int], fixed: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Draw sizes until each free size has taken three values, that of the run included."""
+    """Return other sizes, so that each that is not fixed takes three values, with the run's."""
     found = [dict(sizes)]
     for seed in range(_DRAW_SEED, _DRAW_SEED + _TRIES):
         try:
@@ -281,7 +276,7 @@ def call_plainly(
     values: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> Any:
-    """Return the code's result at copies of these inputs."""
+    """Return the code's result at copies of these inputs, without recording."""
     given = {}
     for name, entry in arguments.items():
         value = sizes[entry.name] if isinstance(entry, ir.Size) else values[entry.name]
@@ -291,7 +286,7 @@ def call_plainly(
 
 @contextmanager
 def in_double() -> Iterator[None]:
-    """Run in float64 without warnings and gradients; restore torch's random state."""
+    """A context of float64 without warnings and gradients, which restores torch's random state."""
     state = torch.get_rng_state()
     try:
         with by_default(torch.float64), warnings.catch_warnings(), torch.no_grad():
@@ -302,7 +297,7 @@ def in_double() -> Iterator[None]:
 
 
 def make_double() -> Any:
-    """Return a mode that replaces every narrower float type by float64."""
+    """Return a torch mode under which float64 replaces every narrower float type."""
 
     def act(function: Any, args: Any, named: Any) -> Any:
         function, args, named = make_precise(name_of(function), function, tuple(args), named)

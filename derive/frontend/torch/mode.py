@@ -1,10 +1,9 @@
-"""Torch code is run once on real numbers under a mode that intercepts every call of torch.
+"""The interception of every call of torch while the user's code runs once, on actual numbers.
 
 Torch computes the result of each call, in float64; the table of ops gives its expression. The
 result of an unknown call is unknown, and the code is refused only if one of its results depends on
-it. A function that torch writes in Python is run under the mode, so that its inner calls are
-intercepted. Sizes are symbolic integers. Data are no constants: code that branches on an element,
-or reads one as a number, is refused.
+it. The calls inside a function that torch writes in Python are intercepted too. Sizes are symbolic
+integers. Code that branches on an element of a tensor, or reads one as a number, is refused.
 """
 
 import sys
@@ -37,7 +36,7 @@ _SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
-    """Return a size, or several, as symbolic integers."""
+    """Return what `shape`, `size()`, `numel()`, `len()` or `stride()` give, as symbolic numbers."""
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
     if name in {"numel", "nelement"}:
@@ -52,7 +51,7 @@ def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
 
 
 def _answer_value(trace: Trace, name: str, tensor: Any, out: Any) -> Any:
-    """Return a value that depends on no data: a size, a scalar, or a decided condition."""
+    """Return what `item()`, `bool()` and the like give; DeriveError if that depends on data."""
     try:
         shadow = trace.shadow(tensor)
     except DeriveError as error:
@@ -156,7 +155,7 @@ def _answer(
 def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
     mode: Any, trace: Trace, row: Op, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """Return the result of a row's definition, checked against torch's shapes and kinds."""
+    """Return the result of a composite's definition; DeriveError if torch's has another form."""
     definition = row.definition
     assert definition is not None
     name = code.name_of(function)
@@ -201,7 +200,7 @@ def _strip(value: Any) -> Any:
 def _prepare(
     trace: Trace, name: str, written: tuple[Any, ...], args: tuple[Any, ...], named: dict[str, Any]
 ) -> DeriveError | None:
-    """Attach shadows to the tensors before a write; return the refusal of an unknown write."""
+    """Attach a Shadow to each tensor before a write; return the error of a write not supported."""
     for tensor in written:
         if not trace.is_known(tensor):
             try:
@@ -219,7 +218,7 @@ def _prepare(
 def make_precise(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return the call with float64 for every narrower float type."""
+    """Return (function, args, named) of the call with float64 for every narrower float type."""
     wide = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
     wide[torch.complex64] = torch.complex128
     if name in {"float", "half", "bfloat16", "cfloat"} and args:
@@ -233,13 +232,13 @@ def make_precise(
 def _attach_results(
     call: Call, row: Op | None, tensors: tuple[Any, ...], written: tuple[Any, ...]
 ) -> None:
-    """Attach a shadow to every tensor that was returned or written into."""
+    """Attach a Shadow to every tensor that was returned or written into."""
     trace = call.trace
     shadows = _compute(call, row)
     if tensors and shadows is not None:
         _attach(call, tensors, shadows, is_view=row is not None and row.is_view)
     for tensor in written:
-        _disown(trace, tensor)
+        _mark_overwritten(trace, tensor)
     for tensor in (*tensors, *written):  # integers overflow silently
         if kind_of(tensor) != "int":
             continue
@@ -250,14 +249,14 @@ def _attach_results(
                 raise trace.refuse("lift-narrow", says, help="use real numbers, or torch.int64")
 
 
-def _disown(trace: Trace, tensor: Any) -> None:
-    """After a write, mark the other buffers in the same memory as unknown."""
+def _mark_overwritten(trace: Trace, tensor: Any) -> None:
+    """Mark the other buffers in the memory of a written tensor as unknown."""
     reason = trace.refuse("lift-write", "memory is written that another tensor reads unseen")
     trace.mark_unknown(tensor, reason, trace.shadow(tensor).buffer)
 
 
 def _compute(call: Call, row: Op | None) -> Any:
-    """Return the shadows of the results; None if a tensor of the call received them."""
+    """Return the Shadows of the results; None if they were written into a tensor of the call."""
     trace, is_in_place = call.trace, ops.find_op(call.name)[1]
     if call.name.rstrip("_") in RANDOM and row is None:
         says = f"{call.name} draws random numbers"
@@ -293,7 +292,7 @@ def _attach(call: Call, tensors: tuple[Any, ...], found: Any, *, is_view: bool) 
         if any(tensor is each for each in call.args):
             if not is_view and trace.shadow(tensor) is not shadow:
                 write_through(trace, trace.shadow(tensor), shadow)  # `inplace=True`
-                _disown(trace, tensor)
+                _mark_overwritten(trace, tensor)
             continue
         own = call.args[0] if call.args else None
         has_memory = is_view and hasattr(own, "untyped_storage")

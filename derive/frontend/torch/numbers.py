@@ -1,4 +1,4 @@
-"""Symbolic numbers: a number of the run with its expression over sizes and scalars.
+"""Numbers of a run that keep their expression over sizes and scalars.
 
     x.shape[0]   len(x)   sqrt(D)   D ** -0.5   a scalar argument
 
@@ -48,7 +48,7 @@ class Watch:
 
 
 class SymbolicNumber:
-    """A number with its expression; its C-level type is neither int nor float."""
+    """A number with its expression; `isinstance` says int or float, C code cannot read it."""
 
     def __init__(self, value: Any, expr: ir.Expr, watch: Watch) -> None:
         self.value, self.expr, self.watch = value, expr, watch
@@ -109,12 +109,12 @@ def to_expr(value: Any) -> ir.Expr:
 
 
 def to_form(value: Any) -> Polynomial:
-    """Return the polynomial of an integer."""
+    """Return a symbolic or plain integer as a polynomial over sizes."""
     return Polynomial.of(value.expr if is_symbolic(value) else int(value))
 
 
 def make_int(value: int, form: Polynomial, watch: Watch) -> int:
-    """Return the integer with its polynomial, or a plain one if that is constant."""
+    """Return a symbolic integer with this value and polynomial; a plain one if that is constant."""
     if form.constant is not None:
         return value
     return SymbolicNumber(value, form.to_expr(), watch)  # type: ignore[return-value]
@@ -131,7 +131,7 @@ def plain(value: Any) -> Any:
 
 
 def _round(value: SymbolicNumber, how: Callable[[float], int]) -> Any:
-    """Round an integer to itself; fix the sizes of other values."""
+    """Return the rounded number: symbolic for an integer, else plain, and its sizes get fixed."""
     form = Polynomial.of(value.expr)
     if is_whole(form.to_expr()):
         return make_int(how(value.value), form, value.watch)
@@ -182,7 +182,10 @@ def compute(name: str, one: Any, two: Any) -> Any:
 
 
 def _decide(one: Any, relation: str, two: Any) -> bool:
-    """Return the truth at the run's sizes; unless it is general, record it or fix the sizes."""
+    """Return whether a relation holds in this run.
+
+    If it does not hold for all sizes, it is recorded as an assumption, or the sizes become fixed.
+    """
     truth = bool(ir.DECIDING[relation](plain(one), plain(two)))
     watch = next(v.watch for v in (one, two) if is_symbolic(v))
     if not (isinstance(one, int) and isinstance(two, int)):
@@ -258,10 +261,9 @@ LONGEST = 46_340  # the largest size: its square fits in 32 bits
 
 
 def find_magnitude(expr: ir.Expr, known: Mapping[ir.Tensor, float]) -> float:
-    """Return a bound on the magnitude of integers for sizes up to LONGEST, infinite if unknown.
+    """Return a bound on the magnitude of integers for sizes up to LONGEST; infinite if unknown.
 
-    `known` bounds the entries of tensors. A power with a position in its exponent and a product
-    along an index may have no bound.
+    `known` bounds the entries of tensors.
     """
     ends = facts.find_range(expr)
     try:

@@ -1,14 +1,14 @@
 """The symbolic values of tensors while code runs, and the record of the run.
 
-    buffer = axes -> value             value[axes] is an access of an equation's tensor, or a mask,
-                                       a position, a constant, written out
-    shadow = indices -> places         the element at the indices is the buffer's at the places
+    Buffer   one piece of memory: axes -> value   the value is an access of an equation's tensor, or
+                                                  the expression of a mask, position or constant
+    Shadow   one tensor: indices -> places        its element at `indices` is that of its buffer at
+                                                  `places`
 
-Views share a buffer and differ in their maps; a write gives the buffer another value, and every
-view of it sees that. What an op computes becomes `name[indices] = value` over accesses of earlier
-tensors, in the order of execution. Masks, positions and constants are no equations: they are
-inlined. A constant that code brings along (a buffer, a closure's tensor) is
-known where all its elements are one number, or where it is a triangle, or counts up.
+Views share a buffer and differ in their places; a write changes the buffer's value for all of them.
+What an op computes becomes an equation `name[indices] = value` over earlier tensors, a step. Masks,
+positions and constants are inlined instead. A constant tensor of the code is known where all its
+elements are one number, where it is a triangle, and where it counts up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ def kind_of(tensor: Any) -> str:
 
 @dataclass(eq=False)
 class Buffer:
-    """One piece of memory: its value for each value of its axes; a write changes `value`."""
+    """One piece of memory: its element for each value of its axes; a write changes `value`."""
 
     axes: tuple[ir.Index, ...]
     value: ir.Expr
@@ -56,7 +56,7 @@ def find_address(tensor: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Shadow:
-    """A tensor as a view of a buffer."""
+    """The symbolic value of a tensor: at `indices` the element of a buffer at `places`."""
 
     indices: tuple[ir.Index, ...]
     places: tuple[ir.Expr, ...]
@@ -64,7 +64,7 @@ class Shadow:
 
     @classmethod
     def of(cls, indices: Sequence[ir.Index], value: ir.Expr, kind: str) -> Self:
-        """A view of a whole new buffer with these values."""
+        """The tensor with this value at the indices, in a new buffer."""
         axes = tuple(indices)
         return cls(axes, tuple(map(at, axes)), Buffer(axes, value, kind))
 
@@ -85,7 +85,7 @@ class Shadow:
 
 
 def hint_of(index: ir.Index) -> str:
-    """The preferred name of an index."""
+    """The preferred name of an index: i of `i~3`."""
     return index.name.partition("~")[0]
 
 
@@ -94,11 +94,8 @@ def at(index: ir.Index) -> ir.Expr:
     return ir.ZERO if index.extent is ir.ONE else index
 
 
-_LARGEST = 1 << 16  # elements of a table written out
-
-
 def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
-    """The element of a table at its indices; None if it is not recognised."""
+    """The element of a constant tensor at its indices; None if no pattern is recognised."""
     if not tensor.numel():
         return None
     first = tensor.flatten()[0]
@@ -130,7 +127,7 @@ def _find_value(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
 
 
 def _write_out(tensor: Any, indices: Sequence[ir.Index]) -> ir.Expr | None:
-    """A short table, element by element."""
+    """The element of a short constant vector as a choice by position; None for other tensors."""
     if tensor.dim() != 1 or tensor.numel() > 4:
         return None
     values = [_to_constant(each) for each in tensor.tolist()]
@@ -144,7 +141,7 @@ def _to_constant(value: Any) -> ir.Expr:
 
 
 LIGHT = 60  # nodes; a mask or position with more of them gets an equation of its own
-SHADOW = "_derive_shadow"
+SHADOW = "_derive_shadow"  # attribute of a torch tensor that holds its Shadow
 
 
 class RestartError(BaseException):
@@ -157,7 +154,7 @@ class RestartError(BaseException):
 
 @dataclass(frozen=True)
 class View:
-    """A view with a name: its element, as an access of a step's tensor."""
+    """A view assigned to a variable of the code: its element is an access of a step's tensor."""
 
     name: str
     indices: tuple[ir.Index, ...]
@@ -165,7 +162,7 @@ class View:
 
 
 def _fold_numbers(extent: ir.Expr) -> Polynomial:
-    """The extent with the quotients of numbers in it, `12//2`, as numbers."""
+    """The extent as a polynomial, with quotients of numbers such as `12//2` computed."""
     calls = (part for part in walk(extent) if isinstance(part, ir.Call))
     constant = (call for call in calls if not find_size_names(call))
     return Polynomial.of(substitute(extent, {call: simplify_place(call) for call in constant}))
@@ -214,12 +211,15 @@ class Trace:
         return self.like(ir.Index(hint, self.extent(extent)))[0]
 
     def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
-        """Fresh indices with the same extents and hints."""
+        """Fresh indices with the same extents and preferred names."""
         names = (f"{hint_of(index)}~{next(self.numbers)}" for index in indices)
         return tuple(ir.Index(name, i.extent) for name, i in zip(names, indices, strict=True))
 
     def unify(self, one: ir.Expr, other: ir.Expr) -> ir.Expr:
-        """Unify two extents that have to be equal; fix sizes if they are so in this run only."""
+        """The common form of two extents that must be equal.
+
+        RestartError, to fix sizes, if they are equal in this run only; DeriveError if they differ.
+        """
         gap = Polynomial.of(one) - Polynomial.of(other)
         if not gap.terms:
             return one
@@ -233,7 +233,7 @@ class Trace:
         raise RestartError(names)
 
     def shadow(self, value: Any) -> Shadow:
-        """The shadow of a tensor or of a number; DeriveError if its value is unknown."""
+        """The symbolic value of a tensor or a number; DeriveError if it is unknown."""
         if isinstance(value, (bool, int, float, complex)):
             kinds = {bool: "bool", int: "int", float: "real", complex: "complex"}
             return self.constant(value, next(kinds[k] for k in kinds if isinstance(value, k)))
@@ -299,12 +299,12 @@ class Trace:
         return exprs.to_number(self.read_element(shadow, places))
 
     def open_element(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
-        """Fresh indices of a tensor, and its element there as a number."""
+        """The pair (fresh indices of a tensor, its element there as a number)."""
         indices = self.like(*shadow.indices)
         return indices, self.read_number(shadow, tuple(map(at, indices)))
 
     def spread(self, shadow: Shadow, indices: Sequence[ir.Index]) -> ir.Expr:
-        """The element under broadcasting: axes are matched from the last on."""
+        """A tensor's element at indices of a broadcast shape, whose last axes are the tensor's."""
         own = tuple(indices[len(indices) - shadow.rank :])
         places = [
             at(a) if a.extent is ir.ONE else at(b) for a, b in zip(shadow.indices, own, strict=True)
@@ -319,9 +319,9 @@ class Trace:
         return tuple(self.join(each) for each in [*last][::-1])
 
     def join(self, axes: Sequence[ir.Index]) -> ir.Index:
-        """A fresh index for axes of one length; others of length 1 are repeated.
+        """A fresh index for axes that are broadcast together.
 
-        The run restarts if it repeats an axis only because a size is 1 in it.
+        RestartError, to fix the size, if an axis is repeated because a size is 1 in this run.
         """
         chosen, *others = axes
         for index in others:
@@ -338,7 +338,7 @@ class Trace:
     def make_tensor(
         self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real"
     ) -> Shadow:
-        """A new tensor with these values, by an equation unless it is light."""
+        """A new tensor with this value; a short mask, position or constant gets no equation."""
         value = exprs.tidy(value)
         if _is_light(value, kind):
             return Shadow.of(indices, value, kind)
@@ -381,7 +381,7 @@ class Trace:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Mark the run of a definition in Python that replaces a call."""
+        """A context in which calls are those of a composite's definition, not of the code."""
         self.depth += 1
         try:
             yield
@@ -389,14 +389,14 @@ class Trace:
             self.depth -= 1
 
     def note_result(self, found: Any) -> Any:
-        """Record the result of such a definition for its variable; return it."""
+        """Record the result of a composite for the code's variable; return it."""
         if not self.depth > 1 and self.is_known(found):
             with suppress(DeriveError):
                 self.note_view(self.shadow(found))
         return found
 
     def refuse(self, code: str, says: str, help: str = "") -> DeriveError:
-        """A refusal that names the line of the code."""
+        """The error with this code and message at the current line of the user's code."""
         place = f"line {self.spot.line}: " if self.spot.line else ""
         facts = [f"in {self.spot.op}"] if self.spot.op else []
         return refuse(code, place + says, marks=mark_spot(self.spot), facts=facts, help=help)
@@ -414,7 +414,7 @@ def _is_light(value: ir.Expr, kind: str) -> bool:
 
 
 def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) -> Shadow:
-    """The view whose element at new indices is the old one's at `olds`."""
+    """The view with new indices, whose element is the old view's at the places `olds`."""
     places = tuple(
         exprs.substitute_at(place, shadow.indices, tuple(olds)) for place in shadow.places
     )

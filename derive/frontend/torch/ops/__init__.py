@@ -1,26 +1,19 @@
-"""The table of torch operations: a file for each family, examples in each row."""
+"""The table of torch operations: in each file, functions under `@op(..)`, and the list ROWS."""
 
 from derive.frontend.torch.call import Op
 from derive.frontend.torch.ops import arithmetic, composites, nn, views, windows
 
-OPS: tuple[Op, ...] = (
-    *(
-        each
-        for home in (views, arithmetic, windows)
-        for each in vars(home).values()
-        if isinstance(each, Op)
-    ),
-    *arithmetic.ROWS,
-    *windows.ROWS,
-    *composites.OPS,
-    *nn.OPS,
+OPS: tuple[Op, ...] = tuple(
+    row
+    for family in (views, arithmetic, windows, composites, nn)
+    for row in (*vars(family).values(), *getattr(family, "ROWS", ()))
+    if isinstance(row, Op)
 )
-
 
 _BY_NAME = {name: op for op in OPS for name in op.names.split()}
 
 
 def find_op(name: str) -> tuple[Op | None, bool]:
-    """Return the row of a function, None if it is unknown, and whether it runs in place: `add_`."""
+    """Return (the row of a torch function, whether it is in place, as `add_`); None: unknown."""
     is_in_place = name.endswith("_") and name not in _BY_NAME
     return _BY_NAME.get(name[:-1] if is_in_place else name), is_in_place

@@ -1,6 +1,6 @@
-"""Constant tensors; elementwise arithmetic, comparisons and logic; reductions and products.
+"""Rows of constant tensors, elementwise arithmetic, comparisons, logic, reductions and products.
 
-Reductions include those that keep their axis (softmax, cumsum); products have all ranks.
+Reductions include those that keep their axis (softmax, cumsum).
 """
 
 import math
@@ -47,7 +47,7 @@ def _fill(call: Call) -> Shadow:
 
 
 def _to_value(call: Call, value: Any) -> ir.Expr:
-    """Return a number, or a tensor without axes, as an element of the result."""
+    """Return a number, or the element of a tensor without axes, in the kind of the result."""
     if hasattr(value, "dtype"):
         shadow = call.trace.shadow(value)
         return _convert_value(
@@ -61,7 +61,7 @@ def _to_value(call: Call, value: Any) -> ir.Expr:
 
 
 def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
-    """Convert an element of a tensor to the kind of the result."""
+    """Return an element of a tensor converted to the kind of the result."""
     if call.kind == shadow.kind:
         return value
     if shadow.kind == "complex" or (call.kind == "int" and shadow.kind == "real"):
@@ -79,7 +79,7 @@ def _convert_value(call: Call, shadow: Shadow, value: ir.Expr) -> ir.Expr:
     "x[B, S]: x[:, :1] * torch.arange(0.5, 3.7)",
 )
 def _make_arange(call: Call) -> Shadow:
-    """Return start + step * index; a single argument is the end."""
+    """Return the vector start + step * index; a single argument is the end."""
     trace, given = call.trace, list(call.args)
     if any(not isinstance(each, (int, float)) for each in given):
         raise trace.refuse("lift-op", "arange to the value of a tensor is not known")
@@ -106,7 +106,7 @@ def _make_arange(call: Call) -> Shadow:
     "x[B, S]: x * x.new_tensor(0.5)",
 )
 def _literal(call: Call) -> Shadow:
-    """Keep the symbolic numbers in `data`; recognise a table without them by its values."""
+    """Return the tensor of literal data: numbers, some of them symbolic, or a constant table."""
     trace = call.trace
     value = call.argument(1 if call.name == "new_tensor" else 0, "data")
     if hasattr(value, "dtype"):
@@ -163,7 +163,7 @@ def _copy(call: Call) -> Shadow:
     is_view=True,
 )
 def _convert(call: Call) -> Shadow:
-    """Convert the kind; all float types are one kind."""
+    """Return the tensor converted to the kind of the result; all float types are one kind."""
     trace, shadow = call.trace, call.shadow(0)
     if call.kind == shadow.kind:
         return shadow
@@ -176,14 +176,14 @@ def _convert(call: Call) -> Shadow:
 
 
 def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-    """Return the broadcast indices, and the elements there."""
+    """Return (indices of the broadcast shape, the element of each operand there)."""
     shadows = [call.trace.shadow(value) for value in values]
     indices = call.trace.broadcast(*shadows)
     return indices, [call.trace.spread(shadow, indices) for shadow in shadows]
 
 
 def _apply(call: Call, act: Callable[..., ir.Expr], *values: Any) -> Shadow:
-    """Apply a function of numbers elementwise."""
+    """Return the tensor of `act(element, ..)` under broadcasting."""
     indices, elements = _spread(call, *values)
     return call.trace.make_tensor(indices, act(*map(exprs.to_number, elements)), call.kind)
 
@@ -273,7 +273,7 @@ def _logic(call: Call) -> Shadow:
 
 
 def _call_function(call: Call) -> Shadow:
-    """Apply a function of the notation that has this name in torch."""
+    """Return the result of a function of the notation that torch has under this name."""
     row = find_by_torch_name(call.name, call.named)
     assert row is not None
     names = ("input", "other") if row.is_variadic or len(row.tensors) == 2 else row.tensors
@@ -312,7 +312,7 @@ def _refuse_cut(call: Call) -> None:
 def _open_axes(
     call: Call, axes: Sequence[int], keepdim: bool
 ) -> tuple[tuple[ir.Index, ...], tuple[ir.Index, ...], ir.Expr]:
-    """Return fresh indices of the result, the reduced indices, and the element."""
+    """Return (indices of the result, reduced indices, the element) of a reduction over axes."""
     fresh, value = call.trace.open_element(call.shadow(0))
     bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ir.ONE)
     kept = [
@@ -341,7 +341,7 @@ def _find_place(call: Call) -> Shadow:
 
 @op("var", "x[B, S]: x.var(1)")
 def _variance(call: Call) -> Shadow:
-    """Variance for (dims, correction=, keepdim=), (dims, unbiased, keepdim) or (unbiased)."""
+    """Return the variance; torch takes (dims, correction=), (dims, unbiased) or (unbiased)."""
     if isinstance(call.argument(1, "dim"), bool):
         correction, keepdim, axes = call.args[1], False, tuple(range(call.shadow(0).rank))
     else:
@@ -417,7 +417,7 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
 def _contract(
     call: Call, parts: Sequence[Shadow], names: Sequence[Sequence[str]], out: Sequence[str]
 ) -> Shadow:
-    """Return the product summed over the names that are not in `out`; a name is one index."""
+    """Return the product, summed over names not in `out`; axes of equal names are one index."""
     trace = call.trace
     axes: dict[str, list[ir.Index]] = {}
     for part, own in zip(parts, names, strict=True):

@@ -1,7 +1,7 @@
 # ruff: noqa: N803 - the names of parameters are torch's
-"""Functions of torch that are defined by other functions of torch.
+"""Rows of functions of torch that are defined by other functions of torch.
 
-A row is its names, the definition, and examples. The parameters have torch's names, for keyword
+A row has names, a definition, and examples. The parameters have torch's names, for keyword
 arguments. The definition runs in place of the call, and its results are checked against torch's.
 """
 
@@ -19,7 +19,7 @@ from derive.libraries import torch
 
 
 def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:
-    """Refuse a call from inside its definition."""
+    """Raise DeriveError for a call whose arguments a definition does not support."""
     raise refuse(code, says, help=help)
 
 
@@ -27,25 +27,25 @@ def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:
 
 
 def _stack(tensors: Any, axis: int, vectors: int) -> Any:
-    """Join along an axis; vectors get an axis of length 1 at `vectors`, none if it is negative."""
+    """hstack, vstack, column_stack: vectors get an axis at `vectors`; -1 joins them as they are."""
     if vectors < 0 and all(each.dim() == 1 for each in tensors):
         return torch.cat(tensors, 0)
     wide = [each.unsqueeze(vectors) if each.dim() == 1 else each for each in tensors]
     return torch.cat(wide, axis)
 
 
-def _keep_inside(input: Any, inside: Any) -> Any:
-    """Return the elements inside, and 0 elsewhere."""
-    return torch.where(inside, input, False if input.dtype is torch.bool else 0)
+def _keep_where(input: Any, mask: Any) -> Any:
+    """Return the elements where the mask is true, and 0 elsewhere."""
+    return torch.where(mask, input, False if input.dtype is torch.bool else 0)
 
 
 def _triangle(input: Any, diagonal: Any = 0, *, keep: Callable[[Any, Any], Any]) -> Any:
     rows, columns = (torch.arange(length) for length in input.shape[-2:])
-    return _keep_inside(input, keep(columns - rows[:, None], diagonal))
+    return _keep_where(input, keep(columns - rows[:, None], diagonal))
 
 
 def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
-    """Repeat each element."""
+    """Return repeat_interleave: each element `repeats` times in a row, along an axis."""
     if not isinstance(repeats, int) or dim is None:
         unknown("repeat_interleave without a dimension is not known")
     axis = dim % input.dim()
@@ -55,7 +55,7 @@ def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
 
 
 def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
-    """Concatenate copies along each axis; fewer counts than axes apply to the last axes."""
+    """Return repeat or tile: copies along each axis; missing counts of leading axes are 1."""
     given = (*named.values(), *counts)
     counts = tuple(given[0]) if isinstance(given[0], (tuple, list)) else given
     input = input[(None,) * (len(counts) - input.dim())]
@@ -66,8 +66,8 @@ def _repeat(input: Any, *counts: Any, **named: Any) -> Any:
     return input
 
 
-def _ask(input: Any, dim: Any = None, keepdim: bool = False, *, kind: str) -> Any:
-    """Return whether the largest ("amax") or the smallest ("amin") of the truth values is 1."""
+def _test_all(input: Any, dim: Any = None, keepdim: bool = False, *, kind: str) -> Any:
+    """Return any (`kind` "amax", the largest truth value) or all ("amin", the smallest)."""
     truths = input if input.dtype is torch.bool else input != 0
     return getattr(truths.long(), kind)(() if dim is None else dim, keepdim) > 0
 
@@ -78,7 +78,7 @@ def _flip(input: Any, dim: int) -> Any:
 
 
 def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Split into pieces of nearly equal length, the longer ones first, or at positions."""
+    """Return tensor_split: pieces between positions, or so many pieces, the longer ones first."""
     total = input.shape[dim]
     if isinstance(indices_or_sections, (tuple, list)):
         ends = [*(clamp(each, total) for each in indices_or_sections), total]
@@ -94,7 +94,7 @@ def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
 
 
 def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
-    """Rotate the elements along axes, or in flat order."""
+    """Return roll: the elements shifted cyclically along axes, or in flat order."""
     if dims is None or dims in ((), []):
         return input.flatten().roll(shifts, 0).view(input.shape)
     for shift, dim in zip(to_list(shifts), to_list(dims), strict=True):
@@ -104,7 +104,7 @@ def _roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 def _pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Pad by a constant, by reflection, by the nearest element, or circularly."""
+    """Return pad: with a constant, by reflection, by the nearest element, or circularly."""
     if mode == "constant":
         return torch.constant_pad_nd(input, pad, 0 if value is None else value)
     for dim, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
@@ -159,14 +159,14 @@ def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
 
 
 def _if_real(input: Any, test: Callable[[Any], Any], otherwise: bool) -> Any:
-    """Return a test of real numbers, or `otherwise` for other kinds; nan fails every test."""
+    """Return the mask `test(input)` for real numbers, a mask of `otherwise` for other kinds."""
     if input.is_floating_point():
         return test(input)
     return torch.full_like(input, otherwise, dtype=torch.bool)
 
 
 def _log_times(input: Any, other: Any) -> Any:
-    """Return input * log(other), and 0 where the input is 0 and the other is not nan."""
+    """Return xlogy: input * log(other), and 0 where the input is 0 and the other is not nan."""
     whole = input * other.log()
     return torch.where((input == 0) & (other == other), 0.0, whole)
 
@@ -177,7 +177,7 @@ def _log_times(input: Any, other: Any) -> Any:
 def _extreme(
     input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, kind: str
 ) -> Any:
-    """Return the extreme of all elements, of two tensors, or along an axis with its positions."""
+    """Return max or min: of all elements, of two tensors, or (values, positions) on an axis."""
     other = dim if hasattr(dim, "dtype") else other
     if other is not None:
         return getattr(torch, f"{kind}imum")(input, other)
@@ -236,7 +236,7 @@ def _solve(A: Any, B: Any, *, left: bool = True, **_: Any) -> Any:
 
 
 def _add_to(multiply: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the definition of the addmm family: beta * input + alpha * product."""
+    """Return the definition of addmm and the like: beta * input + alpha * multiply(factors)."""
 
     def run(input: Any, *factors: Any, beta: float = 1, alpha: float = 1, **named: Any) -> Any:
         product = multiply(*factors, *(named[name] for name in sorted(named)))
@@ -253,7 +253,7 @@ def _add_bias(found: Any, bias: Any) -> Any:
 _NN = "torch.nn.functional"
 
 # fmt: off
-OPS = (
+ROWS = (
     # views
     composite("mT", lambda input: input.transpose(-2, -1), "x[B, S, D]: x.mT"),
     composite("mH adjoint", lambda input: input.transpose(-2, -1).conj(),
@@ -294,7 +294,7 @@ OPS = (
         lambda input, offset=0, dim1=-2, dim2=-1: (
             unknown("diag_embed beside the diagonal is not known")
             if offset or (dim1, dim2) != (-2, -1)
-            else _keep_inside(input.unsqueeze(-1), torch.eye(input.shape[-1], dtype=torch.bool))),
+            else _keep_where(input.unsqueeze(-1), torch.eye(input.shape[-1], dtype=torch.bool))),
         "x[B, S]: x.diag_embed()"),
     composite("diag",
         lambda input, diagonal=0: (input.diag_embed(diagonal) if input.dim() == 1
@@ -390,9 +390,9 @@ OPS = (
     composite("xlogy special_xlogy", _log_times, "x, y[S]: torch.xlogy((x - 1).relu(), y.relu())"),
     # reductions
     composite("max", partial(_extreme, kind="max"), "x[B, S]: x.max(1).values", "x[B, S]: x.max()"),
-    composite("any", partial(_ask, kind="amax"),
+    composite("any", partial(_test_all, kind="amax"),
         "x[B]; bool m[B, S]: torch.where(m.any(1), x, 0.0)"),
-    composite("all", partial(_ask, kind="amin"),
+    composite("all", partial(_test_all, kind="amin"),
         "x[B, S]: torch.where((x > 0).all(1, keepdim=True), x, 0.0)"),
     composite("min", partial(_extreme, kind="min"), "x[B, S]; y[S]: torch.min(x, y)"),
     composite("argmin", lambda input, dim=None, keepdim=False: (-input).argmax(dim, keepdim),

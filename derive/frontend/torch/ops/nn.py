@@ -1,4 +1,4 @@
-"""Layers and losses, defined by other functions of torch."""
+"""Rows of layers and losses, defined by other functions of torch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from derive.libraries import internals, torch
 
 
 def _standardize(input: Any, dims: Any, eps: float, behind: int, moments: Any = None) -> Any:
-    """Subtract the mean, divide by the standard deviation; both get trailing axes of length 1."""
+    """Return (input - mean) / sqrt(variance + eps); both get `behind` trailing axes of length 1."""
     moments = moments or (input.mean(dims), input.var(dims, correction=0))
     mean, variance = (each[(..., *[None] * behind)] for each in moments)
     return (input - mean) / (variance + eps).sqrt()
 
 
 def _scale(input: Any, weight: Any, bias: Any, behind: int = 0) -> Any:
-    """Multiply each channel by its weight and add its bias."""
+    """Return input * weight + bias by channel, the axis before the last `behind` axes."""
     place = (..., *[None] * behind)
     input = input if weight is None else input * weight[place]
     return input if bias is None else input + bias[place]
@@ -42,7 +42,7 @@ def _rms_norm(
 def _group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    """Standardise each group of C // groups channels."""
+    """Return group_norm: each group of C // groups channels is standardized."""
     channels, behind = input.shape[1], input.dim() - 2
     if num_groups != 1 and (weight is not None or is_symbolic(channels % num_groups)):
         channels = int(channels)  # the module's own number
@@ -81,7 +81,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - torch's
 
 
 def _find_gates(input: Any, h: Any, weights: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
-    """Return the linear maps of the input and of the previous state, gate by gate."""
+    """Return for each of `count` gates the pair (linear map of the input, of the state h)."""
     biases = weights[2:] or (None, None)
     below, before = (
         torch.unflatten(torch.nn.functional.linear(value, weight, bias), -1, (count, h.shape[-1]))
@@ -113,7 +113,7 @@ def _step_lstm(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tup
 def _run_cell(
     input: Any, hx: Any, *weights: Any, step: Callable[..., tuple[Any, ...]], **named: Any
 ) -> Any:
-    """Run one step of a cell; absent biases are None or left out."""
+    """Return the states after one step of a recurrent cell; biases may be None or left out."""
     given = [each for each in (*weights, *named.values()) if each is not None]
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
     found = step(input, states, given)
@@ -171,7 +171,7 @@ def _cross_entropy(
 
 
 def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
-    """Elements of the loss; no target is negative, so a negative ignore_index has no effect."""
+    """Return the elements of nll_loss, or them and their weights; ignore_index < 0 does nothing."""
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
             unknown("weights or ignored classes of one row are not known")
@@ -212,7 +212,7 @@ _WEIGHTS = "w[N, D]; u[N, N]"
 _GATED = "x[B, D]; h[B, N]; w[{0}*N, D]; u[{0}*N, N]; b, c[{0}*N]"
 
 # fmt: off
-OPS = (
+ROWS = (
     call.composite("cosine_similarity",
         lambda x1, x2, dim=1, eps=1e-8: (x1 * x2).sum(dim) / (
             x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)),

@@ -1,4 +1,4 @@
-"""Views, subscripts, writes through them, concatenation, padding and `where`."""
+"""Rows of views, subscripts, writes through them, concatenation, padding and `where`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ def to_list(value: Any) -> list[Any]:
 
 
 def insert_axis(trace: Trace, shadow: Shadow, axis: int) -> Shadow:
-    """Insert an axis of length 1."""
+    """Return the view with a new axis of length 1 before `axis`."""
     indices = list(shadow.indices)
     indices.insert(axis, trace.index(ir.ONE))
     return replace(shadow, indices=tuple(indices))
 
 
 def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
-    """Select one position of an axis."""
+    """Return the view at one place of an axis, without that axis."""
     indices = tuple(index for k, index in enumerate(shadow.indices) if k != axis)
     olds = [place if k == axis else index for k, index in enumerate(shadow.indices)]
     return remap(shadow, indices, olds)
@@ -37,7 +37,7 @@ def drop_axis(shadow: Shadow, axis: int, place: ir.Expr = ir.ZERO) -> Shadow:
 def narrow(
     trace: Trace, shadow: Shadow, axis: int, length: Any, line: tuple[ir.Expr, int]
 ) -> Shadow:
-    """Select the positions start + step * index of an axis; `line` is (start, step)."""
+    """Return the view at positions start + step * index of an axis; `line` is (start, step)."""
     fresh = trace.index(trace.extent(length), hint_of(shadow.indices[axis]))
     indices, olds = list(shadow.indices), list[ir.Expr](shadow.indices)
     indices[axis] = fresh
@@ -52,12 +52,12 @@ def find_place(number: int, extent: ir.Expr) -> ir.Expr:
 
 
 def is_rest(length: Any) -> bool:
-    """Whether a length is -1, the remaining elements."""
+    """Whether a length is -1, which stands for the remaining elements."""
     return not is_symbolic(length) and length == -1
 
 
 def clamp(value: Any, total: int) -> int:
-    """Return a bound of a slice, clamped to the axis; a negative one counts from the end."""
+    """Return a bound of a slice, clamped to 0 .. total; a negative one counts from the end."""
     if value < 0:
         value = total + value
     if value > total:
@@ -77,7 +77,7 @@ def clamp(value: Any, total: int) -> int:
     is_view=True,
 )
 def _permute(call: Call) -> Shadow:
-    """Permute the axes, as torch permutes those of an empty tensor of lengths 1, 2, .."""
+    """Return the permuted view; torch permutes an empty tensor of shape (1, 2, ..) to find it."""
     shadow = call.shadow(0)
     lengths = tuple(range(1, shadow.rank + 1))
     found = getattr(torch.empty(lengths, device="meta"), call.name)
@@ -112,7 +112,7 @@ def _squeeze(call: Call) -> Shadow:
 
 @op("expand broadcast_to", "x[S]: x.expand(2, -1)", is_view=True)
 def _expand(call: Call) -> Shadow:
-    """Repeat axes of length 1, and add axes in front."""
+    """Return the view with repeated axes of length 1, and more axes in front."""
     trace, shadow, shape = call.trace, call.shadow(0), call.spread_args(1, "size")
     extra = len(shape) - shadow.rank
     indices: list[ir.Index] = []
@@ -145,7 +145,7 @@ def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
     is_view=True,
 )
 def _reshape(call: Call) -> Shadow:
-    """Reshape; an axis with the same extent before and after keeps its index."""
+    """Return the reshaped view; an axis with the same extent before and after keeps its index."""
     trace, shadow = call.trace, call.shadow(0)
     asked = call.spread_args(1, "shape" if "shape" in call.named else "size")
     extents = [None if is_rest(each) else trace.extent(each) for each in asked]
@@ -270,7 +270,7 @@ def _stride(call: Call) -> Shadow:
 
 @dataclass(frozen=True)
 class Gather:
-    """An axis indexed by an integer tensor; if it wraps, negative positions count from the end."""
+    """An axis read at positions of an integer tensor; `wraps`: negative ones count from the end."""
 
     axis: int
     places: Shadow
@@ -278,7 +278,7 @@ class Gather:
 
 
 def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
-    """Return the view of the basic part of a subscript, and the gathers of its tensors."""
+    """Return (the view by the slices and numbers of a subscript, the gathers by its tensors)."""
     keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
     keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
     rest = [slice(None)] * (shadow.rank - sum(k is not None and k is not Ellipsis for k in keys))
@@ -319,7 +319,7 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
 
 
 def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
-    """Return the elements at integer positions, with the broadcast axes where torch puts them."""
+    """Return the tensor of the elements at the positions of `gathers`, with torch's axis order."""
     indices, olds = _find_gathered(trace, shadow, gathers)
     fresh = trace.like(*indices)
     moved = exprs.substitute_at(
@@ -331,7 +331,7 @@ def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shado
 def _find_gathered(
     trace: Trace, shadow: Shadow, gathers: Sequence[Gather]
 ) -> tuple[list[ir.Index], list[ir.Expr]]:
-    """Return the indices of the gathered elements, and the place on each axis of the tensor."""
+    """Return (indices of the result, the place on each axis of the tensor that is read)."""
     axes = [each.axis for each in gathers]
     common = trace.broadcast(*(each.places for each in gathers))
     olds: list[ir.Expr] = [at(index) for index in shadow.indices]
@@ -408,7 +408,7 @@ def _set(call: Call) -> Shadow:
     "E[V, D]; int t[B, S] < V: torch.nn.functional.embedding(t, E)",
 )
 def _gather_slices(call: Call) -> Shadow:
-    """Gather slices along one axis.
+    """Return the slices at integer positions of one axis.
 
     `nn.functional.embedding` takes (positions, rows), `torch.embedding` takes (rows, positions).
     """
@@ -447,7 +447,7 @@ def _gather(call: Call) -> Shadow:
     "x[N, D]; m[E, D]; int t[E] < N: torch.zeros_like(x).index_add_(0, t, m)",
 )
 def _add_at(call: Call) -> Shadow:
-    """Add to each position the sum of the elements whose index is that position."""
+    """Return the tensor plus, at each position, the sum of the source elements with that index."""
     trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
     axis, is_scatter = call.axis(1, shadow.rank), call.name.startswith("scatter")
     source = call.shadow(3, "src" if is_scatter else "source")
@@ -475,7 +475,7 @@ def _add_at(call: Call) -> Shadow:
     "int t[S] < 3; int u[S] < 3: torch.cat((t > 1, u))",
 )
 def _concatenate(call: Call) -> Shadow:
-    """Concatenate along an axis."""
+    """Return the concatenation along an axis."""
     trace = call.trace
     parts = [trace.shadow(tensor) for tensor in call.argument(0, "tensors")]
     parts = [part for part in parts if part.rank != 1 or trace.number(part.shape[0])]
@@ -507,7 +507,7 @@ def _concatenate(call: Call) -> Shadow:
 
 @op("constant_pad_nd", "x[B, S]: torch.constant_pad_nd(x, (1, 2), 0.5)")
 def _pad(call: Call) -> Shadow:
-    """Pad by a constant; the widths of the last axis come first."""
+    """Return the tensor padded by a constant; the widths of the last axis come first."""
     trace, shadow = call.trace, call.shadow(0)
     widths = list(call.argument(1, "pad"))
     value = call.argument(2, "value")

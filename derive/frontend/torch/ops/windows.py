@@ -1,4 +1,4 @@
-"""Convolutions and pools, defined by padding, views of windows, and a product or a reduction.
+"""Rows of convolutions and pools, defined by padding, windows, and a product or a reduction.
 
 conv       x[step*i + gap*k - edge]        position k of the window of output i
 transposed a convolution of the input with step - 1 zeros between neighbours, kernel reversed
@@ -32,7 +32,10 @@ def _is_one(number: Any) -> bool:
 def _open_windows(
     input: Any, lengths: Sequence[Any], how: Any, edges: Any, fill: float = 0.0
 ) -> Any:
-    """Return the windows of the last axes as further axes; `how` is their steps and dilations."""
+    """Return the padded input with windows of these lengths as further axes.
+
+    `how` is the pair (steps, dilations).
+    """
     count = len(lengths)
     border = [width for pair in reversed(edges) for width in pair]
     if any(is_symbolic(width) or width for width in border):
@@ -127,7 +130,7 @@ def _pool_mean(  # noqa: PLR0913, PLR0917 - torch's
     *,
     count: int,
 ) -> Any:
-    """Return the mean of each window; the padding counts."""
+    """Return the mean of each window, in which padding counts as entries of 0."""
     lengths, edges = _repeat_for_axes(kernel_size, count), _repeat_for_axes(padding, count)
     if ceil_mode or not (count_include_pad or edges == [0] * count):
         unknown("a pool whose windows reach past the padding is not known")
@@ -159,7 +162,7 @@ def _pool_largest(  # noqa: PLR0913, PLR0917 - torch's
 def _pool_wholly(
     input: Any, output_size: Any, return_indices: bool = False, *, kind: str, count: int
 ) -> Any:
-    """Pool each channel to one place."""
+    """Return the reduction `kind` of each channel over its last `count` axes, which stay as 1."""
     if return_indices or any(is_symbolic(n) or n != 1 for n in to_list(output_size)):
         unknown("an adaptive pool is known for one place, without positions")
     return getattr(input, kind)(tuple(range(-count, 0)), True)
