@@ -1,1 +1,1 @@
-"""Equal in, equal out."""
+"""Systems rewritten to equal ones: the rules, the recipes that apply them, guards of values."""

@@ -1,7 +1,7 @@
-"""Guards moved inward: a value that is used only under a condition is harmless elsewhere.
+"""Guards moved inward: a value that is used only under a condition is made finite elsewhere.
 
 where(c, 1/x, 0)  evaluates  1/where(c, x, 1)  instead of 1/x, so that neither the value nor the
-gradient of the other branch can be nan.
+gradient of the other branch can be nan. A value is harmless if it and its gradient are finite.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,23 +38,23 @@ _GUARDS = {ir.ONE, *HARMLESS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Protector:
-    """How values become harmless where they are not used.
+    """Rewrites values to be harmless where they are not used.
 
-    `zeros`: an empty row is 0. Values with keys in `needed` are computed unguarded in any case, and
-    stay.
+    With `zeros`, an empty row is 0. Values with keys in `needed` are computed without a guard
+    elsewhere in the system, so they are left as they are.
     """
 
     zeros: bool = False
     needed: Collection[ir.Expr] = ()
 
-    def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
+    def protect(self, expr: ir.Expr, condition: ir.Expr, *, as_divisor: bool = False) -> ir.Expr:
         """The expression without an infinity or nan where the condition is false.
 
         The arguments of partial functions become 1 there, or another number at which they are
-        finite. So does the expression itself with `whole`, as a divisor. A part that may still be
-        infinite, or nan as an empty row is, becomes 1 wherever a gradient is multiplied by it.
+        finite. With `as_divisor`, so does the expression itself. A part that may still be infinite,
+        or nan as an empty row is, becomes 1 wherever a gradient is multiplied by it.
         """
-        asked = ir.Pow(expr, ir.MINUS_ONE) if whole else expr  # a divisor may be 0
+        asked = ir.Pow(expr, ir.MINUS_ONE) if as_divisor else expr  # a divisor may be 0
         if condition is ir.TRUE or (self._is_finite(asked) and not _may_overflow(expr)):
             return expr
         condition = find_need(condition, expr)
@@ -88,7 +88,7 @@ class Protector:
                 return expr  # a guard would change the matrix, and a matrix of ones has no inverse
             case ir.Reduce(kind) | ir.Along(kind) if not functions.ROWS[kind].is_linear:
                 inside = replace(inside, body=self.guard_needed(inside.body, inner))
-        is_divisor = whole and not self._is_positive_there(inside, condition)
+        is_divisor = as_divisor and not self._is_positive_there(inside, condition)
         return _guard(inside, condition) if is_divisor else inside
 
     def guard_needed(self, expr: ir.Expr, condition: ir.Expr) -> ir.Expr:
@@ -109,7 +109,7 @@ class Protector:
         return safety.is_finite(expr, zeros=self.zeros)
 
     def _is_needed(self, expr: ir.Expr, asked: ir.Expr) -> bool:
-        """Whether a function or a power is computed unguarded in any case."""
+        """Whether a function or a power is computed without a guard elsewhere in the system."""
         is_read = isinstance(expr, (ir.Call, ir.Pow)) and bool(self.needed)
         return is_read and to_key(asked)[0] in self.needed
 
@@ -149,7 +149,7 @@ def _drop_bound(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 
 def find_number(expr: ir.Expr, condition: ir.Expr) -> Fraction | None:
-    """The constant value of a protected expression where the condition is false, if it has one."""
+    """The number that a protected expression is where the condition is false; None if it varies."""
 
     def replace_known(here: ir.Expr) -> ir.Expr:
         match here:
@@ -228,9 +228,8 @@ def is_count(expr: ir.Expr) -> bool:
 def _depends_on(expr: ir.Expr, condition: ir.Expr) -> bool:
     """Whether the expression may be nan or infinite just where the condition is false.
 
-    It reads tensors, scalars in the condition, or scalars at indices of the condition. Other
-    scalars do not depend on the condition, and neither do finite numbers made of positions and
-    sizes.
+    Then it reads tensors, scalars in the condition, or scalars at indices of the condition. Other
+    scalars do not depend on the condition, nor do finite numbers made of positions and sizes.
     """
     if find_accesses(expr):
         return True
@@ -248,6 +247,7 @@ def is_natural(exponent: ir.Expr) -> bool:
 
 
 def _guard(expr: ir.Expr, condition: ir.Expr, harmless: ir.Expr = ir.ONE) -> ir.Expr:
+    """where(condition, expr, harmless), merged with such a guard around the expression."""
     match expr:
         case _ if is_guarded(expr, condition):
             return expr
@@ -299,7 +299,7 @@ def carry_guards(system: ir.System) -> ir.System:
 
 
 def _find_valued(system: ir.System) -> set[ir.Tensor]:
-    """The tensors that may have a gradient, so are not read in conditions alone."""
+    """The tensors that are read outside of conditions, so that they may have a gradient."""
     values = {equation.target.tensor: equation.value for equation in system.equations}
     found, waiting = {*system.results}, [values[tensor] for tensor in system.results]
     while waiting:
@@ -452,7 +452,7 @@ def _find_compared(system: ir.System) -> set[ir.Expr]:
 
 
 def _bound_value(compared: set[ir.Expr], expr: ir.Expr) -> ir.Expr:
-    """An expression that is finite wherever the power is; only its value counts, not its gradient.
+    """A power's base, if that is finite wherever the power is; a finite number for one of scalars.
 
     A scalar in a divisor is assumed to be other than 0, unless a condition compares it.
     """

@@ -34,7 +34,7 @@ def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 @lru_cache(maxsize=1 << 12)
 def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
-    """The condition that a condition holds for some values of these indices.
+    """The condition that `condition` holds for at least one value of the indices `rest`.
 
     A relation with these indices on one side holds for the maximum or the minimum of that side. For
     other conditions, the number of values for which they hold is above 0.
@@ -88,7 +88,7 @@ def _is_certain(condition: ir.Expr) -> bool:
 
 
 def find_segment(condition: ir.Expr) -> ir.Index | None:
-    """The index that a condition equates with an integer in the index's range."""
+    """The index that a condition equates with an integer in the index's range, or None."""
     if isinstance(condition, ir.Compare) and condition.relation == "==":
         for index, place in (condition.children, condition.children[::-1]):
             is_free = isinstance(index, ir.Index) and index not in find_free(place)

@@ -134,7 +134,7 @@ def _is_better(
 
 
 def _count_rows(value: ir.Expr) -> Counts:
-    """(bare functions, rows, other reductions, rows that ignore a shift)."""
+    """The numbers of (exp and log; softmax, max and logsumexp; other reductions; softmax)."""
     parts = list(walk(value))
     bare = sum(isinstance(part, ir.Call) and part.function in BARE for part in parts)
     soft = sum(isinstance(part, ir.Along) and ROWS[part.kind].ignores_shift for part in parts)

@@ -2,7 +2,7 @@
 
 A search may try all other rules of the families, one use at a time:
 
-OPTIONS     lose no digits: a search may use them whenever they pay
+OPTIONS     lose no digits: a search may use them whenever they make a plan faster
 LOSSY       round worse, by the rounding of their summands: not used where a root, a logarithm or a
             quotient reads the value, and not with the option `exact`
 
@@ -88,7 +88,7 @@ ACROSS = (logarithms.take_logarithm, masks.shorten_ranges)
 # First, so that a bracket meets all the factors that it guards.
 FLAT = (products.flatten_product,)
 
-# The rules that the generated file mentions; the others only tidy up.
+# The rules that the generated file mentions; the others only simplify.
 REPORTED = (
     products.distribute_product,
     deltas.split_delta,
@@ -194,7 +194,7 @@ def find_rewritings(system: ir.System, rules: Sequence[Rule]) -> Iterator[Rewrit
     rules = find_valid(rules, system.empty_row)
     nonfinite = guards.find_nonfinite(system, signs=True)
     uses = _find_sites(system, rules, nonfinite)
-    use = partial(_use, system=system, indices=indices, nonfinite=nonfinite)
+    use = partial(_use_rule, system=system, indices=indices, nonfinite=nonfinite)
     alike = ([each for each in uses if each[0] is rule] for rule in rules)
     wholes = [group for group in alike if len(group) > 1]
     found = chain(
@@ -209,6 +209,7 @@ def find_rewritings(system: ir.System, rules: Sequence[Rule]) -> Iterator[Rewrit
 def _find_sites(
     system: ir.System, rules: Sequence[Rule], nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> list[Site]:
+    """Every fit of a rule at a node, but for lost digits that a root, log or quotient reads."""
     names = rounding.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
     signed_names = rounding.find_signed_names(replace(system, equations=tuple(marked)))
@@ -232,13 +233,13 @@ def _find_sites(
     return uses
 
 
-def _use(
+def _use_rule(
     group: Sequence[Site],
     system: ir.System,
     indices: IndexNames,
     nonfinite: Mapping[ir.Tensor, ir.Tensor],
 ) -> Rewriting | None:
-    """One rule used at these sites; None where a reduction's index drops out."""
+    """The system with one rule applied at these sites; None if a reduction loses an index."""
     equations = list(system.equations)
     for number in dict.fromkeys(number for _, number, _, _ in group):
         value = guards.mark_tensors(system.equations[number].value, nonfinite)
@@ -262,7 +263,7 @@ def _drop_floor(value: ir.Expr) -> ir.Expr:
 
 
 def _find_changed(site: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The part of a site whose rounding changes: the entries of a row that stays one, or all."""
+    """The part of a site whose rounding changes: the body of a row that stays a row, or all."""
     match site, new:
         case ir.Reduce("argmax", _, _, body), ir.Reduce("argmax"):
             return body
@@ -293,7 +294,7 @@ def _find_across(
 
 
 def _uses_all_indices(value: ir.Expr) -> bool:
-    """Whether every reduction depends on all of its indices, apart from those that count."""
+    """Whether every reduction depends on all of its indices, apart from counting ones as sum."""
     return all(
         set(part.indices) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)

@@ -86,7 +86,7 @@ def system_rule(**fields: Any) -> Callable[[Callable[[ir.System], Iterator[ir.Sy
 
 
 def find_valid(rules: Sequence[Rule], empty_row: str) -> tuple[Rule, ...]:
-    """The rules that hold in a formula with this mode for empty rows."""
+    """The rules that hold in a formula whose empty rows are "nan" or "zeros"."""
     return tuple(each for each in rules if empty_row == "nan" or not each.nan_rows)
 
 
@@ -96,11 +96,9 @@ def sort_rules(rules: Sequence[Rule]) -> dict[type, tuple[Rule, ...]]:
 
 
 def apply_rules(expr: ir.Expr, rules: Sequence[Rule], used: set[Rule] | None = None) -> ir.Expr:
-    """The expression rewritten at every node, inner nodes first, by the first rule that fits.
+    """The expression rewritten by the rules at every node, inner nodes first, until none fits.
 
-    This repeats until no rule fits.
-
-    Each rule that fitted is added to `used`.
+    At a node the first rule that fits is taken. Each rule that fitted is added to `used`.
     """
     at = sort_rules(rules)
 
@@ -154,7 +152,7 @@ def drop_unread(
 def rename_all(
     indices: Iterable[ir.Index], taken: set[str], letter: str = ""
 ) -> dict[ir.Expr, ir.Index]:
-    """An index with an unused name for each of several; the names are added to `taken`."""
+    """A map of indices to ones with names not in `taken`, to which the new names are added."""
     new: dict[ir.Expr, ir.Index] = {}
     for index in indices:
         new[index] = rename_apart(ir.Index(letter or index.name, index.extent), taken)
@@ -179,7 +177,7 @@ def rename_equation_indices(equation: ir.Equation, system: ir.System) -> ir.Equa
 
 
 class IndexNames:
-    """The names of a system, which no index that a rule made may have."""
+    """The names of a system, by which indices that a rule made are renamed apart."""
 
     def __init__(self, system: ir.System) -> None:
         self._names = find_entry_names(system)

@@ -189,14 +189,14 @@ class Context:
         """Whether an expression is computed unconditionally somewhere."""
         return to_key(expr)[0] in self.protector.needed
 
-    def protect(self, expr: ir.Expr, condition: ir.Expr, *, whole: bool = False) -> ir.Expr:
+    def protect(self, expr: ir.Expr, condition: ir.Expr, *, as_divisor: bool = False) -> ir.Expr:
         """Rewrite an expression, used where a condition holds, to be harmless elsewhere.
 
-        With `whole`, an expression whose definitions are harmless already is left unchanged.
+        With `as_divisor`, an expression whose definitions are harmless already is left unchanged.
         """
-        make = partial(self.protector.protect, condition=condition, whole=whole)
+        make = partial(self.protector.protect, condition=condition, as_divisor=as_divisor)
         made = make(expr)
-        if made is expr or not whole:
+        if made is expr or not as_divisor:
             return made
         opened = self._inline_definitions(self._inline_definitions(expr))
         return expr if opened is not expr and make(opened) is opened else made

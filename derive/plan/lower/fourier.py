@@ -33,7 +33,7 @@ from derive.plan import ops
 from derive.plan.lower.condition import expand_to_indices
 from derive.plan.lower.context import Context
 from derive.rewrite.rule import put_value
-from derive.rewrite.rules.offsets import Offset, depend_on, find_offsets, find_run, to_polynomial
+from derive.rewrite.rules.offsets import Offset, express_by, find_offsets, find_run, to_polynomial
 from derive.rewrite.rules.sums import find_factors
 
 WAVES = "transform_wave: sum_n x_n * exp(-2*pi*I*k*n/M) is a fast Fourier transform"
@@ -411,7 +411,7 @@ def _find_cycle(
         return None
     (length,) = cycles
     run = rename_apart(ir.Index("u", length.to_expr()), taken)
-    whole = depend_on(table, offset, Polynomial.of(run))
+    whole = express_by(table, offset, Polynomial.of(run))
     if whole is None or not all(
         is_never_negative(length - Polynomial.of(i.extent)) for i in (index, kept)
     ):
@@ -447,7 +447,7 @@ def _find_line(  # noqa: PLR0913, PLR0917 - a table, a pair of indices, and its 
     run = rename_apart(ir.Index("u", count.to_expr()), taken)
     about = [g for g in guards if g not in gone and {index, kept} <= {*find_free(g)}]
     whole = ir.product_of([*find_factors(table), *map(_to_bracket, about)])
-    whole = depend_on(whole, offset, Polynomial.of(run) + low) or ir.ZERO
+    whole = express_by(whole, offset, Polynomial.of(run) + low) or ir.ZERO
     if whole is ir.ZERO:
         return None
     own, other = (Polynomial.of(i.extent) for i in (index, kept))

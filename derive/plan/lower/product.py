@@ -175,7 +175,7 @@ def _protect_operands(product: Product, context: Context, *, is_summed: bool) ->
         for each, f in zip(conditions, product.over, strict=True)
     ]
     product.over = context.protect_factors(product.over, needed)
-    product.under = [context.protect(f, product.condition, whole=True) for f in product.under]
+    product.under = [context.protect(f, product.condition, as_divisor=True) for f in product.under]
     return conditions
 
 

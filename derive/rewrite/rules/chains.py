@@ -111,7 +111,10 @@ def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
 
 
 def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
-    """The product of the factors free of the inner index and the running sum of the others."""
+    """The product of the factors free of the inner index and the running sum of the others.
+
+    None if a factor with the inner index also has the outer one, or a guard forbids it.
+    """
     index, edge = triangle.index, triangle.edge
     inside, outside = _split_parts(chain.factors, index)
     if not any(find_free(f) for f in outside):  # constants are summed with the rest
@@ -142,7 +145,7 @@ def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
 
 
 def _split_parts(parts: Sequence[ir.Expr], index: ir.Index) -> tuple[list[ir.Expr], list[ir.Expr]]:
-    """(the parts that depend on the index, the others)."""
+    """The parts that depend on the index, and the others."""
     has = [part for part in parts if index in find_free(part)]
     return has, [part for part in parts if part not in has]
 

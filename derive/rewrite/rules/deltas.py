@@ -182,7 +182,7 @@ def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]
 def _split_deltas(
     condition: ir.Expr, bound: tuple[ir.Index, ...]
 ) -> Iterator[tuple[ir.Expr, ir.Index, ir.Expr]]:
-    """The condition without one of its equations, the bound index of that, and the other side."""
+    """(the other parts, the bound index, the place) for each part `index == place`."""
     parts = ir.split_and(condition)
     for k, part in enumerate(parts):
         if not isinstance(part, ir.Compare) or part.relation != "==":

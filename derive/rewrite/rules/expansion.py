@@ -241,7 +241,7 @@ def _subtract_means(
         return None
     index = rename_apart(its[0], {*names})
     mean = sums.find_centre((index,), substitute(other, {its[0]: index}), mine)
-    sides = ((1, sums.less(one, mean)), (-1, sums.less(other, mean)))
+    sides = ((1, sums.subtract_centre(one, mean)), (-1, sums.subtract_centre(other, mean)))
     return [Term(Fraction(n), (), ir.TRUE, (side,)) for n, side in sides]
 
 
@@ -255,7 +255,7 @@ def _is_zero(term: Term) -> bool:
             match having[0]:
                 case ir.Add((one, ir.Mul((_, ir.Reduce(_, (other,), _, body), *_)))):
                     centres = (sums.find_centre((other,), body, its) for its in ((), (other,)))
-                    is_centred = any(sums.less(one, c) is having[0] for c in centres)
+                    is_centred = any(sums.subtract_centre(one, c) is having[0] for c in centres)
                     if is_centred and substitute(body, {other: index}) is one:
                         return True
     return False
@@ -302,7 +302,7 @@ def _count_sizes(term: Term) -> Term:
 
 
 def _outline(term: Term) -> object:
-    """A key that like terms share, independent of the names of bound indices."""
+    """A key that is equal for terms that differ in numbers and in names of bound indices alone."""
     return (len(term.bound), frozenset(Counter(map(_outline_factor, term.factors)).items()))
 
 
@@ -435,7 +435,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         for tensor in dict.fromkeys(access.tensor for access in find_accesses(equation.value)):
             readers.setdefault(tensor, []).append(equation)
     for reader in system.equations:
-        parts = _find_own(reader, system, readers)
+        parts = _find_private(reader, system, readers)
         value = values[reader.target]
         for part in reversed(parts):
             value = put_value(value, ir.Equation(part.target, values[part.target]))
@@ -465,10 +465,10 @@ def _count_written(expr: ir.Expr) -> int:
     return 1 + sum(map(_count_written, expr.children))
 
 
-def _find_own(
+def _find_private(
     reader: ir.Equation, system: ir.System, readers: Mapping[ir.Tensor, list[ir.Equation]]
 ) -> list[ir.Equation]:
-    """The polynomials that only this equation reads, directly or through one another."""
+    """The equations with polynomials that this one alone reads, directly or through each other."""
     found: list[ir.Equation] = []
     inside = {reader}
     before = system.equations[: system.equations.index(reader)]

@@ -165,7 +165,7 @@ def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr
     refuses="x, z[M, N]; y[i,j] = exp(z[i,j]) / sum[k, l](exp(x[k,l]))",
 )
 def find_share(expr: ir.Mul) -> ir.Expr | None:
-    """Write an exponential over a sum of such as the exponential of a difference of logs.
+    """Write an exponential over a sum of exponentials as the exponential of a difference.
 
     A sum under a data-dependent condition on its row stays: it may become a running sum.
     """
@@ -363,13 +363,14 @@ def drop_square_shift(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     return ir.product_of([*outer, whole])
 
 
-def _drop_in_row(expr: ir.Expr, leave: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
+def _drop_in_row(expr: ir.Expr, drop: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
+    """A softmax or argmax with its logits changed by `drop`; None if that changes nothing."""
     match expr:
         case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
-            left = leave(body, index) if index in find_free(body) else body
+            left = drop(body, index) if index in find_free(body) else body
             return None if left is body else ir.Along(kind, index, condition, left)
         case ir.Reduce("argmax" as kind, (index,), condition, body) if index in find_free(body):
-            left = leave(body, index)
+            left = drop(body, index)
             return None if left is body else ir.Reduce(kind, (index,), condition, left)
     return None
 
@@ -404,7 +405,7 @@ def _drop_terms(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.E
             left = [
                 own.get(t, t)
                 for t in terms
-                if t in own or not is_safe(t) or (inside and _is_taken_off(t))
+                if t in own or not is_safe(t) or (inside and _is_subtracted_mean(t))
             ]
             return ir.sum_of(left) if left != list(terms) else expr
         case ir.Mul(factors):  # a shift of the one factor that depends on it is one of the product
@@ -423,7 +424,7 @@ def _drop_terms(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.E
     return expr
 
 
-def _is_taken_off(term: ir.Expr) -> bool:
+def _is_subtracted_mean(term: ir.Expr) -> bool:
     match term:
         case ir.Mul((ir.Number(number), ir.Reduce("mean"))):
             return number < 0

@@ -34,32 +34,35 @@ GAP = ir.Scalar("gap")  # slope * (l - a)
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """The interval of gaps at which a function may be other than 0, with or without its ends."""
+class Interval:
+    """The interval of the gap, slope * (l - a), outside of which a function is 0.
+
+    Its ends belong to it if it `is_closed`.
+    """
 
     low: float
     high: float
     is_closed: bool = False
 
-    def intersect(self, other: "Band") -> "Band":
+    def intersect(self, other: "Interval") -> "Interval":
         """The intersection with another interval."""
         ends = max(self.low, other.low), min(self.high, other.high)
-        return Band(*ends, self.is_closed or other.is_closed)
+        return Interval(*ends, self.is_closed or other.is_closed)
 
-    def unite(self, other: "Band") -> "Band":
+    def unite(self, other: "Interval") -> "Interval":
         """The least interval that contains both."""
         if self.low >= self.high or other.low >= other.high:
             return other if self.low >= self.high else self
         ends = min(self.low, other.low), max(self.high, other.high)
-        return Band(*ends, self.is_closed or other.is_closed)
+        return Interval(*ends, self.is_closed or other.is_closed)
 
 
-ALL, NONE = Band(-inf, inf), Band(0, 0)
+ALL, NONE = Interval(-inf, inf), Interval(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A factor as a function of the gap, with the position a and the slope of the gap."""
+    """A factor f(GAP) that is 0 far from a position a, with the slope in GAP = slope * (l - a)."""
 
     factor: ir.Expr
     position: ir.Expr
@@ -70,12 +73,15 @@ class Near:
 
 
 def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
-    """The factor as a function of the distance to a position of data, if it has a width."""
+    """The factor as a function of the distance to a data-dependent position; None if not 0 far off.
+
+    None also if it is not 0 at more than MOST places.
+    """
     opened = _open_gap(factor, index)
     if opened is None:
         return None
     inner, written, slope = opened
-    band = _find_band(inner)
+    band = _find_interval(inner)
     if not (-inf < band.low and band.high < inf):
         return None
     ends = sorted((Fraction(band.low) / slope, Fraction(band.high) / slope))
@@ -83,12 +89,12 @@ def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
     count = ceil(high - low) + band.is_closed
     if not 0 < count <= MOST:
         return None
-    position = cancel(ir.product_of([ir.Number(-1 / slope), written]))
+    position = cancel_factors(ir.product_of([ir.Number(-1 / slope), written]))
     return Near(inner, position, slope, low, count, band.is_closed)
 
 
 def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, Fraction] | None:
-    """The factor as a function of the gap, the gap at place 0, and the slope of the gap."""
+    """(the factor as a function of GAP, the gap at place 0, its slope), or None."""
     lead: tuple[Polynomial, Polynomial] | None = None
     written = factor
 
@@ -132,7 +138,7 @@ def _split_power(factor: ir.Expr) -> tuple[ir.Expr, Fraction]:
     return factor, Fraction(1)
 
 
-def cancel(expr: ir.Expr) -> ir.Expr:
+def cancel_factors(expr: ir.Expr) -> ir.Expr:
     """A product with powers of one base merged, or an abs with constant factors moved out."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
@@ -140,7 +146,7 @@ def cancel(expr: ir.Expr) -> ir.Expr:
             rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
             if len(rest) == len(find_factors(inside)):
                 return expr
-            return cancel(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
+            return cancel_factors(ir.product_of([*outside, ir.Call("abs", (ir.product_of(rest),))]))
         case ir.Mul():
             powers: dict[ir.Expr, Fraction] = {}
             number = Fraction(1)
@@ -155,37 +161,37 @@ def cancel(expr: ir.Expr) -> ir.Expr:
     return expr
 
 
-def _find_band(expr: ir.Expr, *, above: bool = False) -> Band:
+def _find_interval(expr: ir.Expr, *, above: bool = False) -> Interval:
     """The interval of gaps at which an expression may be other than 0, or a condition may hold.
 
     `above`: at which it may be above 0.
     """
-    find, find_above = partial(_find_band, above=above), partial(_find_band, above=True)
+    find, find_above = partial(_find_interval, above=above), partial(_find_interval, above=True)
     match expr:
         case ir.ZERO:
             return NONE
         case ir.Where(condition, then, other):
-            one = find(then).intersect(_find_band(condition))
-            return one.unite(find(other).intersect(_find_band(ir.negate(condition))))
+            one = find(then).intersect(_find_interval(condition))
+            return one.unite(find(other).intersect(_find_interval(ir.negate(condition))))
         case ir.And(parts):
-            return reduce(Band.intersect, map(find, parts), ALL)
+            return reduce(Interval.intersect, map(find, parts), ALL)
         case ir.Or(parts):
-            return reduce(Band.unite, map(find, parts), NONE)
+            return reduce(Interval.unite, map(find, parts), NONE)
         case ir.Compare("<" | "<=" as relation, low, high) | ir.Compare(
             ">" | ">=" as relation, high, low
         ):
             gap = ir.Add((high, ir.Mul((ir.MINUS_ONE, low))))
             return replace(find_above(gap), is_closed="=" in relation)
         case ir.Mul(parts) if not above:
-            return reduce(Band.intersect, map(find, parts), ALL)
+            return reduce(Interval.intersect, map(find, parts), ALL)
         case ir.Add(parts) if not above:
-            return reduce(Band.unite, map(find, parts), NONE)
+            return reduce(Interval.unite, map(find, parts), NONE)
         case ir.Pow(base, ir.Number(power)) if power > 0:
-            return _find_band(base, above=above and power.denominator == 1 == power % 2)
+            return _find_interval(base, above=above and power.denominator == 1 == power % 2)
         case ir.Call("min", parts) if above:
-            return reduce(Band.intersect, map(find, parts), ALL)
+            return reduce(Interval.intersect, map(find, parts), ALL)
         case ir.Call("max", parts) if above or ir.ZERO in parts:
-            return reduce(Band.unite, map(find_above, parts), NONE)
+            return reduce(Interval.unite, map(find_above, parts), NONE)
         case ir.Call("relu", (part,)) | ir.Call("clip", (part, ir.ZERO, _)):
             return find_above(part)
         case ir.Call("abs", (part,)) if not above:
@@ -193,7 +199,7 @@ def _find_band(expr: ir.Expr, *, above: bool = False) -> Band:
     return _find_positive(expr) if above else ALL
 
 
-def _find_positive(expr: ir.Expr) -> Band:
+def _find_positive(expr: ir.Expr) -> Interval:
     """The interval of gaps at which a polynomial may be above 0."""
     value = Polynomial.of(expr)
     atoms = value.atoms
@@ -203,7 +209,7 @@ def _find_positive(expr: ir.Expr) -> Band:
         if len(atoms) == 1 and len(square) == 1 and square[0][0] == ((GAP, 2),):
             least = value.terms.get((), Fraction(0)) / -square[0][1]
             if square[0][1] < 0 <= least:
-                return Band(-sqrt(least), sqrt(least))
+                return Interval(-sqrt(least), sqrt(least))
         return ALL if atoms or (value.constant or 0) > 0 else NONE
     slope, start = halves[0].constant, halves[1].constant
     if slope is None or start is None:
@@ -211,17 +217,17 @@ def _find_positive(expr: ir.Expr) -> Band:
     end = -start / slope
     match atoms[0]:
         case ir.Scalar():
-            return Band(float(end), inf) if slope > 0 else Band(-inf, float(end))
+            return Interval(float(end), inf) if slope > 0 else Interval(-inf, float(end))
         case ir.Call("abs", (inside,)) if slope < 0:
             down = ir.Mul((ir.MINUS_ONE, inside))
             sides = (_find_positive(ir.Add((ir.Number(end), side))) for side in (inside, down))
-            return reduce(Band.intersect, sides)
+            return reduce(Interval.intersect, sides)
     return ALL
 
 
 @dataclass
 class _Reader:
-    """Rewrites sums, and collects the new equations of positions."""
+    """Rewrites sums over all places, and collects the equations of the few places in `made`."""
 
     names: Names
     target: str = ""
@@ -260,7 +266,7 @@ class _Reader:
         for k, place in enumerate(places):
             left = ir.Add((gap, ir.Number(Fraction(-k)))) if k else gap
             less = ir.Mul((ir.Number(-near.slope), left))
-            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel)
+            weight = rewrite_bottom_up(exchange(near.factor, GAP, less), cancel_factors)
             # 0 for the places beyond the extent, if it is below K
             there = ir.Call("max", (ir.ZERO, ir.Add((index.extent, ir.Number(Fraction(-k))))))
             counted = [ir.Call("min", (ir.ONE, there))] if k else []

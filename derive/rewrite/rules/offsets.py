@@ -74,8 +74,8 @@ def to_polynomial(offset: Offset) -> Polynomial:
 
 
 @lru_cache(maxsize=1 << 12)
-def depend_on(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | None:
-    """The expression for a value of the offset; None if it depends on the indices otherwise."""
+def express_by(expr: ir.Expr, offset: Offset, value: Polynomial) -> ir.Expr | None:
+    """The expression with an offset replaced by a value; None if it reads its indices otherwise."""
     indices = {index for index, _ in offset}
     if not indices <= {*find_free(expr)}:
         return None
@@ -150,7 +150,7 @@ class _Offsets(Tables):
         """A sum of a product, with the factors that share inner indices moved into a table."""
         factors, condition = find_factors(expr.body), expr.condition
         for offset in find_offsets(expr.body):
-            mine = [f for f in factors if depend_on(f, offset, ONE) is not None]
+            mine = [f for f in factors if express_by(f, offset, ONE) is not None]
             ends = {index for index, _ in offset}
             others = [f for f in factors if f not in mine]
             around = [condition, *(f for f in others if ends & {*find_free(f)})]
@@ -180,7 +180,7 @@ class _Offsets(Tables):
         """The parts of a product or a sum, with all parts of one offset in one table."""
         left = list(parts)
         for offset in find_offsets(make(left)):
-            mine = [part for part in left if depend_on(part, offset, ONE) is not None]
+            mine = [part for part in left if express_by(part, offset, ONE) is not None]
             if len(mine) < 2 or not _is_work(make(mine)):
                 continue
             read = self.read_table(make(mine), guard(guards, [p for p in left if p not in mine]))
@@ -201,7 +201,7 @@ class _Offsets(Tables):
         for offset in find_offsets(expr):
             value = to_polynomial(offset)
             low, length, held = find_run(value, guards)
-            if low is None or length is None or depend_on(body, offset, ONE) is None:
+            if low is None or length is None or express_by(body, offset, ONE) is None:
                 continue
             number = runs.get(length, 0)
             if (length, number) not in self.runs:
@@ -227,14 +227,14 @@ class _Offsets(Tables):
 
 
 def _substitute_offset(expr: ir.Expr, offset: Offset, index: ir.Index, low: Polynomial) -> ir.Expr:
-    """The expression over the values of an offset; unchanged if it depends on more."""
-    return depend_on(expr, offset, Polynomial.of(index) + low) or expr
+    """The expression over an index of the offset's values; unchanged if it depends on more."""
+    return express_by(expr, offset, Polynomial.of(index) + low) or expr
 
 
 def find_run(
     value: Polynomial, guards: Sequence[ir.Expr]
 ) -> tuple[Polynomial | None, Polynomial | None, set[ir.Expr]]:
-    """The least value of an offset, the number of values, and the guards that these imply."""
+    """(the least value of an offset, the number of values, the guards that these imply)."""
     whole, held = find_range(value), set[ir.Expr]()
     low, high = whole.low, whole.high
     if low is None or high is None:
@@ -333,7 +333,7 @@ def _write_recurrence(
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
     run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
     both = [f for f in factors if {summed, edge} <= {*find_free(f)}]
-    put_in = [depend_on(f, step, Polynomial.of(run)) for f in both]
+    put_in = [express_by(f, step, Polynomial.of(run)) for f in both]
     powers = _find_powers([f for f in put_in if f is not None], run) if all(put_in) else None
     guards: list[ir.Expr] = [ir.Where(c, ir.ONE, ir.ZERO) for c in conditions if c is not ir.TRUE]
     others = [f for f in (*factors, *guards) if f not in both]

@@ -174,7 +174,7 @@ def _is_wide(wide: ir.Add, volume: set[ir.Index]) -> bool:
 
 
 def is_negative(term: ir.Expr) -> bool:
-    """Whether the term is subtracted."""
+    """Whether the term has a negative number as a factor."""
     factors = ir.split_product(term)
     return any(isinstance(f, ir.Number) and f.value < 0 for f in factors)
 
@@ -206,7 +206,7 @@ def contract_mean(expr: ir.Reduce) -> ir.Expr | None:
 def rename_bound(
     reduce: ir.Reduce, taken: set[str]
 ) -> tuple[tuple[ir.Index, ...], ir.Expr, ir.Expr]:
-    """Bound indices, condition and body, with indices renamed that are taken outside."""
+    """(bound, condition, body) of a reduction, with bound indices renamed whose names are taken."""
     nodes = [*walk(reduce.body), *walk(reduce.condition)]
     inside = [i for part in nodes if isinstance(part, ir.Reduce) for i in part.bound]
     inside += [*reduce.bound, *find_free(reduce.body), *find_free(reduce.condition)]

@@ -93,8 +93,8 @@ def find_centre(
     return ir.Mul((total, *(ir.Pow(count, ir.MINUS_ONE) for count in counts)))
 
 
-def less(expr: ir.Expr, centre: ir.Expr) -> ir.Expr:
-    """The expression minus a mean."""
+def subtract_centre(expr: ir.Expr, centre: ir.Expr) -> ir.Expr:
+    """The expression minus a centre, see `find_centre`."""
     return ir.sum_of([expr, ir.product_of([ir.MINUS_ONE, *find_factors(centre)])])
 
 
@@ -161,7 +161,6 @@ def hoist_rising(expr: ir.Reduce) -> ir.Expr | None:
     return None
 
 
-# Functions that are defined everywhere and increase strictly.
 # A sum of squared differences becomes a sum of contractions.
 #
 #     sum_d (x_id - y_jd)**2 = max(sum_d u_id**2 + sum_d v_jd**2 - 2 * sum_d u_id * v_jd, 0)
@@ -202,7 +201,10 @@ def expand_square(expr: ir.Reduce) -> ir.Expr | None:
 
 
 def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] | None:
-    """(factors free of the summed indices, the other factors, the sum multiplied out)."""
+    """(factors free of the summed indices, the others, the sum of a square multiplied out).
+
+    None if no factor is the square of a sum that is wider than its terms.
+    """
     match expr:
         case ir.Reduce("sum" | "mean", bound, condition, body):
             factors = find_factors(body)
@@ -234,7 +236,7 @@ def _subtract_means(terms: _Terms, square: ir.Reduce) -> _Terms:
             continue
         bound, _, body = rename_bound(ir.Reduce("mean", own, ir.TRUE, term), taken)
         centre = find_centre(bound, body, find_free(terms[0][1]))
-        moved.append((number, less(term, centre)))
+        moved.append((number, subtract_centre(term, centre)))
         scale = number / terms[0][0]
         shifts.append(ir.product_of([*_number_factors(scale), *find_factors(centre)]))
     if shifts:
@@ -243,7 +245,7 @@ def _subtract_means(terms: _Terms, square: ir.Reduce) -> _Terms:
 
 
 def _find_terms(factor: ir.Expr) -> _Terms | None:
-    """The terms of a squared wide sum, each as (number, rest)."""
+    """The terms (number, rest) of a squared sum that is wider than its terms, else None."""
     match factor:
         case ir.Pow(ir.Add(terms) as whole, ir.Number(power)) if power == 2:
             own, parts = {*find_free(whole)}, (f for term in terms for f in find_factors(term))

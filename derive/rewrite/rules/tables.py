@@ -61,7 +61,7 @@ def is_affine(place: ir.Expr) -> bool:
 
 
 def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
-    """The extent of all axes that a key is a place of; None if they differ."""
+    """The extent of the axes at which `key` is the place; None if there are several extents."""
     extents = [
         extent
         for access in find_accesses(expr)
@@ -160,7 +160,7 @@ class Tables(ABC):
     def define(
         self, body: ir.Expr, places: Mapping[ir.Index, ir.Expr], *, is_row: bool = True
     ) -> ir.Expr:
-        """A read of a new or known table, at `places` for its last axes, or its first."""
+        """A read of a table of the body at `places`: its last axes, or first without `is_row`."""
         others = tuple(i for i in find_free(body) if i not in places)
         axes = (*others, *places) if is_row else (*places, *others)
         if (body, axes) not in self.made:
@@ -275,13 +275,13 @@ class _Places(Tables):
     def _add_up(self, expr: ir.Reduce, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
         """A sum over an index of the key as a sum over the values of the key."""
         over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
-        is_told = is_affine(key) or find_accesses(key)  # a data-dependent table may have any length
-        if not over or run is None or run in find_free(expr) or is_told:
+        is_unfit = is_affine(key) or find_accesses(key)  # data-dependent: a table of any length
+        if not over or run is None or run in find_free(expr) or is_unfit:
             return None
         factors = find_factors(expr.body)
         placed = {f: substitute(f, {key: run}) for f in factors if key in find_keys(f)}
-        told = (*guards, expr.condition)
-        inside = (_is_used_inside(f, key, run.extent, told) for f in placed)
+        around_each = (*guards, expr.condition)
+        inside = (_is_used_inside(f, key, run.extent, around_each) for f in placed)
         mine = [new for new in placed.values() if not over & {*find_free(new)}]
         others = [f for f in factors if placed.get(f) not in mine]
         wide = {i for f in mine for i in find_free(f)}
@@ -315,42 +315,44 @@ def join_reads(expr: ir.Expr) -> ir.Expr | None:
     varied = [k for k, column in enumerate(columns) if len({*column}) > 1]
     if len(varied) != 1:
         return None
-    told = [(read.places[varied[0]], each) for read, (_, each) in zip(reads, pieces, strict=True)]
-    place = _find_clip(told)
+    pairs = zip(reads, pieces, strict=True)
+    place = _find_clip([(read.places[varied[0]], each) for read, (_, each) in pairs])
     places = (*reads[0].places[: varied[0]], place, *reads[0].places[varied[0] + 1 :])
     return None if place is None else ir.Access(reads[0].tensor, places)  # type: ignore[arg-type]
 
 
-def _find_pieces(expr: ir.Expr, told: Conditions) -> Iterator[tuple[ir.Expr, Conditions]]:
+def _find_pieces(expr: ir.Expr, conditions: Conditions) -> Iterator[tuple[ir.Expr, Conditions]]:
     """The values of a nested choice, or of a read at a clipped place, with their conditions."""
     match expr:
         case ir.Where(condition, then, other):
-            yield from _find_pieces(then, (*told, condition))
-            yield from _find_pieces(other, (*told, ir.Not(condition)))
+            yield from _find_pieces(then, (*conditions, condition))
+            yield from _find_pieces(other, (*conditions, ir.Not(condition)))
         case ir.Call("clip", (inside, low, high)):
-            yield from _find_pieces(ir.Call("max", (low, ir.Call("min", (high, inside)))), told)
+            yield from _find_pieces(
+                ir.Call("max", (low, ir.Call("min", (high, inside)))), conditions
+            )
         case ir.Call("max" | "min" as kind, (one, other)):
             above = ir.Compare(">=" if kind == "max" else "<=", one, other)
-            yield from _find_pieces(ir.Where(above, one, other), told)
+            yield from _find_pieces(ir.Where(above, one, other), conditions)
         case ir.Access(tensor, places):
             bounded = (isinstance(p, ir.Call) and p.function in BOUNDS for p in places)
             at = [k for k, is_bounded in enumerate(bounded) if is_bounded]
-            for place, more in _find_pieces(places[at[0]], told) if len(at) == 1 else ():
+            for place, more in _find_pieces(places[at[0]], conditions) if len(at) == 1 else ():
                 yield ir.Access(tensor, (*places[: at[0]], place, *places[at[0] + 1 :])), more
             if len(at) != 1:
-                yield expr, told
+                yield expr, conditions
         case _:
-            yield expr, told
+            yield expr, conditions
 
 
-def _find_facts(told: Conditions) -> Facts:
+def _find_facts(conditions: Conditions) -> Facts:
     """The polynomials that conditions keep >= 0.
 
     If a condition may hold in two ways and the others exclude one of these, the other one holds.
     """
-    facts = tuple(fact for condition in told for fact in find_facts(condition))
+    facts = tuple(fact for condition in conditions for fact in find_facts(condition))
     ways: list[list[Facts]] = []
-    for condition in told:
+    for condition in conditions:
         match condition:
             case ir.Not(ir.And(parts)):
                 ways.append([find_facts(ir.negate(part)) for part in parts])
@@ -369,7 +371,7 @@ def _find_facts(told: Conditions) -> Facts:
 
 
 def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
-    """The clipped position that equals each place under its conditions."""
+    """clip(x, low, high) that equals each place under its conditions, or None."""
     moved = dict.fromkeys(place for place, _ in pieces if find_free(place))
     ends = dict.fromkeys(Polynomial.of(place) for place, _ in pieces if place not in moved)
     if len(moved) != 1 or len(ends) != 2:
@@ -378,8 +380,8 @@ def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
     value, (low, high) = Polynomial.of(inside), ends
     if not is_never_negative(high - low):
         low, high = high, low
-    for place, told in pieces:
-        facts, end = _find_facts(told), Polynomial.of(place)
+    for place, conditions in pieces:
+        facts, end = _find_facts(conditions), Polynomial.of(place)
         gaps = (value - low, high - value) if place is inside else (end - value,)
         gaps = (value - end,) if end == high else gaps
         if not all(is_never_negative(gap, facts) for gap in gaps):

@@ -1,4 +1,4 @@
-"""Terms, each a number times the sum of a product, and factoring of common parts.
+"""Terms, each a number times the sum of a product, and how common factors are taken out.
 
 sum_k a_ik * c_nk - sum_k b_ik * c_nk  =  sum_k (a_ik - b_ik) * c_nk
 """
@@ -64,7 +64,10 @@ class Term:
 
 
 def is_expandable(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
-    """Whether a sum is expanded: no tensor has all of its indices, or a term is a product."""
+    """Whether a sum is expanded: no tensor has all of its indices, or a term is a product.
+
+    With `deep`, any sum that has a bound index.
+    """
     own = {*walk.find_free(add)}
     if not own & bound:
         return False
@@ -216,7 +219,10 @@ def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: boo
 
 
 def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
-    """The term with bound indices renamed to those of the anchor by matching factors."""
+    """The term with bound indices renamed so that `factor` is one of its factors, or None.
+
+    Further factors are matched with those of the anchor, which has the factor already.
+    """
     for seed in term.factors:
         new: dict[ir.Expr, ir.Expr] = {}
         if not _match_factor(seed, factor, term, anchor, new):
@@ -315,7 +321,7 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
 
 
 def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir.Expr]:
-    """The number of the first term, the common numbers, and the sum divided by both."""
+    """(the number of the first term, the common numbers, the sum of terms divided by both)."""
     names = {i.name for term in terms for f in term.factors for i in walk.find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
     named = [term.rename(rename_all(term.bound, set(names), "a")) for term in terms]
