@@ -39,8 +39,7 @@ LARGER = 4  # a tensor of at most so many times the largest argument or result i
 class Passes:
     """The plan of the results and saved tensors, and the plan of the gradients.
 
-    `given` maps each result to the name of its incoming gradient, `made` each argument to the name
-    of its outgoing gradient.
+    `given` maps results to names of incoming gradients, `made` arguments to those of outgoing ones.
     """
 
     forward: Plan  # the results of the formula, then the saved tensors
@@ -240,7 +239,6 @@ def split_passes(
 
 
 def _count_tensor(tensor: ir.Tensor, sizes: Mapping[str, int]) -> int:
-    """The number of elements of a tensor."""
     return prod(evaluate_extent(extent, sizes) for extent in tensor.shape)
 
 

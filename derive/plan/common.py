@@ -18,10 +18,9 @@ from derive.plan.steps import Step, free_name, name_op
 def eliminate_common(
     steps: tuple[Step, ...], kept: Collection[str], names: Collection[str]
 ) -> tuple[Step, ...]:
-    """Compute each operation that occurs more than once in a step of its own.
+    """Compute an operation that occurs more than once in a step of its own, whose name is new.
 
-    A step that becomes an alias of another is dropped, unless it is among `kept`. New steps avoid
-    the `names`.
+    A step that becomes an alias of another is dropped, unless it is among `kept`.
     """
     taken = {*names, *(step.name for step in steps)}
     while True:

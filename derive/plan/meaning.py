@@ -160,7 +160,6 @@ def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
 
 
 def _is_named(index: ir.Index, parts: tuple[ir.Index, ...]) -> bool:
-    """Whether a merged index is named after its parts."""
     return index.name == ops.merge_indices(parts).name
 
 

@@ -148,8 +148,7 @@ class Unfold(Operation):
 class Take(Operation):
     """Advanced indexing of some axes by integer tensors, which share one order of axes.
 
-    As in torch, the axes of the integers replace the indexed axes if those are adjacent. Otherwise
-    they come first.
+    As in torch, their axes replace the indexed axes if those are adjacent, else they come first.
     """
 
     arg: Op
@@ -297,8 +296,7 @@ class Gated(Operation):
 class Fourier(Operation):
     """A Fourier transform along `index`; `to` is the index of the result, `kind` torch's name.
 
-    The argument is padded with zeros to the length. An inverse transform that `is_plain` is not
-    divided by the length.
+    The argument is padded with zeros to the length. An inverse one that `is_plain` is not scaled.
     """
 
     arg: Op
@@ -313,8 +311,7 @@ class Fourier(Operation):
 class Cell(Operation):
     """One call of torch in place of several operations, `whole`, on the arguments.
 
-    If `when` has conditions, the call is used where they hold, and the operations are printed for
-    the other case.
+    The call is used where the conditions `when` hold; else the operations, which are printed too.
     """
 
     call: Operand
@@ -341,7 +338,6 @@ VIEWS = (Source, Select, Slice, Unfold, Unflatten, Diagonal, Flatten, Arrange, E
 
 
 def _find_args(op: Any) -> tuple[Op, ...]:
-    """The operands of an operation."""
     match op:
         case Choose(condition, then, other, _):
             return (condition, then, other)
@@ -514,8 +510,7 @@ BOOLEANS = ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
 def strip_casts(op: Op, divides: bool = True) -> Op:
     """The operation on integers without casts; truth values in arithmetic become 0 and 1.
 
-    Without `divides`, 0-d tensors stay floats: as a divisor, an integer 0 raises in torch, and a
-    float 0 gives nan.
+    Without `divides`, 0-d tensors stay floats: an integer divisor 0 raises, a float one gives nan.
     """
     if isinstance(op, Cast):
         return op if op.kind == "int" else strip_casts(op.arg, divides)

@@ -132,10 +132,9 @@ def has_smaller_product(
     kept: Collection[ir.Index],
     size: Callable[[Collection[ir.Index]], int],
 ) -> bool:
-    """Whether a product of two operands is smaller than any operand with all `own` indices.
+    """Whether a product of two operands, with all `own` indices, is smaller than any such operand.
 
-    The product sums an index and has all `own` indices, so a tensor over `own` is multiplied with
-    it at less cost than with an operand.
+    The product sums an index, so a tensor over `own` is multiplied with it at less cost.
     """
     spans = [{*axes} for axes in operands]
     least = min((size(span) for span in spans if {*own} <= span), default=0)

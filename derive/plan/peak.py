@@ -33,8 +33,7 @@ def find_peak(
 ) -> Polynomial:
     """The peak of elements alive in a plan; the sizes include lengths of blocks.
 
-    `freed` maps a step's number to the names deleted after it. The `results` are computed when all
-    other steps are alive.
+    `freed` has the names deleted after a step. The `results` are computed while all else is alive.
     """
     counter = _Counter(steps, Storage(sizes), freed or {})
     alive = counter.count_alive((0, len(steps) - 1), tile, Amount((), 0))

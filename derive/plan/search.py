@@ -247,10 +247,7 @@ class _Search:
         return best
 
     def try_orders(self, best: Candidate) -> Candidate:
-        """The best candidate, or its form with fewer, larger products and no more operations.
-
-        Small matrices are slow to multiply.
-        """
+        """The best candidate, or its form with fewer, larger products if those are faster."""
         if not any(len(order.operands) <= EXHAUSTIVE for order in best.plan.orders):
             return best
         found = self.plan_form(replace(best.form, minimize=FEW))
@@ -260,8 +257,7 @@ class _Search:
     def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
         """At most one regime below and one above for each size.
 
-        The candidates are the first form and a few forms that one rule leads to, each in its best
-        contraction order at the other size.
+        Candidates are the first form and a few others, each in its best contraction order there.
         """
         if not plan.einsums or count_products(plan) > MOST_PRODUCTS:
             return ()

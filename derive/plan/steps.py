@@ -76,9 +76,8 @@ class Scan:
 class Tile:
     """A loop over blocks of an index, whose length is a keyword argument.
 
-    In the steps of the loop, the index has the extent `block`. The default block length limits the
-    largest tensor in the loop to `target` elements. A loop over a summed index has accumulators
-    instead of joined blocks.
+    In the steps of the loop, the index has the extent `block`. The default limits the largest
+    tensor in it to `target` elements. Over a summed index, accumulators stand for joined blocks.
     """
 
     index: ir.Index

@@ -177,8 +177,7 @@ def find_needed(
 ) -> frozenset[ir.Expr]:
     """The keys of functions and powers that are needed at all indices, by `to_key`.
 
-    `conditions` are those under which tensors are needed; a tensor without one is needed
-    everywhere.
+    A tensor is needed under its condition in `conditions`, or everywhere without one.
     """
     found: dict[ir.Expr, dict[ir.Expr, None]] = {}
     known = conditions or {}

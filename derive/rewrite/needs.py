@@ -13,10 +13,9 @@ from derive.ir.walk import find_accesses, find_free, substitute, walk
 
 
 def find_need(condition: ir.Expr, expr: ir.Expr) -> ir.Expr:
-    """The condition under which an expression is needed, over the expression's indices.
+    """The condition under which an expression is needed, over the expression's indices alone.
 
-    It holds where the given condition holds for some values of all other indices. So no guard has
-    an index that the expression lacks.
+    It holds where the given condition holds for some values of all other indices.
     """
     free = {*find_free(expr)}
     parts = [part for part in ir.split_and(condition) if part is not ir.TRUE]
@@ -65,8 +64,7 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
 def _holds_somewhere(condition: ir.Expr, index: ir.Index) -> bool:
     """Whether the condition holds for some value of the index, for all other indices and tensors.
 
-    The values of the other indices are tried. An index equals any integer below its extent at one
-    of its values.
+    Other indices are tried as values. An index equals an integer below its extent at some value.
     """
     match condition:
         case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if left is not right:

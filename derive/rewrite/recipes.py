@@ -186,8 +186,7 @@ def find_rewritings(system: ir.System, rules: Sequence[Rule]) -> Iterator[Rewrit
     """Every system that one use of one rule gives, each once: by site, then by rule.
 
     Equal nodes of one equation are one site. At the end, each rule is used at all of its sites.
-    Positions and conditions are not rewritten. Rules that do not hold for the system's empty rows
-    are not tried.
+    Positions and conditions are left alone, and so are rules invalid for the system's empty rows.
     """
     seen = {system: None}
     indices = IndexNames(system)

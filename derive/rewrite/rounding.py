@@ -91,8 +91,7 @@ def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool
 def find_roundable(system: ir.System) -> set[ir.Expr]:
     """The sums that no sensitive function reads, directly or not, and sums of squares.
 
-    A sum of squares on the diagonal of a sum of products is the largest entry of its row, so it
-    rounds no worse than the row.
+    A sum of squares, on the diagonal of sums of products, is its row's largest entry.
     """
     values = {equation.target.tensor.name: equation for equation in system.equations}
     reads = {access for each in system.equations for access in find_accesses(each.value)}

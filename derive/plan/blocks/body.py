@@ -278,7 +278,6 @@ def _is_view(op: ops.Op) -> bool:
 
 
 def _exponentiate_scores(scores: ops.Op, peak: ops.Op) -> ops.Op:
-    """Return exp(scores - peak)."""
     axes = scores.axes
     return ops.Apply("exp", (ops.Apply("-", (scores, ops.arrange(peak, axes)), axes),), axes)
 

@@ -217,8 +217,7 @@ def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
 def _find_unknown(region: Region, members: Members) -> Iterator[str]:
     """Yield the members that are read outside of the loop but are unknown until it ends.
 
-    Without closing steps, yield all members that are read outside: without them in the loop, their
-    readers may become closing steps.
+    Without closing steps, yield all that are read outside: their readers may then become closing.
     """
     read = set(region.read)
     known = members.roots if members.closing else members.inside

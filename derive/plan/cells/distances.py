@@ -288,9 +288,8 @@ def _find_singular_readers(op: ops.Op, definitions: Definitions, *, near: bool) 
 def _needs_exact_diagonal(total: ops.Op, definitions: Definitions) -> bool:
     """Whether a reader other than a norm has no derivative where these squared distances are 0.
 
-    Torch defines the gradient of cdist at 0 as 0, which is right for the square and for norms. Any
-    other singular reader passes on nan, from each point's distance to itself. So that distance is
-    computed by the original operations.
+    Torch's gradient of cdist at 0 is 0, as it is for the square and for norms. Any other one makes
+    it nan, so a point's distance to itself is computed by the original operations.
     """
     known = find_values(definitions.steps.values())
     readers = _find_singular_readers(total, definitions, near=False)
@@ -312,10 +311,9 @@ def _find_singular_args(op: ops.Op) -> tuple[ops.Op, ...]:
 
 
 def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) -> bool:
-    """Whether a function of a distance may be 0 where the distance is 0.
+    """Whether a function of a distance may be 0 where the distance is: not if a constant is added.
 
-    Not if a constant is added. With `near`, whether it may be close to 0: not if the added constant
-    is at least 1.
+    With `near`, whether it may be close to 0: not if the added constant is at least 1.
     """
     match definitions.definition_of(strip(op)):
         case ops.Num(number) | ops.NumTensor(number):

@@ -173,10 +173,7 @@ def _find_names(op: ops.Op) -> list[str]:
 
 
 def is_plain(op: ops.Op) -> bool:
-    """Whether an operation is made of elementwise operations, reductions and products of rows.
-
-    Gathers are allowed at the leaves.
-    """
+    """Whether an operation is of elementwise ones, reductions, row products, gathered leaves."""
     if isinstance(op, ops.Take) and not any(arg.args for arg in op.args):
         return True
     is_row_product = isinstance(op, ops.Einsum) and len({frozenset(a.axes) for a in op.args}) == 1

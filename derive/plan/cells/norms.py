@@ -183,9 +183,8 @@ def _make_cell(
 def _find_affine(norm: Norm, parts: Sequence[ops.Op]) -> tuple[ir.Index, ...]:
     """Return the indices of the weight and the bias.
 
-    For a batch_norm these are the kept indices, for a layer_norm the normalised ones. For a
-    group_norm they are the last kept index, which counts the groups, and the leading normalised
-    ones, the channels of a group.
+    For a batch_norm these are the kept indices, for a layer_norm the normalised ones, for a
+    group_norm the last kept index, which counts groups, and the channels of a group.
     """
     kept = tuple(i for i in norm.arg.axes if i not in norm.over)
     if norm.call == BATCH:
@@ -203,11 +202,9 @@ def _write_call(
 ) -> ops.Op:
     """Return the call of a norm with weight and bias.
 
-    A batch, group or instance norm has the channels on the second axis. The indices of the channels
-    are flattened into one axis, and so are those before them.
-
-    On a CPU torch accumulates the gradients of weight and bias in their own dtype, which loses too
-    many digits in half precision. So there both are applied to the result of the call.
+    A batch, group or instance norm has the channels on the second axis: their indices are flattened
+    into one axis, and so are those before them. On a CPU torch accumulates the gradients of weight
+    and bias in their own dtype. In half precision that loses digits: the result is scaled instead.
     """
     name, axes = norm.call, norm.arg.axes
     if name == LAYER and affine != norm.over:

@@ -248,8 +248,7 @@ def _has_scalar(op: ops.Op) -> bool:
 def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Match a sum over i != j of a matrix that is contiguous: the sum of a view.
 
-    Without its first entry, the flat matrix of N**2 entries has N - 1 rows of N + 1, each of which
-    ends with an entry of the diagonal.
+    Without its first entry, N**2 entries are N - 1 rows of N + 1 that end with a diagonal entry.
     """
     match op:
         case ops.Reduction("sum", ops.Apply("exp", (filled,)), over):

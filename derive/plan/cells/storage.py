@@ -102,8 +102,7 @@ def _count_copies(op: ops.Einsum, definitions: Definitions) -> int:
 def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Compute a softmax or log-softmax of an input along an outer axis, in storage order.
 
-    Torch would copy the tensor to have that axis last. For intermediate results, the plan chooses
-    the order of the axes instead.
+    Torch would copy the tensor to have that axis last. Other tensors are stored so by the plan.
     """
     if not isinstance(op, ops.Along) or not ROWS[op.kind].ignores_shift:
         return None
@@ -141,8 +140,7 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
     """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
 
-    Torch iterates over both operands along one contiguous axis: with 2 or 3 entries that takes ten
-    times as long as the stack.
+    Torch's inner loop over 2 or 3 contiguous entries of both takes ten times as long as the stack.
     """
     if not isinstance(op, ops.Apply):
         return None
@@ -164,10 +162,7 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
 
 
 def count_window_rows(op: ops.Op, memory: Storage) -> int:
-    """Count the inner-loop rows of torch over overlapping windows, one per window; 0 if none.
-
-    Adjacent windows without overlap form one row.
-    """
+    """Count torch's inner-loop rows over overlapping windows, one for each; 0 without overlap."""
     strides = dict(zip(op.axes, find_strides(op, memory), strict=True))
     while isinstance(op, ops.Unfold):
         short, apart = memory.extent(op.inner), strides.get(op.outer, 0)

@@ -94,8 +94,7 @@ def lower_sides(
 def _widen_sides(parts: Sequence[ops.Op]) -> Sequence[ops.Op]:
     """Cast both sides of a relation to float64 if only one of them is an integer.
 
-    Torch would round the integer to the other side's dtype. A cast 0-d tensor does not widen the
-    other side.
+    Torch would round it to the other side's dtype. A cast 0-d tensor does not widen the other side.
     """
     exact = [part for part in parts if _is_exact(part)]
     if len(exact) != 1 or isinstance(exact[0], ops.Num) or any(map(ops.is_boolean, parts)):
@@ -372,10 +371,7 @@ def _cut_pieces(
     ends: tuple[Polynomial, Polynomial],
     assumed: tuple[Facts, Polynomial],
 ) -> list[Piece] | None:
-    """Return the pieces of a nested choice between two positions; None if a condition is no range.
-
-    `assumed` as in `_find_interval`.
-    """
+    """Return the pieces of a nested choice between two positions; None without ranges."""
     if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
     inside = _find_interval(expr.condition, index, ends, assumed)

@@ -202,7 +202,6 @@ class Context:
         return expr if opened is not expr and make(opened) is opened else made
 
     def _inline_definitions(self, expr: ir.Expr) -> ir.Expr:
-        """Replace each name by its definition."""
 
         def act(here: ir.Expr) -> ir.Expr:
             value = self.find_definition(here) if isinstance(here, ir.Access) else None

@@ -25,10 +25,7 @@ FOLDED = ("sum", "prod", "max", "min", "logsumexp")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The required result of lowering: the order of axes, integer values if `counted`.
-
-    `lower` lowers an expression to such a result.
-    """
+    """The required result of `lower`: the order of axes, and integer values if `counted`."""
 
     context: Context
     order: tuple[ir.Index, ...]

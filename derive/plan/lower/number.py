@@ -163,11 +163,7 @@ def _count_bits(expr: ir.Expr) -> int:
 
 
 def find_positive(plan: Plan) -> tuple[str, ...]:
-    """Return the sizes that must not be 0.
-
-    These are sizes in divisors, in extents that contain divisors, in steps, and in extents of max,
-    min and argmax.
-    """
+    """Return the sizes that must not be 0: in divisors, steps, extents of max, min and argmax."""
     found: dict[str, None] = {}
     parts = (
         op for step in plan.steps for part in ops.walk_ops(step.op) for op in _find_parts(part)

@@ -107,10 +107,7 @@ def _find_all_sides(form: Guarded, index: ir.Index, context: Context) -> list[Si
 
 
 def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
-    """A reduction without one index, by a sort of its keys; None where no guard compares them.
-
-    Other guards on the index mask the values.
-    """
+    """A reduction without one index, by a sort of its keys; None where no guard compares them."""
     context = wanted.context
     (guards, factors), _ = form.partition((index,))
     if find_row(form, (index,)) is not None:

@@ -180,7 +180,6 @@ def _protect_operands(product: Product, context: Context, *, is_summed: bool) ->
 
 
 def _flip_axis(op: ops.Op, index: ir.Index) -> ops.Op:
-    """Return an operation with the axis of an index reversed."""
     counted = ir.Index(f"{index.name}-", index.extent)
     at = op.axes.index(index)
     return ops.Flip(ops.rename_indices(op, {index: counted}), at, index)
@@ -299,8 +298,7 @@ def push_number(product: Product, context: Context) -> tuple[ir.Expr, ...] | Non
 def push_mask(condition: ir.Expr, expr: ir.Expr, context: Context) -> tuple[ir.Expr, ir.Expr]:
     """Return (the remaining condition, the product with the rest moved into its contraction).
 
-    [c_i] * sum_d q_id * k_jd = sum_d ([c_i] * q_id) * k_jd for finite values; useful if the masked
-    operand has fewer elements.
+    [c_i] * sum_d q_id * k_jd = sum_d ([c_i] * q_id) * k_jd, if that masks fewer elements.
     """
     factors = ir.split_product(expr)
     sums = [f for f in factors if isinstance(f, ir.Reduce) and isinstance(f.body, ir.Mul)]

@@ -195,10 +195,7 @@ def _read_segments(
 def _write_call(
     form: Guarded, labels: Sequence[Label], value: ops.Op | None, wanted: Wanted
 ) -> ops.Op | None:
-    """Return the call for values by segment, or for the number of entries if `value` is None.
-
-    None if the call's dtype or axes do not fit.
-    """
+    """Return the call for values by segment, or for counts without a value; None if none fits."""
     kind = form.kind
     numbers, counted = [_lower_numbers(label, wanted.context) for label in labels], wanted.counted
     own_indices = tuple(dict.fromkeys(i for op in numbers for i in op.axes))
@@ -233,7 +230,6 @@ def _write_mask(label: Label, numbers: ops.Op) -> ops.Op:
 
 
 def _count_entries(label: Label, numbers: ops.Op) -> ops.Op:
-    """Return the number of entries of each segment, in integers."""
     given, over = {"t": numbers, "n": ops.Num(label.segment.extent)}, numbers.axes
     whole = ops.Reduction("sum", _write_mask(label, numbers), over)
     text = "t.new_zeros(n).index_add(0, t, torch.ones_like(t))"

@@ -54,10 +54,9 @@ def rename_factors(factors: Iterable[ir.Access], new: Mapping[ir.Index, ir.Index
 
 @lru_cache(maxsize=1 << 16)
 def normalize_factors(factors: Factors, kept: frozenset[ir.Index]) -> tuple[Factors, Indices]:
-    """The factors in canonical order, with canonical names for all indices but the kept ones.
+    """(the factors in canonical order, with new names for all indices but `kept`; the old names).
 
-    Also the renamed indices, in the order of their new names. Colour refinement tells indices apart
-    by position. Of several that it cannot tell apart, any may come first.
+    Colour refinement tells indices apart by position; of alike ones, any may come first.
     """
     marks: dict[ir.Index, tuple[Any, ...]] = {
         i: (i in kept, to_text(i.extent), i.name if i in kept else "")

@@ -43,9 +43,8 @@ SMALLER = 4  # size of S over that of the pairs of positions in a chunk
 def use_prefixes(system: ir.System) -> ir.System:
     """Replace recurrences by prefix reductions, where they are equal.
 
-    h[t] = h[t - 1] + x[t] is h0 plus a cumsum. Products, maxima, minima and
-    log(exp(h[t - 1]) + exp(x[t])) are replaced likewise. A product must start at 1: without a small
-    h0 it could overflow.
+    h[t] = h[t - 1] + x[t] is h0 plus a cumsum, and so for products, maxima, minima and
+    log(exp(h[t - 1]) + exp(x[t])). A product must start at 1: without a small h0 it could overflow.
     """
     names = Names.of(system)
     for recurrence in find_recurrences(system):

@@ -110,8 +110,7 @@ def find_gated(
 ) -> Gated | None:
     """The recurrence as one call of torch, if that fits and only its first state is `shown`.
 
-    `values` are the values of the equations without initial values. The `shown` tensors are results
-    or read by other equations.
+    `values` lack the initial values. The `shown` tensors are results or read by other equations.
     """
     targets = recurrence.targets
     by_tensor = dict(zip(targets, values, strict=True))

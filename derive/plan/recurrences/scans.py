@@ -62,8 +62,7 @@ def extract_loops(
     """A system without recurrences, and the loops of the given system.
 
     The chunk length of a linear recurrence is a keyword argument, or a constant without `keywords`.
-    With `turns`, a recurrence may become one call of torch, and sums over states may move into the
-    loop.
+    With `turns`, a recurrence may become one call of torch, and sums over states may move into it.
     """
     system, views = chunks.system, chunks.views
     found = find_recurrences(system)
@@ -290,10 +289,7 @@ class _LoopExtractor:
                 self._add_start(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
     def _choose_peeling(self) -> list[ir.Expr] | None:
-        """Peel off as few turns as leave the fewest conditions; return the values in later turns.
-
-        None if peeling does not reduce the conditions.
-        """
+        """Peel off turns to leave fewer conditions; the values in later turns, None if no fewer."""
         values = [equation.value for equation in self.recurrence.equations]
         index = self.recurrence.index
         named = [

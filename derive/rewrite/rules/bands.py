@@ -53,10 +53,9 @@ class Band:
 def find_ends(
     parts: Sequence[ir.Expr], index: ir.Index
 ) -> tuple[Polynomial, Polynomial, list[ir.Expr]] | None:
-    """The first allowed position of an index, the number of positions, and the other parts.
+    """The first allowed position of an index, the number of positions, the other parts; or None.
 
-    The first position depends on another index. The number of positions depends on sizes alone, and
-    is positive if they are.
+    The first one depends on another index, the number on sizes alone: it is positive if they are.
     """
     ends, rest = dict[bool, Polynomial](), list[ir.Expr]()
     for part in parts:
@@ -139,7 +138,6 @@ def _inline_pairs(value: ir.Expr, before: Sequence[ir.Equation], pairs: Pairs) -
 
 
 def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
-    """The bands in the conditions of an expression."""
     found: dict[tuple[ir.Index, ir.Index], Band] = {}
     kept = find_free(equation.target)
     for part in walk(value):

@@ -327,8 +327,7 @@ def _find_key(term: Term) -> object:
 def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:
     """A sum or a mean multiplied out and factored again; None where nothing expands.
 
-    `differences`: expand differences, else sums alone. `is_lossy`: also products of differences
-    between two kinds of points.
+    Without `differences`, sums alone. `is_lossy`: also differences between two kinds of points.
     """
     match expr:
         case ir.Reduce() if _adds_up(expr) and not _is_square(expr.body):

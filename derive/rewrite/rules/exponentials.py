@@ -76,10 +76,7 @@ def restrict_softmax(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     refuses="x[M, N]; bool m[N]; y[i,j] = softmax[j, m[j]](x[i,j])**2",
 )
 def guard_root(expr: ir.Pow) -> ir.Expr | None:
-    """Guard a root of a softmax at masked entries, where its slope is infinite.
-
-    A row without entries is nan, and so is its root.
-    """
+    """Guard a root of a softmax at masked entries, where its slope is infinite."""
     match expr:
         case ir.Pow(ir.Along("softmax", _, condition) as soft, ir.Number(power)):
             if condition is not ir.TRUE and 0 < power < 1:

@@ -289,9 +289,8 @@ def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[i
 def open_tuples(expr: ir.Reduce) -> ir.Expr | None:
     """Write a symmetric sum over ordered indices by sums over all indices.
 
-    A tuple of distinct indices occurs once in each order. Tuples with equal indices are corrected
-    by Burnside's lemma over the permutations that fix them, with the permutation's sign if the
-    order is strict.
+    A tuple of distinct indices occurs once in each order. Tuples with equal ones are corrected by
+    Burnside's lemma over the permutations that fix them, with their signs if the order is strict.
     """
     if expr.kind != "sum" or expr.condition is ir.TRUE:
         return None
@@ -344,7 +343,6 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
 
 
 def _is_symmetric(condition: ir.Expr, body: ir.Expr, one: ir.Index, other: ir.Index) -> bool:
-    """Whether a condition and a body are symmetric in two indices."""
     turned: dict[ir.Expr, ir.Expr] = {one: other, other: one}
     exchanged, there = (walk.substitute(part, turned) for part in (condition, body))
     kept = {*ir.split_and(condition)} == {*ir.split_and(exchanged)}

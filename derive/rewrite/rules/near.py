@@ -35,14 +35,11 @@ GAP = ir.Scalar("gap")  # slope * (l - a)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The interval of the gap, slope * (l - a), outside of which a function is 0.
-
-    Its ends belong to it if it `is_closed`.
-    """
+    """The interval of the gap, slope * (l - a), outside of which a function is 0."""
 
     low: float
     high: float
-    is_closed: bool = False
+    is_closed: bool = False  # whether the ends belong to it
 
     def intersect(self, other: "Interval") -> "Interval":
         """The intersection with another interval."""
@@ -73,10 +70,7 @@ class Near:
 
 
 def find_near(factor: ir.Expr, index: ir.Index) -> Near | None:
-    """The factor as a function of the distance to a data-dependent position; None if not 0 far off.
-
-    None also if it is not 0 at more than MOST places.
-    """
+    """The factor as a function of the gap, if it is 0 but at MOST places of the index, or None."""
     opened = _open_gap(factor, index)
     if opened is None:
         return None
@@ -162,10 +156,7 @@ def cancel_factors(expr: ir.Expr) -> ir.Expr:
 
 
 def _find_interval(expr: ir.Expr, *, above: bool = False) -> Interval:
-    """The interval of gaps at which an expression may be other than 0, or a condition may hold.
-
-    `above`: at which it may be above 0.
-    """
+    """The interval of gaps where an expression may be nonzero (`above`: positive), or true."""
     find, find_above = partial(_find_interval, above=above), partial(_find_interval, above=True)
     match expr:
         case ir.ZERO:

@@ -279,10 +279,7 @@ def _meets_all(offset: Offset) -> bool:
     refuses="x[N]; a[N]; index i < N; y[i] = sum[j](tanh(a[i] * (i - j)) * x[j])",
 )
 def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
-    """Compute parts that depend on offsets alone in tables over the values of the offsets.
-
-    An equation that is a whole such part is inlined.
-    """
+    """Compute parts that depend on offsets alone in tables over the values of the offsets."""
     yield from _Offsets(system).tabulate(system.equations)
 
 

@@ -64,10 +64,7 @@ class Term:
 
 
 def is_expandable(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
-    """Whether a sum is expanded: no tensor has all of its indices, or a term is a product.
-
-    With `deep`, any sum that has a bound index.
-    """
+    """Whether a sum is expanded: no tensor has all its indices, a term is a product, or `deep`."""
     own = {*walk.find_free(add)}
     if not own & bound:
         return False
@@ -188,7 +185,6 @@ def _factor_greedily(terms: Sequence[Term], *, deep: bool) -> list[Term]:
 
 
 def _replace_terms(terms: Sequence[Term], places: Sequence[int], whole: Term) -> list[Term]:
-    """The terms with one in place of several."""
     kept = [whole if k == places[0] else term for k, term in enumerate(terms)]
     return [term for k, term in enumerate(kept) if k not in places[1:]]
 
@@ -219,10 +215,7 @@ def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: boo
 
 
 def _align(term: Term, anchor: Term, factor: ir.Expr) -> Term | None:
-    """The term with bound indices renamed so that `factor` is one of its factors, or None.
-
-    Further factors are matched with those of the anchor, which has the factor already.
-    """
+    """The term with bound indices renamed so that it has the `factor` of the anchor, or None."""
     for seed in term.factors:
         new: dict[ir.Expr, ir.Expr] = {}
         if not _match_factor(seed, factor, term, anchor, new):
