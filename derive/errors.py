@@ -1,7 +1,6 @@
 """Diagnostics: what is wrong, where, what is known, and one thing to do.
 
-A refusal is built as data where it is found (`Diagnostic`), raised as `DeriveError`, and shown at
-the door. It prints as
+A refusal is built as data where it is found (`Diagnostic`) and raised as `DeriveError`. It prints
 
     CODE: SAYS
         the formula's line
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from threading import current_thread, main_thread
 
-# Frames of Python: what is flat in a formula, 200 factors, is nested by pairs in a plan. The worst
+# Limit of Python frames: 200 factors, flat in a formula, are nested by pairs in a plan. The worst
 # recursion that was tried filled the 8 MiB of a main thread at 8,000; other threads may have less.
 DEEPEST = 4000
 
@@ -72,14 +71,14 @@ def refuse(
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`did you mean ...?` with the nearest of the known words, or nothing."""
+    """`did you mean ...?` with the nearest of the known words; "" if none is near."""
     near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""
 
 
 @contextmanager
 def refuse_depth() -> Iterator[None]:
-    """A diagnostic in place of Python's limit of recursion, which is higher inside."""
+    """Raise the limit of recursion within the context; a RecursionError becomes a diagnostic."""
     limit = sys.getrecursionlimit()
     if current_thread() is main_thread():
         sys.setrecursionlimit(max(limit, DEEPEST))

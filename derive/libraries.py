@@ -1,7 +1,7 @@
-"""The door of torch: the library, loaded when it is first used, and each of its internals we use.
+"""Torch, loaded when it is first used, and those of its internals that derive uses.
 
-Torch promises its documented names alone. All else that derive reads of it is a row of INTERNALS,
-with what derive expects of it; tests/test_libraries.py tries each row with the torch at hand.
+Torch guarantees only its documented names. Every other name is a row of INTERNALS, with the
+behaviour that derive expects; tests/test_libraries.py tests each row with the installed torch.
 """
 
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     class _Library:
-        """A library by its name; its functions are read of it at the time that they are used."""
+        """A stand-in for a library, imported at first use; functions are looked up at each use."""
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -31,7 +31,7 @@ else:
     torch = _Library("torch")
 
 
-NUMPY = "torch._numpy"  # torch's own NumPy, which code for NumPy is given
+NUMPY = "torch._numpy"  # torch's own NumPy, under which code for NumPy runs
 # our name: module, attribute, and the behaviour that derive expects
 INTERNALS = {
     # Modes and classes of tensors.
@@ -55,10 +55,10 @@ INTERNALS = {
 
 
 class _Internals:
-    """The internals by our names, each read of the torch at hand when it is first used."""
+    """The internals by our names, each looked up in the installed torch at its first use."""
 
     def __getattr__(self, name: str) -> Any:
-        """One of them; RuntimeError where this torch lacks it."""
+        """The internal of this name; RuntimeError if the installed torch lacks it."""
         return _find_internal(*INTERNALS[name])
 
 
@@ -81,7 +81,7 @@ internals = _Internals()
 
 @contextmanager
 def by_default(dtype: Any) -> Iterator[None]:
-    """Floats for which no type is asked are of this type in here."""
+    """Set torch's default float type within the context."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -91,9 +91,9 @@ def by_default(dtype: Any) -> Iterator[None]:
 
 
 def make_mode(act: Callable[[Any, Any, Any], Any], *, of_operations: bool = False) -> Any:
-    """A mode of torch in which `act`, of a function and its arguments, makes each call.
+    """A mode of torch in which `act(function, args, kwargs)` makes each call.
 
-    With `of_operations` the calls are those of the operations that functions are made of.
+    With `of_operations` it makes the calls of the operations below the functions instead.
     """
     from torch.overrides import TorchFunctionMode
 
@@ -102,19 +102,19 @@ def make_mode(act: Callable[[Any, Any, Any], Any], *, of_operations: bool = Fals
 
     base = internals.DispatchMode if of_operations else TorchFunctionMode
     place = "__torch_dispatch__" if of_operations else "__torch_function__"
-    # To be skipped by the compiler loads all of it, which takes longer than a check.
+    # Having the compiler skip the mode would load it, which takes longer than a check.
     own = {place: meet, "_should_skip_dynamo": classmethod(lambda _: False)}
     return type("Mode", (base,), own)()
 
 
-# Modules whose functions have bodies in Python, and the questions by which these hand over a call.
+# Modules whose functions have bodies in Python, and the checks by which these call a mode instead.
 BODIES = ("torch.nn.functional", "torch.functional", "torch._tensor")
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 @contextmanager
 def open_functional() -> Iterator[None]:
-    """In here functions with bodies in Python run, and function modes see the calls in them."""
+    """Run Python bodies of torch functions within the context: modes see the calls inside."""
     from unittest.mock import patch
 
     with ExitStack() as stack:
@@ -126,7 +126,7 @@ def open_functional() -> Iterator[None]:
 
 @contextmanager
 def enable_autograd() -> Iterator[None]:
-    """Autograd is on in here, within an operation too, where dispatch has passed it already."""
+    """Turn autograd on within the context, even inside an operation, which runs below autograd."""
     keys = internals.keys
     excluded = keys._dispatch_tls_local_exclude_set()
     for key in (keys.DispatchKey.AutogradFunctionality, keys.DispatchKey.ADInplaceOrView):
@@ -137,5 +137,5 @@ def enable_autograd() -> Iterator[None]:
 
 
 def find_uncompiled(code: Any) -> Any:
-    """The function or module that torch.compile was given, and all else as it is."""
+    """The function or module inside a wrapper of torch.compile; anything else unchanged."""
     return getattr(code, "_orig_mod", getattr(code, "_torchdynamo_orig_callable", code))

@@ -9,7 +9,7 @@ from derive.cli.options import Chosen
 from derive.cli.tables import print_json, print_table
 from derive.errors import refuse
 from derive.linter.lint import lint
-from derive.linter.rules import RULES, Severity, choose, find_rule
+from derive.linter.rules import RULES, Severity, choose_codes, find_rule
 
 
 def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
@@ -17,7 +17,8 @@ def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if chosen.everything or not rule.is_rare)
-    selected = (choose(chosen.select) if chosen.select else every) - choose(chosen.ignore or ())
+    selected = choose_codes(chosen.select) if chosen.select else every
+    selected -= choose_codes(chosen.ignore or ())
     report = lint(paths)
     findings = [finding for finding in report.findings if finding.code in selected]
     if as_json:

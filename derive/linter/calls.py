@@ -54,11 +54,11 @@ class Call:
     library: str
     function: str
     keywords: Mapping[str, ast.expr]
-    has_more_keywords: bool
+    has_more_keywords: bool  # whether it has **keywords
     scope: Scope
-    is_bare: bool
+    is_bare: bool  # whether it is a statement of its own
     text: Text | None = None
-    written: str = ""
+    written: str = ""  # the string, or the one that sublists stand for
     operands: tuple[ast.expr, ...] | None = None
     spec: Spec | None = None
     fault: Fault | None = None

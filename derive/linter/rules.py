@@ -65,8 +65,8 @@ class Rule:
     severity: Severity
     title: str
     why: str
-    hurts: str
-    fine: str
+    hurts: str  # an example with the finding
+    fine: str  # the example without it
     find: Callable[[Call], Iterable[Remark]] | None = None
     faults: tuple[str, ...] = ()  # kinds of faults of a string that the rule reports
     is_rare: bool = False  # mostly intended in code: off by default
@@ -208,19 +208,6 @@ def find_wrong_extents(call: Call, spec: Spec) -> Iterator[Remark]:
                 yield Remark(says, advice, index.start, index.end)
 
 
-def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
-    """The operands of known shape, with their terms."""
-    given = call.operands
-    if given is None or len(given) != len(spec.operands):
-        return
-    if call.function not in {"einsum", "contract"}:
-        return
-    for name, operand, expr in zip(call.names, spec.operands, given, strict=True):
-        shape = scopes.find_shape(expr, call.scope)
-        if shape is not None:
-            yield name, operand, shape
-
-
 @rule("DE101", "repeated-letter", WARNING)
 def find_repeated_indices(call: Call, spec: Spec) -> Iterator[Remark]:
     """An index repeated in one of several operands takes a diagonal.
@@ -257,9 +244,9 @@ def find_lone_indices(call: Call, spec: Spec) -> Iterator[Remark]:
 def find_same_tensors(call: Call, spec: Spec) -> Iterator[Remark]:
     """The same tensor is passed twice, under different indices.
 
-    Queries multiplied with queries, where keys were meant, give numbers of the right shape. Told of
-    are products summed over the last letter of both, not squares, outer products, covariances and
-    quadratic forms.
+    Queries multiplied with queries, where keys were meant, give numbers of the right shape.
+    Reported are products summed over the last letter of both, not squares, outer products,
+    covariances and quadratic forms.
     hurts: torch.einsum("bid,bjd->bij", q, q)
     fine: torch.einsum("bid,bjd->bij", q, k)
     """
@@ -295,24 +282,6 @@ def find_implicit_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
     yield Remark(says, advice, 0, len(call.written))
 
 
-@rule("DE205", "letters-by-case", INFO)
-def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
-    """Two indices differ only by their case.
-
-    i and I are two indices; where both stand in one string, one is soon read for the other.
-    hurts: torch.einsum("bnd,bNd->bnN", q, k)
-    fine: torch.einsum("bnd,bmd->bnm", q, k)
-    """
-    if spec.has_words:
-        return
-    for name in spec.indices:
-        twin = name.swapcase()
-        if name.islower() and twin in spec.indices:
-            index = next(c for o in spec.operands for c in o if c.name == twin)
-            says = f"{name} and {twin} are different indices"
-            yield _remark_at(index, says, f"name one of them by another letter than {name}")
-
-
 @rule("DE105", "lost-ellipsis", WARNING)
 def find_lost_ellipses(call: Call, spec: Spec) -> Iterator[Remark]:
     """One operand has an ellipsis and the output has none.
@@ -332,46 +301,6 @@ def find_lost_ellipses(call: Call, spec: Spec) -> Iterator[Remark]:
         does = "numpy raises" if call.library == "numpy" else "they are summed"
         says = f"the output has no ellipsis: if it stands for indices, {does}"
         yield _remark_at(index, says, "write ... into the output too")
-
-
-@rule("DE203", "permuted-output", INFO)
-def find_permuted_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
-    """The output is one operand's indices in another order, elementwise.
-
-    An operand's letters in another order: the call multiplies elementwise and transposes at once.
-    That is right as often as not; it is only easy to overlook.
-    hurts: torch.einsum("bhij,h->bijh", A, x)
-    fine: torch.einsum("bhij,h->bhij", A, x)
-    """
-    is_elementwise = len(spec.operands) > 1 and set(spec.indices) == set(spec.output_names)
-    if not spec.has_arrow or not is_elementwise or spec.output_names in spec.names:
-        return
-    wanted = sorted(spec.output_names)
-    for name, operand, names in zip(call.names, spec.operands, spec.names, strict=True):
-        if sorted(names) == wanted and len(names) > 1:
-            start, end = spec.output[0].start, spec.output[-1].end
-            says = f"{name} comes out transposed, from {spec.write(operand)}"
-            says += f" to {spec.write(spec.output)}"
-            yield Remark(says, "nothing to do if that is meant", start, end)
-            return
-
-
-@rule("DE204", "outer-product", INFO)
-def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
-    """An operand shares no index with the others: an outer product.
-
-    No letter is shared, so every element meets every other: the result may be large.
-    hurts: torch.einsum("bi,cj->bicj", x, y)
-    fine: torch.einsum("bi,bj->bij", x, y)
-    """
-    if max(map(len, spec.operands)) > 1:  # an outer product of vectors is intended
-        for operand, says in islice(find_outer(spec, call.names), 1):
-            advice = "nothing to do if that is meant"
-            yield Remark(says, advice, operand[0].start, operand[-1].end)
-
-
-def _remark_at(index: Token, says: str, help: str) -> Remark:
-    return Remark(says, help, index.start, index.end)
 
 
 @rule("DE106", "unused-result", WARNING)
@@ -458,8 +387,79 @@ def find_paths_each_call(call: Call, spec: Spec) -> Iterator[Remark]:
     yield Remark(says, advice, 0, len(call.written))
 
 
+@rule("DE203", "permuted-output", INFO)
+def find_permuted_outputs(call: Call, spec: Spec) -> Iterator[Remark]:
+    """The output is one operand's indices in another order, elementwise.
+
+    An operand's letters in another order: the call multiplies elementwise and transposes at once.
+    That is right as often as not; it is only easy to overlook.
+    hurts: torch.einsum("bhij,h->bijh", A, x)
+    fine: torch.einsum("bhij,h->bhij", A, x)
+    """
+    is_elementwise = len(spec.operands) > 1 and set(spec.indices) == set(spec.output_names)
+    if not spec.has_arrow or not is_elementwise or spec.output_names in spec.names:
+        return
+    wanted = sorted(spec.output_names)
+    for name, operand, names in zip(call.names, spec.operands, spec.names, strict=True):
+        if sorted(names) == wanted and len(names) > 1:
+            start, end = spec.output[0].start, spec.output[-1].end
+            says = f"{name} comes out transposed, from {spec.write(operand)}"
+            says += f" to {spec.write(spec.output)}"
+            yield Remark(says, "nothing to do if that is meant", start, end)
+            return
+
+
+@rule("DE204", "outer-product", INFO)
+def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
+    """An operand shares no index with the others: an outer product.
+
+    No letter is shared, so every element meets every other: the result may be large.
+    hurts: torch.einsum("bi,cj->bicj", x, y)
+    fine: torch.einsum("bi,bj->bij", x, y)
+    """
+    if max(map(len, spec.operands)) > 1:  # an outer product of vectors is intended
+        for operand, says in islice(find_outer(spec, call.names), 1):
+            advice = "nothing to do if that is meant"
+            yield Remark(says, advice, operand[0].start, operand[-1].end)
+
+
+@rule("DE205", "letters-by-case", INFO)
+def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
+    """Two indices differ only by their case.
+
+    i and I are two indices; where both stand in one string, one is soon read for the other.
+    hurts: torch.einsum("bnd,bNd->bnN", q, k)
+    fine: torch.einsum("bnd,bmd->bnm", q, k)
+    """
+    if spec.has_words:
+        return
+    for name in spec.indices:
+        twin = name.swapcase()
+        if name.islower() and twin in spec.indices:
+            index = next(c for o in spec.operands for c in o if c.name == twin)
+            says = f"{name} and {twin} are different indices"
+            yield _remark_at(index, says, f"name one of them by another letter than {name}")
+
+
+def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
+    """The operands of known shape, with their terms."""
+    given = call.operands
+    if given is None or len(given) != len(spec.operands):
+        return
+    if call.function not in {"einsum", "contract"}:
+        return
+    for name, operand, expr in zip(call.names, spec.operands, given, strict=True):
+        shape = scopes.find_shape(expr, call.scope)
+        if shape is not None:
+            yield name, operand, shape
+
+
+def _remark_at(index: Token, says: str, help: str) -> Remark:
+    return Remark(says, help, index.start, index.end)
+
+
 def find_widest(terms: Sequence[frozenset[str]], output: frozenset[str]) -> int:
-    """The number of indices of the widest step, in the order of pairs with the narrowest one."""
+    """The number of indices of the widest step, in the order of pairs for which it is smallest."""
     if len(terms) < 2:
         return max((len(term) for term in terms), default=0)
     pairs = list(combinations(range(len(terms)), 2))
@@ -491,7 +491,7 @@ def find_rule(word: str) -> Rule:
     return _find_rules(word, word.upper())[0]
 
 
-def choose(words: Iterable[str]) -> frozenset[str]:
+def choose_codes(words: Iterable[str]) -> frozenset[str]:
     """The codes that some words select; raises DeriveError for a word without a rule."""
     parts = [part.strip() for text in words for part in text.split(",") if part.strip()]
     starts = {part: {r.code for r in RULES if r.code.startswith(part.upper())} for part in parts}

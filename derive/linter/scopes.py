@@ -136,7 +136,7 @@ def _find_bindings(node: ast.AST) -> Iterator[tuple[str, Value]]:
 
 
 def _is_raises(item: ast.withitem) -> bool:
-    """`pytest.raises(..)`, `self.assertRaisesRegex(..)`, `np.testing.assert_raises(..)`."""
+    """Whether it expects an error: `pytest.raises(..)`, `self.assertRaisesRegex(..)`."""
     called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
     return "raises" in str(getattr(called, "attr", getattr(called, "id", ""))).lower()
 

@@ -31,7 +31,7 @@ _LARGEST = 120  # terms of the largest difference that is examined
 
 
 def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices) -> bool:
-    """Whether both are equal for all values of the indices; False means not shown."""
+    """Whether two normal forms are equal for all values of the indices; False means not shown."""
     ours, theirs, indices = _split_quotients(algebra, ours, theirs, indices)
     if algebra.key(ours) == algebra.key(theirs):
         return True
@@ -44,7 +44,7 @@ def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: n
 
 
 def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf.Indices) -> bool:
-    """Whether both are finite at the same places, and the same infinity or nan elsewhere."""
+    """Whether expressions with these needs are finite together, else the same infinity or nan."""
     one, other = (
         {(key, what.lstrip("~")): term for key, (term, what) in needs.items()}
         for needs in (ours, theirs)
@@ -63,7 +63,7 @@ def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf
 def _split_quotients(
     algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices
 ) -> tuple[nf.Normal, nf.Normal, nf.Indices]:
-    """Both normal forms, with indices that a quotient divides split in two."""
+    """Both normal forms and the indices, each index that a quotient divides split in two."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
@@ -83,6 +83,7 @@ def _split_quotients(
 
 
 def _is_zero(algebra: nf.Algebra, gap: nf.Normal, indices: nf.Indices) -> bool:
+    """Whether a difference is 0 for all values of the indices; False means not shown."""
     gap = _unroll(algebra, gap)
     for _ in range(_MOST_CLEARED):
         cleared = _clear_divisor(algebra, gap)
@@ -146,13 +147,13 @@ def _clear_divisor(algebra: nf.Algebra, gap: nf.Normal) -> nf.Normal | None:
 
 def _is_divisor(factor: nf.Factor, term: nf.Term) -> bool:
     """Whether the factor is 1/K**n for a positive K that is free of the summed indices."""
-    whole = isinstance(factor.atom, nf.Base) and factor.exponent.denominator == 1
-    if not whole or factor.exponent >= 0 or factor.free.intersection(term.bound):
+    is_integral = isinstance(factor.atom, nf.Base) and factor.exponent.denominator == 1
+    if not is_integral or factor.exponent >= 0 or factor.free.intersection(term.bound):
         return False
     return cond.is_above(factor.atom)
 
 
-STEPS = 110_000  # of one proof
+STEPS = 110_000  # steps of one proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _MOST_EXPANDED = 24  # terms of a power that is multiplied out
 
 
 def multiply(algebra: nf.Algebra, one: nf.Poly, other: nf.Poly) -> nf.Poly:
-    """The product, multiplied out."""
+    """The product of two sums, multiplied out."""
     found: list[nf.Term] = []
     for left in one:
         for right in other:
@@ -133,7 +133,7 @@ def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
 def _power_case(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.Poly:
     if len(base.terms) == 1 and _is_plain(base.terms[0]):
         return _power_term(algebra, base.terms[0], exponent)
-    content, rest = find_content(algebra, base, whole=exponent.denominator == 1)
+    content, rest = find_content(algebra, base, any_sign=exponent.denominator == 1)
     if content is None:
         return _make_power(base, exponent)
     drawn = _power_term(algebra, content, exponent)
@@ -197,7 +197,7 @@ def symbol(number: int) -> nf.Symbol:
 
 
 def factor_number(number: Fraction) -> dict[int, int]:
-    """The exponent of each prime in a positive rational; a cofactor of large primes stays whole."""
+    """The exponent of each prime in a positive rational; large primes are not separated."""
     found: dict[int, int] = {}
     for part, sign in ((number.numerator, 1), (number.denominator, -1)):
         left, prime = part, 2
@@ -213,18 +213,18 @@ def factor_number(number: Fraction) -> dict[int, int]:
 
 
 def find_content(
-    algebra: nf.Algebra, base: nf.Normal, *, whole: bool
+    algebra: nf.Algebra, base: nf.Normal, *, any_sign: bool
 ) -> tuple[nf.Term | None, nf.Normal]:
-    """The monomial that all terms share, and the terms divided by it; None without one."""
+    """The common factor, or None, and the rest; only positive factors unless `any_sign`."""
     if not base.terms:
         return None, base
-    shared = _find_shared_factors(algebra, base.terms, whole=whole)
+    shared = _find_shared_factors(algebra, base.terms, any_sign=any_sign)
     inverse = nf.Term(factors=tuple(nf.Factor(f.atom, -f.exponent) for f in shared))
     terms = base.terms
     if shared:
         terms = algebra.finish(multiply(algebra, terms, (inverse,))).terms
     argument, rest = _draw_out_exp(algebra, terms)
-    number = _find_number(algebra, rest, whole=whole)
+    number = _find_number(algebra, rest, any_sign=any_sign)
     if not shared and argument is None and number == 1:
         return None, base
     if number != 1:
@@ -232,7 +232,7 @@ def find_content(
     return nf.Term(number, (), (), tuple(shared), argument), rest
 
 
-def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) -> list[nf.Factor]:
+def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, any_sign: bool) -> list[nf.Factor]:
     """The powers in every term, and the sizes and elements that some terms are divided by."""
     found: dict[str, nf.Factor] = {}
     exponents: dict[str, list[Fraction]] = {}
@@ -241,7 +241,7 @@ def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, whole: bool) ->
             match factor.atom:
                 case nf.Infinite() | nf.Symbol(ir.Number()):
                     continue
-            if factor.free.isdisjoint(term.bound) and (whole or cond.is_above(factor.atom)):
+            if factor.free.isdisjoint(term.bound) and (any_sign or cond.is_above(factor.atom)):
                 key = algebra.key(factor.atom)
                 found[key] = factor
                 exponents.setdefault(key, []).append(factor.exponent)
@@ -295,16 +295,16 @@ def _divide_exp(algebra: nf.Algebra, terms: nf.Poly, free: nf.Poly) -> nf.Poly:
     return tuple(found)
 
 
-def _find_number(algebra: nf.Algebra, base: nf.Normal, *, whole: bool) -> Fraction:
-    """The common divisor of all coefficients, negative where the sign may be drawn out."""
+def _find_number(algebra: nf.Algebra, base: nf.Normal, *, any_sign: bool) -> Fraction:
+    """The common divisor of all coefficients; it is negative only with `any_sign`."""
     top = gcd(*(term.coefficient.numerator for term in base.terms))
     bottom = lcm(*(term.coefficient.denominator for term in base.terms))
     number = Fraction(top or 1, bottom)
-    return -number if whole and find_sign(algebra, base) < 0 else number
+    return -number if any_sign and find_orientation(algebra, base) < 0 else number
 
 
-def find_sign(algebra: nf.Algebra, base: nf.Normal) -> int:
-    """A sign that flips when the normal form is negated, whatever its indices are called."""
+def find_orientation(algebra: nf.Algebra, base: nf.Normal) -> int:
+    """1 or -1, the opposite for the negated normal form; the names of indices do not matter."""
     sums: dict[str, Fraction] = {}
     for term in base.terms:
         key = algebra.coarse_key(term)
@@ -356,7 +356,7 @@ def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
             return nf.single(nf.Infinite(), coefficient=Fraction(-1))
         if len(found.terms) == 1 and _is_plain(found.terms[0]):
             return _log_term(algebra, found.terms[0])
-        content, rest = find_content(algebra, found, whole=False)
+        content, rest = find_content(algebra, found, any_sign=False)
         drawn = _log_term(algebra, content) if content else ()
         return (*drawn, *_make_log(rest))
 
@@ -404,7 +404,7 @@ def scale(poly: nf.Poly, number: Fraction | int) -> nf.Poly:
 
 
 def apply(algebra: nf.Algebra, name: str, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
-    """An elementwise function of its arguments."""
+    """The value of an elementwise function; "share" is 1/x, and 0 at 0."""
     if name == "exp":
         return exponential(algebra, arguments[0])
     if name == "log":
@@ -430,7 +430,7 @@ def _apply_case(algebra: nf.Algebra, name: str, poly: nf.Poly) -> nf.Poly:
     if name == "abs":
         return _take_abs(algebra, inner)
     sign = 1
-    if parity and find_sign(algebra, inner) < 0:
+    if parity and find_orientation(algebra, inner) < 0:
         inner = algebra.finish(scale(inner.terms, -1))
         sign = -1 if parity == "odd" else 1
     return scale(nf.single(nf.Function(name, (inner,))), sign)
@@ -440,8 +440,8 @@ def _take_abs(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
     """The absolute value, with positive content drawn out and the sign dropped."""
     if cond.is_nonnegative(inner):
         return inner.terms
-    content, rest = find_content(algebra, inner, whole=False)
-    if find_sign(algebra, rest) < 0:
+    content, rest = find_content(algebra, inner, any_sign=False)
+    if find_orientation(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
     found = nf.single(nf.Function("abs", (rest,)))
     if content is None:
@@ -471,7 +471,7 @@ def _choose_extreme(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...], sign: F
 
 
 def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.Poly:
-    """1 / x, and 0 where x is 0, for a nonnegative x."""
+    """1 / x for a nonnegative x, and 0 where x is 0."""
 
     def act(case: nf.Poly) -> nf.Poly:
         inner = algebra.finish(case)
@@ -479,7 +479,7 @@ def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.P
             return ()
         if cond.is_above(inner):
             return power(algebra, inner.terms, Fraction(-1))
-        content, rest = find_content(algebra, inner, whole=False)
+        content, rest = find_content(algebra, inner, any_sign=False)
         found = nf.single(nf.Function("share", (rest,)))
         if content is None:
             return found
@@ -491,7 +491,7 @@ def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.P
 def fold(
     algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: cond.Cubes
 ) -> nf.Poly:
-    """A reduction other than a sum, over the entries where a cube holds."""
+    """The value of a reduction other than a sum, over the entries where a cube holds."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:
@@ -518,7 +518,7 @@ def _fold_order(
     inner = algebra.finish(tuple(term for term in body.terms if term not in outer))
     if not inner.terms and kind == "max":
         return tuple(outer)
-    content, rest = find_content(algebra, inner, whole=False)
+    content, rest = find_content(algebra, inner, any_sign=False)
     if content is not None and content.free.intersection(bound):
         content, rest = None, inner
     asked = {index for each in cube for index in each.free} | rest.free

@@ -23,7 +23,7 @@ from derive.prove import terms as nf
 
 
 def find_sign(piece: nf.Atom | nf.Normal) -> Sign:
-    """The sign for all inputs."""
+    """The sign of a piece for all inputs; UNKNOWN where none is shown."""
     if isinstance(piece, nf.Normal):  # not cached: equal texts may have tensors of other domains
         return facts.add_signs(map(find_term_sign, piece.terms))
     return _find_atom_sign(piece)
@@ -102,14 +102,14 @@ def is_size(factor: nf.Factor) -> bool:
 #   constant is not negative.
 # - Cubes of one condition exclude each other.
 
-Cubes = tuple[nf.Cube, ...]
+Cubes = tuple[nf.Cube, ...]  # one of them holds
 ALWAYS: Cubes = ((),)
 NEVER: Cubes = ()
 _MOST_CUBES = 12
 
 
 def decide_affine(kind: str, subject: Polynomial, positive: bool = True) -> Cubes:
-    """`affine >= 0` or `affine = 0` as one canonical literal, or as its truth value."""
+    """`affine >= 0` or `affine = 0` as one canonical literal, or as ALWAYS or NEVER."""
     short = _divide_common(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
     if truth is not None or short is None:
@@ -308,6 +308,7 @@ def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
 
 
 def _decide_literal(cube: nf.Cube, literal: nf.Literal) -> bool | None:
+    """The truth of a literal where all of a cube holds; None if unknown."""
     relations = (compare(known, literal) for known in cube)
     return next(
         (
@@ -320,7 +321,7 @@ def _decide_literal(cube: nf.Cube, literal: nf.Literal) -> bool | None:
 
 
 def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:
-    """The function applied case by case; None where one case has no value."""
+    """`act` applied for each truth value of the guards; None where it gives None for one."""
     literals = _find_literals(poly)
     if not 0 < len(literals) <= _MOST_CASES:
         return act(poly)

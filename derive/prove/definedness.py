@@ -296,7 +296,7 @@ class Definedness:
             return nf.ONE
         if any(cond.is_above(each) for each in (value, self._negate(value))):
             return ()
-        content, rest = find_content(self._algebra, value, whole=True)
+        content, rest = find_content(self._algebra, value, any_sign=True)
         found: nf.Poly = ()
         if len(value.terms) == 1 and not value.terms[0].bound:
             content, rest = value.terms[0], self._algebra.finish(nf.ONE)
@@ -324,7 +324,7 @@ class Definedness:
         """A term that is not 0 where the value is < 0."""
         if not value.terms or cond.is_nonnegative(value):
             return ()
-        rest = find_content(self._algebra, value, whole=False)[1]
+        rest = find_content(self._algebra, value, any_sign=False)[1]
         return nf.single(nf.Function("negative", (rest,)))
 
     def _find_empty(self, cubes: cond.Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:

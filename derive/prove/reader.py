@@ -90,7 +90,7 @@ class Reader:
         raise AssertionError(expr)
 
     def read_condition(self, expr: ir.Expr, env: nf.Env) -> cond.Cubes:
-        """The cubes of a condition, which exclude each other."""
+        """The condition as cubes, conjunctions of literals of which at most one holds."""
         match expr:
             case ir.Truth(value):
                 return cond.ALWAYS if value else cond.NEVER
@@ -123,7 +123,7 @@ class Reader:
         raise nf.GivesUp("a condition of an unknown kind")
 
     def read_index(self, expr: ir.Expr, env: nf.Env) -> Polynomial | None:
-        """The affine of an integer expression over indices and sizes; else None."""
+        """The affine form of an integer expression over indices and sizes; None for any other."""
         if not is_integer(Polynomial.of(expr)):
             return None
         put = self._inline_integers(expr, env)
@@ -141,7 +141,7 @@ class Reader:
         )
 
     def read_place(self, expr: ir.Expr, env: nf.Env) -> Polynomial:
-        """The affine of a position; GivesUp where it has none."""
+        """The affine form of a position; GivesUp where it has none."""
         if isinstance(expr, ir.Index):
             return env.get(expr, to_linear(expr))
         found = self.read_index(expr, env)
@@ -298,12 +298,12 @@ def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Polynomial) -> dict[ir
 
 
 def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
-    """The terms summed over fresh indices."""
+    """The terms, with the indices added as summed; no term may have them yet."""
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
 def reduce(reader: Reader, expr: ir.Reduce, env: nf.Env) -> nf.Poly:
-    """A reduction over bound indices."""
+    """The value of a reduction over bound indices: `mean[j](x[j])`."""
     algebra = reader.algebra
     bound, inner, cubes = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)
@@ -333,21 +333,21 @@ def _sum_guarded(
 def _find_moment(
     algebra: nf.Algebra, kind: str, cubes: cond.Cubes, body: nf.Poly, bound: nf.Indices
 ) -> nf.Poly:
-    """The mean, or the variance: the mean of the squares minus the square of the mean."""
+    """The mean, or a variance: the mean of the squares minus the square of the mean."""
     entries = _sum_guarded(algebra, cubes, nf.ONE, bound)
     share = power(algebra, entries, Fraction(-1))
-    whole = _sum_guarded(algebra, cubes, body, bound)
+    total = _sum_guarded(algebra, cubes, body, bound)
     if kind == "mean":
-        return multiply(algebra, whole, share)
+        return multiply(algebra, total, share)
     squares = _sum_guarded(algebra, cubes, multiply(algebra, body, body), bound)
-    middle = multiply(algebra, multiply(algebra, whole, whole), share)
+    middle = multiply(algebra, multiply(algebra, total, total), share)
     if kind == "sample_var":
         share = power(algebra, (*entries, *scale(nf.ONE, -1)), Fraction(-1))
     return multiply(algebra, (*squares, *scale(middle, -1)), share)
 
 
 def along(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
-    """A function along an index that stays free."""
+    """The value of a function along an index that stays free: `softmax[j](x[j])`."""
     algebra = reader.algebra
     if expr.columns is not None:
         return _take_entry(reader, expr, env)

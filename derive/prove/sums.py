@@ -18,7 +18,7 @@ from derive.prove.algebra import (
     collect,
     exponential,
     find_content,
-    find_sign,
+    find_orientation,
     fold,
     multiply,
     power,
@@ -55,7 +55,7 @@ def find_quotients(affine: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]
 def split_quotient(
     algebra: nf.Algebra, index: ir.Index, affines: Sequence[Polynomial]
 ) -> tuple[ir.Index, ir.Index, Polynomial] | None:
-    """Quotient and remainder indices for an index, and the index in terms of both.
+    """Quotient and remainder indices for an index, and the index in terms of both, or None.
 
     The index is divided somewhere by a divisor of its extent.
     """
@@ -374,7 +374,7 @@ def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
 
 
 def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
-    """The literal as one canonical literal, or as its truth value."""
+    """The literal as cubes: one canonical literal, or ALWAYS or NEVER."""
     subject = literal.subject
     if isinstance(subject, Polynomial):
         return cond.decide_affine(literal.kind, subject, literal.positive)
@@ -384,8 +384,8 @@ def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
     if is_zero or cond.is_above(subject):
         holds = (literal.kind == "equal") is is_zero
         return cond.ALWAYS if holds is literal.positive else cond.NEVER
-    rest = find_content(algebra, subject, whole=False)[1]  # the content drawn out is positive
-    if literal.kind == "equal" and find_sign(algebra, rest) < 0:
+    rest = find_content(algebra, subject, any_sign=False)[1]  # the content drawn out is positive
+    if literal.kind == "equal" and find_orientation(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
     return ((nf.Literal(literal.kind, rest, literal.positive),),)
 
@@ -394,7 +394,7 @@ class NormalAlgebra(nf.Algebra):
     """The operations on normal forms that call each other."""
 
     def tidy(self, term: nf.Term) -> nf.Poly:
-        """The term with its sums simplified."""
+        """The terms to which no rule applies any more."""
         todo, done = [term], []
         while todo:
             self.step()

@@ -175,7 +175,7 @@ class Term(Part):
     power: Normal | None = None  # the argument of its exp
 
     def times(self, number: Fraction | int) -> Term:
-        """The term with another coefficient."""
+        """The term times a number."""
         return replace(self, coefficient=self.coefficient * number)
 
     def without(self, *gone: ir.Index | Literal) -> Term:
@@ -260,7 +260,7 @@ class Algebra(ABC):
 
     @abstractmethod
     def tidy(self, term: Term) -> Poly:
-        """The term with its sums simplified."""
+        """The terms that a term becomes when its sums are simplified."""
 
     @abstractmethod
     def replace(self, poly: Poly, new: Env) -> Poly:
@@ -275,7 +275,7 @@ class Algebra(ABC):
 # depends on the parts with its index alone, not on the order of sums and factors.
 
 Labels: TypeAlias = Mapping[ir.Index, tuple[int, str]]  # the depth of the sum, and a text
-Marked: TypeAlias = tuple[str, Part]
+Marked: TypeAlias = tuple[str, Part]  # "!" before a guard, "e^" before the argument of an exp
 
 _LONG = 96
 _MOST_LEAVES = 48  # orders of equally coloured indices that are tried
