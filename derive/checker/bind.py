@@ -35,6 +35,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
 from derive.ir.text import to_text
 from derive.ir.walk import find_accesses, find_free, find_size_names, walk
+from derive.ir.walk import find_names as list_names
 from derive.judge.samples import find_sizes
 from derive.libraries import torch
 
@@ -220,7 +221,7 @@ def assign_numbers(
     numbers = [slot for slot in numbers if slot.name not in idle]
     needed = [slot.name for slot in numbers if slot.required]
     base = base.give(kind, idle)
-    found = [_rank_programs(base, kind, numbers, scalars, find_extents(system))]
+    found = [_rank_programs(base, kind, numbers, scalars, system)]
     if needed and len(needed) == len(scalars):
         given = dict(zip(needed, (scalar.name for scalar in scalars), strict=True))
         found.insert(0, iter([base.give(kind, given)]))
@@ -232,7 +233,7 @@ def _rank_programs(
     kind: str,
     numbers: Sequence[Slot],
     scalars: Sequence[ir.ScalarInput],
-    extents: Sequence[str],
+    system: ir.System,
 ) -> Iterator[Program]:
     """The program with sizes and scalars for arguments of a kind, and their doubt, best first.
 
@@ -242,12 +243,13 @@ def _rank_programs(
     """
     any_required = any(slot.required for slot in numbers)
     named = base.find_taken() | {fold_name(slot.called) for slot in numbers}
+    read = {name for equation in system.equations for name in list_names(equation.value)}
     left = {
         scalar.name: float(scalar.default.value) if isinstance(scalar.default, ir.Number) else nan
         for scalar in scalars
-        if not {scalar.name, fold_name(scalar.name)} & named
+        if scalar.name in read and not {scalar.name, fold_name(scalar.name)} & named
     }
-    names = [scalar.name for scalar in scalars]
+    extents, names = find_extents(system), [scalar.name for scalar in scalars]
 
     def rank_sources(slot: Slot) -> list[tuple[int, int, str]]:
         """The rank of each source's name, its place among them, and the source, best first."""
