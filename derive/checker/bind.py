@@ -19,6 +19,7 @@ the weight of a linear layer holds W[e, d] as [d, e], output first. The result i
 the numbers in the shapes are tried.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -89,6 +90,7 @@ class Match:
         system = task.system
         every: list[Entry] = [*system.tensors, *system.scalars]
         self.left = [entry for entry in every if entry.name not in self.bound]
+        self.last = ""  # the last argument that is assigned by order
 
     def find_left(self, kind: Any, slots: Sequence[Slot]) -> tuple[list[Any], list[Slot]]:
         """The entries of a kind and the slots that are not yet assigned."""
@@ -126,7 +128,9 @@ class Match:
             return min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
 
         numbers = sorted([*reversed(free)], key=rank)[: max(0, len(free) - len(tensors))]
-        self.assign([slot for slot in free if slot not in numbers], tensors)
+        free = [slot for slot in free if slot not in numbers]
+        self.last = free[-1].name if free else ""
+        self.assign(free, tensors)
         self.assign_mask([slot for slot in slots if not slot.required and slot.default is None])
 
     def assign_mask(self, slots: Sequence[Slot]) -> None:
@@ -157,11 +161,13 @@ def find_programs(
     """
     system, told = task.system, task.input_binds
     arguments, parameters = asked or find_slots(task.code.target)
-    if not arguments and not parameters:
-        arguments = [Slot(name) for name in told]
+    any_number = next((slot.name for slot in arguments if slot.name.startswith("*")), "")
+    slots = [slot for slot in arguments if slot.name != any_number]
+    if not slots and not parameters:
+        arguments = [*arguments, *map(Slot, told)]
+    slots = [slot for slot in slots if slot.name not in told]
     check_binds(task.binds, system, [slot.name for slot in (*arguments, *parameters)])
     match = Match(task)
-    slots = [slot for slot in arguments if slot.name not in told]
     match.assign_slots(slots, find_sizes(system))
     twice = {fold_name(t.name): t.name for t in system.tensors if t.name in match.bound}
     for slot in slots:  # a second argument with the name of a bound tensor
@@ -179,6 +185,10 @@ def find_programs(
         },
         names=tuple(tensor.name for tensor in system.results),
     )
+    tensors, _ = match.find_left(ir.Tensor, ())
+    rest = ", ".join(tensor.name for tensor in tensors)
+    if rest and any_number and any_number not in told:
+        base = base.give("arguments", {any_number: f"[{rest}]"})
     untold = [size.name for size in system.sizes]  # sizes that no shape determines
     scalars, free = match.find_left(ir.ScalarInput, slots)
     numbers = [
@@ -189,7 +199,16 @@ def find_programs(
         or (scalars and slot.may_be_scalar)
     ]
     assigned = assign_numbers(base, "arguments", numbers, scalars, system)
-    return [list(islice(programs, MOST_PROGRAMS)) for programs in assigned]
+    found = [list(islice(programs, MOST_PROGRAMS)) for programs in assigned]
+    if rest and match.last and re.search(_LIST.format(match.last), task.code.source):
+        listed = {match.last: f"[{match.found[match.last]}, {rest}]"}
+        found.append([each.give("arguments", listed) for each in found[-1]])
+    return found
+
+
+_LIST = (
+    r"\b{0}\[-?\d+\]|\bin {0}\b|\*{0}\b|\w, \w+ = {0}\b|(cat|stack|dot)\({0}\b"  # uses of a list
+)
 
 
 def _write_source(system: ir.System, slot: Slot, source: str, *, is_bound: bool) -> str:

@@ -271,13 +271,19 @@ class Program:
 
     def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
         """The values of all sources."""
-        parts = (self.arguments, self.parameters, self.constructor)
-        return runs.Given(
-            *(
-                {n: evaluate_source(s, values, sizes, self.indices) for n, s in part.items()}
-                for part in parts
-            )
-        )
+        parts = list[dict[str, Any]]()
+        for part in (self.arguments, self.parameters, self.constructor):
+            own = {n: evaluate_source(s, values, sizes, self.indices) for n, s in part.items()}
+            parts.append({})
+            for name, value in own.items():
+                is_list = isinstance(value, tuple) and any(hasattr(v, "shape") for v in value)
+                named = [(f"{name}.{k}", v) for k, v in enumerate(value)] if is_list else []
+                parts[-1] |= dict(named or [(name, value)])
+        return runs.Given(*parts)
+
+    def find_source(self, name: str) -> str:
+        """The source of an argument or a parameter, or that of the list that contains it."""
+        return self.sources.get(name) or self.sources[name.rpartition(".")[0]]
 
     def find_read(self) -> set[str]:
         """The names of the formula in the sources of arguments and parameters."""

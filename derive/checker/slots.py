@@ -36,18 +36,20 @@ class Group:
 
 
 def gather(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call: values named `batch.x` become parts of the argument batch."""
+    """The arguments of a call: `batch.x` is a part of the argument batch, `ts.0` of the list ts."""
     groups = find_groups(function)
     found: dict[str, Any] = {}
     held: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
         owner, _, part = name.partition(".")
-        if part and owner in groups:
+        if part and (owner in groups or part.isdigit()):
             held.setdefault(owner, {})[part] = value
             found.setdefault(owner, None)
         else:
             found[name] = value
-    return {n: groups[n].make(**held[n]) if n in held else value for n, value in found.items()}
+    for name, parts in held.items():
+        found[name] = groups[name].make(**parts) if name in groups else [*parts.values()]
+    return found
 
 
 def find_groups(function: Any) -> Mapping[str, Group]:
@@ -264,13 +266,19 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
 
 
 def find_arguments(function: Any) -> list[Slot]:
-    """The arguments of a function and their parts; none for a builtin without a signature."""
+    """The arguments of a function and their parts; none for a builtin without a signature.
+
+    Those of any number have a star, `*ts`.
+    """
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
     groups, slots = find_groups(function), list[Slot]()
-    for each in (each for each in known if each.kind is not each.VAR_POSITIONAL):
+    for each in known:
+        if each.kind is each.VAR_POSITIONAL:
+            slots.append(Slot(f"*{each.name}", required=False, default=()))
+            continue
         parts: Mapping[str, tuple[Any, Any]] = {"": (each.default, each.annotation)}
         parts = groups[each.name].parts if each.name in groups else parts
         for part, (default, hint) in parts.items():

@@ -382,11 +382,13 @@ def _split_positional(function: Any, given: Mapping[str, Any]) -> tuple[list[Any
     except (TypeError, ValueError):
         known = {}
     is_open = not known or any(each.kind is each.VAR_POSITIONAL for each in known.values())
-    if is_open and not any(name in known for name in given):
+    if is_open and not any(name.lstrip("*") in known for name in given):
         return list(given.values()), {}
     positional: list[Any] = []
     left = dict(given)
     for name, parameter in known.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional += left.pop(f"*{name}", ())
         if name not in left or parameter.kind is parameter.KEYWORD_ONLY:
             break
         positional.append(left.pop(name))
