@@ -420,7 +420,7 @@ def _time_copies(op: ops.Op, memory: Storage) -> float:
 
 
 def _find_work(op: ops.Op, memory: Storage) -> float:
-    """The time of the arithmetic alone."""
+    """The seconds of an operation's arithmetic, without memory traffic, copies and launch."""
     each = 1 / rates.EXPONENTIALS
     match op:
         case ops.Einsum((one, other), axes):

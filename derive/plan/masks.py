@@ -33,7 +33,7 @@ KEPT = (ops.Num, ops.NumTensor, ops.Iota, ops.Triangle)
 
 @dataclass(slots=True)
 class Known:
-    """Facts about the steps so far; `reads` has the axes of each, and the `Reads` in them."""
+    """Facts about the steps so far: reads, dependence on data, infinite values."""
 
     reads: dict[str, tuple[tuple[ir.Index, ...], Reads]] = field(default_factory=dict)
     dependent: set[str] = field(default_factory=set)  # steps that depend on data

@@ -85,7 +85,7 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
 
 
 def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
-    """An operand without axes of size 1, summed over indices of its own."""
+    """`arg` without axes of size 1, summed over indices that no other operand or result has."""
     known = find_true_axes(arg)
     for place, index in reversed(list(enumerate(arg.axes))):
         if index not in known:

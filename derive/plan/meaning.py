@@ -143,7 +143,7 @@ def _expand_transform(op: ops.Fourier) -> ir.Expr:
 
 
 def _read_at(arg: ops.Op, place: int, position: ir.Expr) -> ir.Expr:
-    """The value at a position of one axis."""
+    """The value of `arg` with its axis `place` at a position."""
 
     def sort_terms(expr: ir.Expr) -> ir.Expr:
         """Move negative terms to the end: N - n."""

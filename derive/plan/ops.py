@@ -36,7 +36,7 @@ from derive.plan.calls import Condition, Operand
 
 
 class Operation:
-    """What every operation has: its operands, and the indices of its result in order."""
+    """The base of all operations: the operands `args`, and the indices of the result in order."""
 
     __slots__ = ("args", "axes")
     args: tuple[Op, ...]
@@ -75,7 +75,7 @@ class NumTensor(Operation):
 
 @ir.node
 class Iota(Operation):
-    """The value of an index along its own axis, as integers."""
+    """The integers 0, 1, .. along the axis of an index."""
 
     index: ir.Index
 

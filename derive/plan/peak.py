@@ -95,7 +95,7 @@ class _Counter:
             self.fullest = alive
 
     def to_amount(self, *parts: Polynomial) -> Amount:
-        """The amount of some polynomials."""
+        """The sum of polynomials as an amount."""
         sizes = self.memory.sizes
         counts = (p.at(sizes) for p in parts)
         return Amount(parts, sum(counts))

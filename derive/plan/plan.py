@@ -100,7 +100,7 @@ class Plan:
     def freed(self) -> Mapping[int, tuple[str, ...]]:
         """The names that are deleted after a step, by the number of the step.
 
-        With a limit above 0, only large tensors are deleted, and only if a tensor as large is made
+        With `frees` above 0, only large tensors are deleted, and only if a tensor as large is made
         later, which then reuses cached memory.
         """
         if self.frees is None or self.scans or self.uses:

@@ -102,7 +102,7 @@ class Tile:
         return Polynomial.of(ir.Mul((self.index.extent, ir.Pow(ir.Size(self.block), ir.MINUS_ONE))))
 
     def is_shifting(self, op: ops.Op) -> bool:
-        """Whether an operation is windows, or a copy of them, and the loop is over their inside."""
+        """Whether an operation is windows, or a copy of them, and the loop runs within a window."""
         windows = (
             op.whole.arg if isinstance(op, ops.Cell) and isinstance(op.whole, ops.Arrange) else op
         )

@@ -29,7 +29,7 @@ Names: TypeAlias = tuple[
 
 
 def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:
-    """The tensors that a sensitive function reads, directly or not, and the nonnegative ones.
+    """The tensors that a root, a log or a divisor reads, directly or not, and the nonnegative ones.
 
     Reads in `spared` do not count.
     """
@@ -49,7 +49,7 @@ def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) ->
 
 
 def find_sensitive(equation: ir.Equation, names: Names) -> Sensitive:
-    """The sensitive parts of a value: all that count if its tensor is sensitive."""
+    """(parts of a value sensitive to any rounding, parts sensitive to sign-keeping rounding)."""
     name = equation.target.tensor.name
     rounding = _collect(equation.value, name in names[0], partial(_walk_parts, positive=None))
     signs = _collect(equation.value, name in names[1], partial(_walk_parts, positive=names[2]))
@@ -89,7 +89,7 @@ def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool
 
 
 def find_roundable(system: ir.System) -> set[ir.Expr]:
-    """The sums that no sensitive function reads, directly or not, and sums of squares.
+    """The sums that no root, log or divisor reads, directly or not, and sums of squares.
 
     A sum of squares, on the diagonal of sums of products, is its row's largest entry.
     """

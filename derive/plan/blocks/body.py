@@ -129,7 +129,7 @@ class _Loop:
         return name
 
     def _emit_step(self, wanted: str, op: ops.Op, kind: str = "real") -> ops.Source:
-        """Append a step to the loop and return its name as an operand."""
+        """Append a step to the loop and return a read of it."""
         name = self._reserve_name(wanted)
         self.inside.append(Step(name, op))
         return ops.Source(name, op.axes, kind)
@@ -199,7 +199,7 @@ class _Loop:
     def _start_peak(
         self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False
     ) -> Peak:
-        """Emit the running maximum of the scores and the factor that rescales the sums."""
+        """Emit the running maximum of scores, finite with `clamp`, and a factor for sums."""
         rows = tuple(i for i in scores.axes if i not in over)
         total = self._add_accumulator("total", rows, "zero" if clamp else "empty")
         peak = self._add_accumulator("peak", rows, "lowest")

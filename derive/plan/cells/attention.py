@@ -60,7 +60,7 @@ class Places:
 
 
 def match_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product of a value and weights, a softmax without other readers."""
+    """A product of a value and a softmax that nothing else reads as torch's attention, or None."""
     for weights, value in list_pairs(op):
         soft, emptied = _find_softmax(definitions.unwrap(weights), definitions)
         if soft is None:
@@ -293,7 +293,7 @@ SEPARABLE = "_weigh_apart"  # a function of the file
 
 
 def match_separable_attention(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match an attention whose logits are a sum of two terms, neither with all indices."""
+    """An attention whose logits are a sum of two terms, neither with all indices, or None."""
     for weights, value in list_pairs(op):
         soft, worth = definitions.unwrap(weights), strip(value)
         if not isinstance(soft, ops.Along) or soft.kind != "softmax":
@@ -315,7 +315,7 @@ def match_separable_attention(op: ops.Op, definitions: Definitions) -> ops.Op | 
 def _write_separable(
     rows: ops.Op, columns: ops.Op, worth: ops.Op, index: ir.Index, order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """Return the call if every index of the value is an index of `columns`, else None."""
+    """Return the call for logits rows + columns; None if `columns` lacks an index of the value."""
     first, second, third = (set(op.axes) for op in (rows, columns, worth))
     own = [i for i in rows.axes if i not in second]
     free = [i for i in columns.axes if i not in first]

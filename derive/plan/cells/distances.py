@@ -57,7 +57,7 @@ PASSES = 3  # over the distances per coordinate: subtract, square, add
 
 
 def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a Euclidean distance, its square, or a sum of absolute differences.
+    """A Euclidean distance, its square, or a sum of absolute differences as a cdist, or None.
 
     Its parts have no other readers. sqrt(where(c, sum, 1)) is rewritten as where(c, sqrt(sum), 1).
     """
@@ -77,7 +77,7 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def _match_distance(
     op: ops.Op, read: ops.Op, definitions: Definitions, *, excludes_diagonal: bool
 ) -> ops.Op | None:
-    """Match a distance that is read as part of `read`, or without its diagonal."""
+    """A distance as a cdist, or None; readers see it as `read`, perhaps without the diagonal."""
     total, scale = _find_sum(op, definitions)
     is_square, memory = total is op, definitions.memory
     if not isinstance(total, ops.Reduction) or total.kind != "sum":
@@ -133,7 +133,7 @@ def _match_distance(
 
 
 def _find_points(whole: ops.Op) -> Iterator[tuple[ops.Op, ops.Op]]:
-    """Yield pairs of points over (batch, row or column, coordinate) whose differences are read."""
+    """Yield the pairs x[batch, row, d] and y[batch, column, d] whose difference is read."""
     axes = whole.axes
     for difference in _find_differences(whole):
         for one, other in (difference.args, difference.args[::-1]):
@@ -230,7 +230,7 @@ def _write_distance(
 
 
 def _find_mean_point(points: ops.Op, other: ir.Index) -> ops.Op:
-    """Return the mean of the points; 0 without points where the other set may have some."""
+    """Return the mean of the points, or 0 where there are none but the other set may have some."""
     index = points.axes[-2]
     if is_filled(index) or is_same_extent(index.extent, other.extent):
         return ops.Reduction("mean", points, (index,))
@@ -333,7 +333,7 @@ def _may_be_zero(op: ops.Op, definitions: Definitions, *, near: bool = False) ->
 
 
 def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the mean of the squared differences of two tensors over all their indices."""
+    """The mean of squared differences of two tensors over all indices as mse_loss, or None."""
     is_number = isinstance(op, (ops.Apply, ops.Reduction)) and not op.axes
     if not is_number or not definitions.is_only_reader(op):
         return None
@@ -351,7 +351,7 @@ def match_squared_loss(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_vector_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the root, or the reciprocal root, of a sum of squares without other readers."""
+    """The root, or reciprocal root, of a sum of squares as vector_norm, or None."""
     match op:
         case ops.Apply("sqrt" | "rsqrt" as root, (total,), axes):
             inside = definitions.unwrap(total)

@@ -62,7 +62,7 @@ class MatrixProduct:
 
 
 def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a sum of a contraction and a term that torch can add to it."""
+    """A contraction plus a term as linear, addmm or baddbmm, with any other terms; or None."""
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-"} or op in definitions.refused:
         return None
     terms = split_sum(op, definitions.unwrap)
@@ -87,7 +87,7 @@ def match_linear(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_log_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a logsumexp of a sum of two matrices: the log of the product of their exponentials.
+    """logsumexp_k(x[n, k] + y[k, m]) as the logarithm of a product of exponentials, or None.
 
     In a loop, the exponential of a loop-invariant matrix is computed once.
     """
@@ -216,7 +216,7 @@ MOST_SYSTEMS = 3  # systems with one matrix; for more, an inverse is cheaper
 
 
 def match_solve(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a contraction of an inverse that is read by at most MOST_SYSTEMS contractions."""
+    """A product with an inverse as solve; None if more than MOST_SYSTEMS contractions read it."""
     for one, other in list_pairs(op):
         found = _find_inverse(one, other, op.axes, definitions)
         if found is not None:

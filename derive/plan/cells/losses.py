@@ -17,7 +17,7 @@ from derive.plan.meaning import to_expr
 
 
 def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the cross-entropy of logits with one class per row."""
+    """The cross-entropy of logits with one class per row as cross_entropy, or None."""
     if not isinstance(op, (ops.Apply, ops.Reduction)):
         return None
     whole = _inline_entries(op, definitions)

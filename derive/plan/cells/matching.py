@@ -173,7 +173,7 @@ def _find_names(op: ops.Op) -> list[str]:
 
 
 def is_plain(op: ops.Op) -> bool:
-    """Whether an operation is of elementwise ones, reductions, row products, gathered leaves."""
+    """Whether an operation consists of elementwise ones, reductions, row products and gathers."""
     if isinstance(op, ops.Take) and not any(arg.args for arg in op.args):
         return True
     is_row_product = isinstance(op, ops.Einsum) and len({frozenset(a.axes) for a in op.args}) == 1
@@ -196,12 +196,12 @@ STEPS = 4000  # the most steps of the normal form; longer expressions compare as
 
 
 def is_same(one: ops.Op, other: ops.Op) -> bool:
-    """Whether both operations are equal at all sizes. Sound, not complete."""
+    """Whether both operations are equal at all sizes; False means not shown."""
     return one is other or is_equal(to_expr(one), to_expr(other))
 
 
 def is_equal(one: ir.Expr, other: ir.Expr) -> bool:
-    """Whether both expressions are equal at all sizes. Sound, not complete."""
+    """Whether both expressions are equal at all sizes; False means not shown."""
     key = _to_key(one)
     return key is not None and key == _to_key(other)
 

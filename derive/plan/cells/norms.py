@@ -61,7 +61,7 @@ class Norm:
 
 
 def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product with a normalised factor, and a bias added to it."""
+    """A product with a normalised factor, and a bias added to it, as a call of a norm; or None."""
     if not isinstance(op, ops.Apply) or op.function not in {"+", "-", "*", "/", "neg"}:
         return None
     terms = split_sum(op, definitions.unwrap)
@@ -245,7 +245,7 @@ def _write_call(
 
 
 def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor scaled and shifted along one index: a batch_norm with given moments.
+    """A tensor scaled and shifted along one index as a batch_norm with given moments, or None.
 
     With a shift m it is not used under `exact`: x * a + (b - m * a) loses digits. In half precision
     the operations are kept. Where the index is the last one, an addcmul is as fast.

@@ -39,7 +39,7 @@ NOTHING = ops.Num(ir.ZERO)
 
 
 def match_leaky_relu(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a choice between a tensor and its multiple, by the sign of the tensor."""
+    """where(x > 0, x, slope * x) as leaky_relu, or None."""
     match op:
         case ops.Choose(condition, then, ops.Apply("*", scaled), axes):
             tested = definitions.unwrap(condition)
@@ -113,7 +113,7 @@ def match_equality(
 
 
 def match_choice(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a tensor whose entries are replaced, or added to, where a mask is True.
+    """A tensor with entries replaced, or added to, where a mask is True, as one call; or None.
 
     The mask is a triangle, or compares an index with another one or with integers.
     """
@@ -150,7 +150,7 @@ def match_choice(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def _write_triangle(
     op: ops.Op, choice: Choice, triangle: ops.Triangle, definitions: Definitions
 ) -> ops.Op | None:
-    """Return the call for a tensor that is set to 0 above or below a diagonal of two indices."""
+    """Return tril or triu for a tensor that is 0 above or below a diagonal, or None."""
     is_outside = choice.there is NOTHING  # the mask marks the zeros: complement the triangle
     zero, arg = (choice.there, choice.elsewhere)[:: 1 if is_outside else -1]
     axes, memory, ends = op.axes, definitions.memory, (triangle.rows, triangle.columns)
@@ -181,7 +181,7 @@ def _write_triangle(
 def _write_diagonal(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], then: ops.Op, other: ops.Op
 ) -> ops.Op | None:
-    """Return the call for a value where two indices are equal, and 0 elsewhere."""
+    """Return the call for a value where two indices are equal and 0 elsewhere; None for others."""
     axes, then = op.axes, strip(then)
     own = [i for i in ends if i in then.axes]
     if other is not NOTHING or isinstance(then, ops.Num) or len(own) > 1:
@@ -200,7 +200,7 @@ def _write_diagonal(
 def _write_scatter(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], other: ops.Op, arg: ops.Op
 ) -> ops.Op | None:
-    """Return the call for a tensor with another value where two of its indices are equal."""
+    """Return the call that replaces the entries at which two indices are equal, or None."""
     axes = op.axes
     if not is_floating(arg) or not {*ends} <= {*find_true_axes(arg)} or arg.axes != axes:
         return None
@@ -222,7 +222,7 @@ def _write_scatter(
 def _write_labels(
     op: ops.Op, ends: tuple[ir.Index, ops.Op], pair: tuple[ops.Op, ...], *, is_added: bool
 ) -> ops.Op | None:
-    """Return the call for a tensor with a value at, or added at, an integer label in each row."""
+    """Return the call that replaces, or adds to, the entry at a label in each row, or None."""
     (column, labels), (value, arg), axes = ends, map(strip, pair), op.axes
     kept = tuple(i for i in axes if i is not column)
     if {*find_true_axes(arg)} != {*axes} or not is_floating(arg):
@@ -246,7 +246,7 @@ def _has_scalar(op: ops.Op) -> bool:
 
 
 def match_off_diagonal_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a sum over i != j of a matrix that is contiguous: the sum of a view.
+    """A sum over i != j of a contiguous matrix as the sum of a view, or None.
 
     Without its first entry, N**2 entries are N - 1 rows of N + 1 that end with a diagonal entry.
     """
@@ -318,7 +318,7 @@ def _read_diagonal(
 
 
 def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the product of two tensors, or a quotient by a root, plus all other terms.
+    """A sum x * y + z, or x / sqrt(y) + z, as addcmul, or None.
 
     Torch is slow over a transposed operand, or if an operand lacks a short last index. Other
     quotients are not matched: gradients of addcdiv take a third more time and round worse.
@@ -380,7 +380,7 @@ def _split_scaled_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
 
 
 def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match x + c y or x - c y for a constant c and a tensor y with all indices."""
+    """A sum x + c * y or x - c * y, with a constant c, as one call; None if y lacks an index."""
     match op:
         case ops.Apply("+" | "-" as sign, args, axes) if axes:
             pairs = (args, args[::-1])[: 2 if sign == "+" else 1]
@@ -397,7 +397,7 @@ def match_scaled_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_root(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a quotient by a root without other readers: torch's rsqrt is faster than its sqrt."""
+    """A quotient x / sqrt(y) as x * rsqrt(y), which is faster in torch, or None."""
     match op:
         case ops.Apply("/", (over, ops.Apply("sqrt", (arg,), under)), axes) if under:
             root = ops.Apply("rsqrt", (arg,), under)

@@ -49,7 +49,7 @@ EQUAL = "of equal largest or smallest entries so far the last one alone has a de
 
 
 def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a reduction over a triangle of indices whose body lacks the free one."""
+    """A reduction of x_j over j <= i as a cumulative product, maximum, .. of torch, or None."""
     match op:
         case ops.Reduction(kind, ops.Choose(mask, then, neutral, every), (bound,)):
             triangle, value = strip(definitions.definition_of(strip(mask))), strip(then)
@@ -90,7 +90,7 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
 
 
 def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a contraction with a running sum of a product."""
+    """sum_d q_id * (sum_{j <= i} k_jd * v_je) as one call in chunks of positions, or None."""
     for query, total in list_pairs(op) if definitions.chunks else ():
         running = strip(definitions.unwrap(total))
         if not isinstance(running, ops.Along) or running.kind != "cumsum":
@@ -139,7 +139,7 @@ BAG = "torch.nn.functional.embedding_bag(t, x, mode='sum', per_sample_weights=w)
 
 
 def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a weighted sum of table rows that the integers of each bag select."""
+    """A weighted sum of table rows that integers select as embedding_bag, or None."""
     match op:
         case ops.Einsum((one, other), axes) if len(axes) == 2:
             pair = [strip(definitions.inline_single_use(strip(each))) for each in (one, other)]
@@ -169,7 +169,7 @@ def match_bag(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_scatter_add(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a scaled segment sum, or one that is added to a tensor.
+    """A segment sum that is scaled, or added to a tensor, as one call; or None.
 
     The scale is applied to the entries if there are fewer of them than segments.
     """

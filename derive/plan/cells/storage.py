@@ -39,7 +39,7 @@ def find_storage_order(op: ops.Op, definitions: Definitions) -> tuple[ir.Index, 
 
 
 def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product of one matrix with each of a batch, which einsum would copy.
+    """A product of one matrix with each of a batch, which einsum would copy, as matmul; or None.
 
     Several adjacent indices of rows, of columns or of the sum are merged.
     """
@@ -75,7 +75,7 @@ def match_matmul(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_merged_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Merge the summed indices of a contraction in their storage order if that saves copies.
+    """A contraction with its summed indices merged in storage order, if that saves copies, or None.
 
     Einsum merges them in the order of their names, and copies operands stored in another order.
     """
@@ -100,7 +100,7 @@ def _count_copies(op: ops.Einsum, definitions: Definitions) -> int:
 
 
 def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Compute a softmax or log-softmax of an input along an outer axis, in storage order.
+    """A softmax or log-softmax of an input along an outer axis, in storage order, or None.
 
     Torch would copy the tensor to have that axis last. Other tensors are stored so by the plan.
     """
@@ -138,7 +138,7 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Transpose an operand by unbind and stack if its two last, short axes are stored transposed.
+    """An operation with operands, whose last two, short axes are transposed, stacked anew; or None.
 
     Torch's inner loop over 2 or 3 contiguous entries of both takes ten times as long as the stack.
     """
@@ -174,7 +174,7 @@ def count_window_rows(op: ops.Op, memory: Storage) -> int:
 
 
 def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Multiply windows with a tensor of fewer indices and sum; einsum would copy the windows."""
+    """A contraction of windows as a product and a sum, which copies no windows, or None."""
     if not isinstance(op, ops.Einsum) or len(op.args) != 2:
         return None
     other, large = sorted(op.args, key=lambda arg: len(arg.axes))
@@ -194,7 +194,7 @@ def match_window_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_windows(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Copy the windows that an elementwise operation reads, with the longer index contiguous.
+    """An elementwise operation on copies of windows, whose longer index is contiguous, or None.
 
     Both indices of a window have stride 1, and torch's inner loop runs over the shorter one, unless
     another operand determines the order. Windows with several readers are copied in any case.
@@ -247,7 +247,7 @@ def _stack_windows(
 
 
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match entries indexed by integers along one axis and by the result's indices along others."""
+    """x[i, p_i], with integers along one axis and own indices along others, as a gather."""
     match op:
         case ops.Take(arg, _, by, axes) if len(by) == len(arg.axes) == len(axes) + 1:
             opened = [definitions.definition_of(strip(each)) for each in by]

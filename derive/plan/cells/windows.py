@@ -147,7 +147,7 @@ SHORT = 16  # extent of a filter up to which bmm takes half the time of conv1d
 
 
 def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match a product of windows with a kernel, and an added bias over its output channels."""
+    """A product of windows with a kernel, and a bias of its output channels, as conv; or None."""
     match op:
         case ops.Einsum((_, _)):
             terms: Sequence[Signed] = (Signed(op),)
@@ -335,7 +335,7 @@ def _assign_roles(product: Convolution) -> Roles:
 
 
 def _find_unit_axes(axes: Sequence[ir.Index], unit_axes: Sequence[ir.Index]) -> tuple[None, ...]:
-    """Return None for each leading axis of size 1, which the argument lacks."""
+    """Return a None, as in x[None], for each leading axis that is among `unit_axes`."""
     first = next((k for k, axis in enumerate(axes) if axis not in unit_axes), len(axes))
     return (None,) * first
 
@@ -353,7 +353,7 @@ def find_arguments(**values: Sequence[ir.Expr]) -> dict[str, Any]:
 
 
 def match_pool(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """Match the maximum or the mean of each window."""
+    """The maximum or the mean of each window as max_pool or avg_pool, or None."""
     match op:
         case ops.Apply("*", (total, ops.Num(scale))) if (
             isinstance(total := definitions.unwrap(total), ops.Reduction)

@@ -39,7 +39,7 @@ _NAMES = tuple(
 
 
 def _find_shifted() -> Iterator[tuple[tuple[str, bool, ir.Expr], str]]:
-    """Yield the functions defined as another one with a number added to its argument or value."""
+    """Yield ((f, True, c), g) for functions g(x) = f(x + c), ((f, False, c), g) for f(x) + c."""
     for row in FUNCTIONS.values():
         if row.definition and len(row.tensors) == 1 and find_call(row.name):
             match unfold(ir.Call(row.name, (_ARGUMENT,))):

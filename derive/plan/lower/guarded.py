@@ -135,7 +135,7 @@ def finish_operation(
     indices: Collection[ir.Index],
     wanted: Wanted,
 ) -> ops.Op:
-    """Apply the guards and factors without the eliminated indices to an operation; see `finish`."""
+    """Apply the guards and factors without the eliminated indices to `made`; see `finish`."""
     left = form.partition(indices)[1]
     if {*form.bound} <= {*indices} and not any(left):
         return _divide(made, form)
@@ -149,7 +149,7 @@ def finish(
     indices: Collection[ir.Index],
     wanted: Wanted,
 ) -> ops.Op:
-    """Apply the guards and factors without the eliminated indices, and reduce over the others.
+    """Apply guards and factors without the eliminated indices to `made`; reduce over the others.
 
     Factors that may be infinite are used only where they multiply any entry: where `count` > 0.
     """

@@ -90,7 +90,7 @@ def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
         def rank_index(
             index: ir.Index, form: Guarded = form, valued: Set[ir.Index] = valued
         ) -> tuple[bool, bool, bool]:
-            """Prefer indices without values to sort, with a known order, and an ascending one."""
+            """A key to sort by: indices without values, with known or ascending orders, first."""
             sides = _find_all_sides(form, index, context)
             is_known = any(context.recall(side.name_order()) is not None for side in sides)
             return index in valued, not is_known, any(side.is_descending for side in sides)

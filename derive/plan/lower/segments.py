@@ -264,7 +264,7 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
 def _add_places(
     labels: Sequence[Label], numbers: Sequence[ops.Op], value: ops.Op, bound: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Return the call that adds by numbers over several indices, several, or any out of range.
+    """Return the call for numbers over several indices, for several numbers, or any out of range.
 
     An index of the numbers that the result keeps becomes a further number, its own position.
     """

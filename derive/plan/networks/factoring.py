@@ -107,7 +107,7 @@ def outline_sum(whole: Sum, scale: Fraction) -> tuple[Factors, Indices]:
 
 @dataclass
 class Factoring:
-    """The parts so far, in the order of their definition."""
+    """The factoring of a system's sums; `parts` are the sums that were given a name so far."""
 
     memory: Storage
     names: Names

@@ -149,7 +149,7 @@ class _Chunker:
         self.made_of: dict[ir.Expr, ir.Access] = {}
 
     def chunk_sums(self) -> None:
-        """Replace the sums over S by sums in chunks, and drop S."""
+        """Replace the sums over the recurrence by sums in chunks, and drop the recurrence."""
         system = self.made.system
         _, parts, begin = read_linear(self.recurrence)
         if parts is None or begin is None:
@@ -187,7 +187,7 @@ class _Chunker:
         self.made.system = replace(system, equations=tuple(equations), written=())
 
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
-        """The sums of products that read S; none where S is also read in another way."""
+        """The sums of products that read the recurrence; none if it is also read in another way."""
         tensor = self.target.tensor
         found: dict[ir.Reduce, None] = {}
         if tensor in system.results:
@@ -213,7 +213,7 @@ class _Chunker:
         return [] if any(count_reads(each.value) for each in others) else list(found)
 
     def find_read(self, factor: ir.Expr) -> tuple[ir.Access, bool] | None:
-        """The read of S that a factor is, and whether it is at t - 1; None for other factors."""
+        """The read of the recurrence that a factor is, and whether it is at t - 1, or None."""
         match factor:
             case ir.Access(tensor) if tensor is self.target.tensor:
                 return factor, False
@@ -228,14 +228,14 @@ class _Chunker:
         return None
 
     def is_plain(self, read: ir.Access, bound: tuple[ir.Index, ...]) -> bool:
-        """Whether S is read at t, at distinct indices, of which some are summed over."""
+        """Whether the recurrence is read at t and at distinct indices, some of them summed over."""
         is_plain = all(isinstance(place, ir.Index) for place in read.places)
         is_plain = is_plain and len({*read.places}) == len(read.places)
         is_turn = is_plain and read.places[self.axis] is self.index
         return is_turn and not {*bound}.isdisjoint(read.places)
 
     def find_length(self, slope: ir.Expr, added: ir.Expr) -> int | None:
-        """The longest chunk whose pairs of positions take less memory than S; None without one."""
+        """The longest chunk whose pairs of positions take less memory than the states, or None."""
         count_values = Storage(self.sizes).count
         factors = ir.split_product(added)
         if any({*self.state} <= {*find_free(factor)} for factor in factors):
@@ -251,7 +251,7 @@ class _Chunker:
         return length if pairs <= time_turn(count_values(self.state)) else None
 
     def cut_product(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
-        """A product without S, at a position of a chunk; its factors are cut in chunks."""
+        """A product without reads of the recurrence, at a position of a chunk, its factors cut."""
         if isinstance(expr, ir.Mul):
             return multiply(*(self.cut_product(factor, place) for factor in expr.factors))
         if self.index not in find_free(expr):
@@ -283,7 +283,7 @@ class _Chunker:
         self.made.views[equation] = axis
 
     def make_states(self, slope: ir.Expr, added: ir.Expr) -> None:
-        """Define D, P and E."""
+        """Define the products D and P of decays in a chunk, and the states E at chunks' ends."""
         name, n, c, s = self.target.tensor.name, self.n, self.c, self.s
         at_end: dict[ir.Expr, ir.Expr] = {c: ir.Add((self.length, ir.MINUS_ONE))}
         self.decay: ir.Expr = ir.Where(ir.Compare(">=", c, s), ir.ONE, ir.ZERO)
@@ -310,7 +310,7 @@ class _Chunker:
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
     def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
-        """A tensor for products of the slope in a chunk, with the bounds that follow."""
+        """A tensor for products of `slope` in a chunk, with the bounds that those of it imply."""
         free = find_free(slope)
         lead = (self.n,) if self.index in free else ()
         own = tuple(i for i in self.state if i in free)
@@ -323,7 +323,7 @@ class _Chunker:
         return replace(made, tensor=tensor)
 
     def make_products(self, slope: ir.Expr) -> ir.Access:
-        """Define D and P as recurrences."""
+        """Define the products D and P of decays in a chunk as recurrences; return a read of D."""
         c, s, here = self.c, self.s, self.cut_product(slope, self.c)
         decay = self.name_products("decay", slope, (c, s))
         kept = self.kept = self.name_products("kept", slope, (c,))
@@ -345,7 +345,7 @@ class _Chunker:
         self.before.append(ir.Equation(target, value))
 
     def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
-        """A sum over S, computed in chunks and joined."""
+        """A read of a sum over the recurrence that is computed in chunks and joined."""
         body = whole.body
         factors = ir.split_product(body)
         (of,) = (f for f in factors if self.find_read(f) is not None)

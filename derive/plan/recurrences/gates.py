@@ -270,7 +270,7 @@ class _Match:
         return (word, substitute(weight, renamed)) if fits else None
 
     def is_before(self, access: ir.Access, index: ir.Index) -> bool:
-        """Whether an access is h_ over this index."""
+        """Whether an access reads the target's previous value, with `index` for its feature."""
         target, here = self.target, [*access.places]
         if access.tensor is not target.tensor or self.recurrence.find_lag(access) != 1:
             return False

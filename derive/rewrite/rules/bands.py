@@ -166,7 +166,7 @@ def _find_bands(equation: ir.Equation, value: ir.Expr) -> Iterator[Band]:
 
 @dataclass
 class _Blocks:
-    """One band in blocks of a length."""
+    """The equations of one band in blocks of `length` rows."""
 
     band: Band
     length: int

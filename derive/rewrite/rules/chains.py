@@ -75,7 +75,7 @@ def split_term(expr: ir.Expr) -> Chain:
 
 
 def to_chain(expr: ir.Reduce) -> Chain:
-    """The chain of a sum."""
+    """A sum as a Chain of its flat factors."""
     return Chain(expr.bound, expr.condition, find_factors(expr.body))
 
 

@@ -74,7 +74,7 @@ class Reader:
     is_changed: bool = False  # a node was expanded
 
     def read_polynomial(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The terms, and the largest number of differences multiplied in one of them."""
+        """The terms of an expression, and the most differences multiplied in one of them."""
         match expr:
             case ir.Number(value):
                 return [replace(_ONE, number=value)], 0
@@ -338,7 +338,7 @@ def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Ex
 
 @lru_cache(maxsize=1 << 10)
 def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Expr, int] | None:
-    """The factored polynomial, and the number of differences that were multiplied in it."""
+    """(the factored polynomial, the number of differences that were multiplied in it), or None."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
     inner = (part.body for part in walk(expr) if isinstance(part, (ir.Reduce, ir.Along)))

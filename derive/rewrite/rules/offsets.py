@@ -45,7 +45,7 @@ Guards: TypeAlias = tuple[ir.Expr, ...]
 
 @lru_cache(maxsize=1 << 12)
 def find_offsets(expr: ir.Expr) -> tuple[Offset, ...]:
-    """The offsets in an expression: sums of indices, those with more indices first."""
+    """The offsets in an expression, such as i - j; those with more indices first."""
     found: dict[Offset, None] = {}
     for part in walk(expr):
         if isinstance(part, ir.Add) and len(find_free(part)) > 1:
@@ -69,7 +69,7 @@ def _read_offsets(value: Polynomial) -> Iterator[Offset]:
 
 
 def to_polynomial(offset: Offset) -> Polynomial:
-    """The sum of an offset's indices."""
+    """An offset as a polynomial: the sum of its indices times their coefficients."""
     return add_all(Polynomial.of(index) * Polynomial.of(step) for index, step in offset)
 
 

@@ -77,7 +77,7 @@ def _split_bound(expr: ir.Expr, merged: Merged, names: Names) -> ir.Expr:
 def _split_index(
     expr: ir.Expr, index: ir.Index, merged: Merged, names: Names
 ) -> tuple[ir.Expr, ir.Expr] | None:
-    """The expression over the parts of an index, and the index in terms of its parts."""
+    """(the expression over the parts of an index, the index in terms of its parts), or None."""
     place: ir.Expr = index
     taken = Names(names)
     waiting = [index]
