@@ -1,1 +1,1 @@
-"""Facts about a system, found without changing it."""
+"""What is known of a system: its mistakes, extents, ranges, and which reads are in range."""

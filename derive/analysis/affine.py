@@ -1,4 +1,4 @@
-"""Places as linear forms over ranged atoms, and their simplification by ranges.
+"""The normal form of places: linear forms over atoms with ranges, simplified by these ranges.
 
     place = sum of step * atom + constant, a polynomial whose steps and constant are over sizes
     atom  = Index | floordiv(place, divisor) | clip(..), an integer tensor's element, ...
@@ -42,7 +42,7 @@ Relation: TypeAlias = tuple[str, Polynomial, bool]
 
 
 def to_place(place: Polynomial) -> ir.Expr:
-    """The expression of a place, terms in order of their text."""
+    """The expression of a place, with its terms sorted by text."""
     steps, constant = split_steps(place)
     parts = [_to_product(steps[atom], atom) for atom in sorted(steps, key=atom_key)]
     return ir.sum_of([*parts, *(ir.split_sum(constant.to_expr()) if constant.terms else ())])
@@ -120,7 +120,7 @@ def _to_form(value: ir.Expr | Polynomial) -> Polynomial:
 def divide(
     value: Polynomial | ir.Expr, under: ir.Expr | Polynomial, facts: Facts = ()
 ) -> Polynomial:
-    """The value // under, simplified."""
+    """The place `value // under`, simplified."""
     over, divisor = _to_form(value), _to_form(under)
     if divisor == ONE:
         return over
@@ -155,7 +155,7 @@ def divide(
 
 
 def _split_multiples(over: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """The pair (q, r) with over = q * divisor + r."""
+    """The pair (q, r) with over = q * divisor + r; multiples of the divisor are in q."""
     steps, constant = split_steps(over)
     whole = (divide_sizes(e, divisor)[0] * Polynomial.atom(atom) for atom, e in steps.items())
     quotient = add_all((divide_sizes(constant, divisor)[0], *whole))
@@ -176,7 +176,7 @@ def _find_whole_quotient(over: Polynomial, divisor: Polynomial, facts: Facts) ->
 
 
 def _find_splits(over: Polynomial, divisor: Polynomial) -> list[tuple[Polynomial, Polynomial]]:
-    """Pairs (q, r) with over = q * divisor + r: by floors, by nearest integers, and q = 0."""
+    """Pairs (q, r) with over = q * divisor + r: q rounded down, to nearest integers, and 0."""
     splits = [_split_multiples(over, divisor)]
     number = divisor.constant
     if number is not None and any(
@@ -227,7 +227,7 @@ def _keep_quotient(over: Polynomial, divisor: Polynomial) -> Polynomial:
 
 
 def modulo(value: Polynomial | ir.Expr, under: ir.Expr | Polynomial) -> Polynomial:
-    """The value % under, as value - under * (value // under)."""
+    """The place `value % under`, as value - under * (value // under)."""
     over, divisor = _to_form(value), _to_form(under)
     return over - divide(over, divisor) * divisor
 
@@ -253,7 +253,7 @@ def unravel(position: Polynomial | ir.Expr, shape: Sequence[ir.Expr]) -> tuple[P
 
 
 def relate(relation: str, left: Polynomial, right: Polynomial) -> Relation:
-    """A comparison of integers as a relation to 0; a < b is b - a - 1 >= 0."""
+    """A comparison of integers as a relation to 0: a < b is b - a - 1 >= 0."""
     if relation in {"==", "!="}:
         return "zero", left - right, relation == "=="
     gap = right - left if relation in {"<", "<="} else left - right
@@ -287,9 +287,9 @@ def substitute_indices(place: Polynomial, new: Mapping[ir.Index, Polynomial]) ->
 
 
 def is_never_empty(index: ir.Index | None, relations: Sequence[Relation]) -> bool:
-    """Whether all relations are shown to hold for some value of the index, for any others.
+    """Whether some value of an index is shown to fulfil all relations, for all other indices.
 
-    The candidates are the ends of its range and the edges of the relations.
+    The values tried are the ends of its range and the edges of the relations. None: no index.
     """
     for place in _find_witnesses(index, relations):
         new = {index: place} if index is not None else {}

@@ -1,4 +1,4 @@
-"""The sources of sizes and extents, and proofs that reads are in range.
+"""From which shape each size comes, which extent each index has, and which reads are in range.
 
 Guards of a read: the condition of a `where` (negated for the second branch), the condition of a
 reduction, every Iverson bracket of a product (for all other factors at any depth), and in an `and`
@@ -45,7 +45,7 @@ from derive.ir.walk import (
 
 @dataclass(frozen=True, slots=True)
 class SizeSource:
-    """The size solves `coefficient * size + rest == extent of a place` of an argument."""
+    """The axis of an argument that determines a size: `coefficient * size + rest` is its extent."""
 
     name: str
     tensor: ir.Tensor
@@ -60,7 +60,7 @@ class SizeSource:
 
 
 def find_size_sources(system: ir.System) -> tuple[SizeSource, ...]:
-    """The sources of the sizes that are no arguments, each needs only arguments and those before.
+    """The sources of the sizes that are no arguments; each may use arguments and sizes before it.
 
     Raises DeriveError (`size-untold`) for a size without a source.
     """
@@ -181,7 +181,7 @@ def _report_two_extents(one: ir.Index, other: ir.Index, system: ir.System) -> Di
 
 
 def describe_extent(index: ir.Index, system: ir.System) -> str:
-    """`c has extent 64, from place 2 of K`."""
+    """The fact for a message, `c has extent 64, from place 2 of K`."""
     written = f"{index.name} has extent {write_extent(index.extent)}"
     origin = find_origin(index, system)
     if origin is None:
@@ -190,7 +190,7 @@ def describe_extent(index: ir.Index, system: ir.System) -> str:
 
 
 def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | None:
-    """The tensor and place of the first plain use with the index's extent, arguments first."""
+    """The pair (tensor, axis) of the first plain use of an index, arguments first; or None."""
     fitting = (
         (access.tensor, number)
         for equation in system.equations
@@ -219,12 +219,12 @@ class Read:
 
     @property
     def extent(self) -> ir.Expr:
-        """The extent of the tensor there."""
+        """The extent of the axis that is read."""
         return self.access.tensor.shape[self.number]
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The carets under the place."""
+        """The mark under the place in the equation's text."""
         return find_marks(self.equation, self.access, self.place)
 
 
@@ -251,7 +251,7 @@ def find_read_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _find_filled(system: ir.System) -> Facts:
-    """The facts implied by equations for fixed places: h[1] = .. implies an extent >= 2."""
+    """The facts on extents that equations for fixed places imply: h[1] = .. has extent >= 2."""
     found: list[Polynomial] = []
     for target in (equation.target for equation in system.equations):
         for place, extent in zip(target.places, target.tensor.shape, strict=True):
@@ -304,7 +304,7 @@ def _find_fractions(read: Read) -> Iterator[Diagnostic]:
 def _find_range_mistakes(
     read: Read, facts: Facts, declared: set[str], lowest: int
 ) -> Iterator[Diagnostic]:
-    """The error for a read that is not shown to be in range."""
+    """The error for a read not shown to be in range; places exist from `lowest` on, -1 of h[-1]."""
     place, extent = read.place, read.extent
     if isinstance(place, ir.Index) and is_same_extent(place.extent, extent):
         return
@@ -344,7 +344,7 @@ def _restore_read(read: Read) -> Read:
 
 
 def find_sides(place: ir.Expr, length: Polynomial, facts: Facts) -> tuple[bool, bool]:
-    """Whether a place is shown to be >= 0, and to be < length; by parts of a max or min."""
+    """The pair (place >= 0 is shown, place < length is shown)."""
     match place:
         case ir.Call("max" | "min" as function, parts):
             starts, ends = zip(*(find_sides(each, length, facts) for each in parts), strict=True)
@@ -368,7 +368,7 @@ def _report_other_extent(read: Read, index: ir.Index) -> Diagnostic:
 
 
 def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
-    """The advice for an index with two extents: place 0, or another index or a guard."""
+    """The advice for an index with two extents: place 0, another index, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == ONE:
         return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
@@ -418,7 +418,7 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
 
 
 def find_guard(place: ir.Expr, extent: ir.Expr) -> ir.Expr:
-    """The condition under which a place is in range, without parts that always hold."""
+    """The condition `0 <= place < extent`, without parts that always hold."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
     parts: list[ir.Expr] = [] if is_never_negative(value) else [ir.Compare(">=", place, ir.ZERO)]
     if not is_never_negative(length - ONE - value):
@@ -452,7 +452,7 @@ def decide_condition(condition: ir.Expr, facts: Facts = ()) -> bool | None:
 
 
 def take_decided(expr: ir.Expr, facts: Facts = ()) -> ir.Expr:
-    """A choice that ranges decide as the branch that it takes; any other expression unchanged."""
+    """The branch of a `where` whose condition always or never holds; other expressions as is."""
     if isinstance(expr, ir.Where) and (held := decide_condition(expr.condition, facts)) is not None:
         return expr.then if held else expr.other
     return expr
@@ -487,13 +487,13 @@ def drop_false_reads(system: ir.System) -> ir.System:
 
 
 def _is_fixed(expr: ir.Expr) -> bool:
-    """Whether a read in the expression is at a place without indices."""
+    """Whether an expression contains a read at a place without indices."""
     places = (place for access in find_accesses(expr) for place in access.places)
     return any(not find_free(place) for place in places)
 
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
-    """Whether a condition is shown to hold for some value of the index, for any other indices."""
+    """Whether a condition is shown to hold for some value of the index, whatever others are."""
     if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):
         return is_never_negative(Polynomial.of(index.extent) - ONE)
     if find_accesses(condition):
@@ -524,7 +524,7 @@ def _lower_sizes(expr: ir.Expr) -> ir.Expr:
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:
-    """The index of `one` in place of `summed` in `other`, if that is their only difference."""
+    """The free index of `one` that `summed` is in `other`, if they are equal otherwise; or None."""
     for index in find_free(one):
         if index.extent is summed.extent and index not in find_free(other):
             if is_alike(substitute(other, {summed: index}), one):
@@ -535,7 +535,7 @@ def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | No
 
 
 def align_condition(condition: ir.Expr, known: ir.Expr) -> ir.Expr:
-    """The condition with relations written as in a known condition: j != i for i != j."""
+    """The condition with its parts written as in `known`: j != i for i != j."""
     parts = {_orient(part): part for part in ir.split_and(known)}
     return ir.all_of(*(parts.get(_orient(part), part) for part in ir.split_and(condition)))
 
@@ -567,7 +567,7 @@ def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
 
 @lru_cache(maxsize=1 << 14)
 def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The expression over numbered indices, equal for renamed copies, and its free indices."""
+    """The pair (expression over numbered indices, its free indices); equal for renamed copies."""
     indices = find_free(expr)
     plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
     return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]

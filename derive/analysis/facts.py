@@ -1,4 +1,4 @@
-"""Signs and ranges of values, with sizes as symbols >= 1.
+"""Which sign and which range a value has, for all sizes >= 1.
 
     is_never_negative(expression or polynomial, facts)    >= 0, or nan
     is_positive(expression or polynomial, facts)          > 0; of an integer polynomial, >= 1
@@ -77,7 +77,7 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
 
 @lru_cache(maxsize=20000)
 def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
-    """Whether a polynomial over sizes is >= 0 by its coefficients and the facts."""
+    """Whether a polynomial over sizes is shown to be >= 0 by its coefficients and the facts."""
     terms = value.terms
     if all(number >= 0 for number in terms.values()) and all(map(_is_counting, value.atoms)):
         return True
@@ -164,13 +164,13 @@ class Range(NamedTuple):
 
 
 def find_range(value: ir.Expr | Polynomial, facts: Facts = ()) -> Range:
-    """The range of an expression over indices, sizes and integer tensors; facts over sizes."""
+    """The range of an expression over indices, sizes and integer tensors; the facts over sizes."""
     value = value if isinstance(value, Polynomial) else Polynomial.of(value)
     return _find_sum_range(value, facts)
 
 
 def find_facts(condition: ir.Expr) -> Facts:
-    """The polynomials that are >= 0 where the condition holds."""
+    """The polynomials that are >= 0 where the condition holds; () if it gives none."""
     match condition:
         case ir.And(parts) | ir.Not(ir.Or(parts)):
             kept = parts if isinstance(condition, ir.And) else map(ir.negate, parts)
@@ -239,12 +239,12 @@ def _is_integer_atom(atom: ir.Expr) -> bool:
 
 
 def is_whole(value: Polynomial) -> bool:
-    """Whether the value is an integer for all sizes and indices: integer atoms, coefficients."""
+    """Whether the value is an integer for all sizes and indices: atoms and coefficients are."""
     return is_integer(value) and all(each.denominator == 1 for each in value.terms.values())
 
 
 def read_bounds(condition: ir.Expr, index: ir.Index) -> tuple[tuple[bool, Polynomial], ...]:
-    """The pairs (is_lower, bound) of an index that a condition is; empty for other conditions."""
+    """The pairs (is_lower, bound) of a condition `2 <= i and i < S` on an index; () for others."""
     facts = find_facts(condition) if is_implied_by_facts(condition) else ()
     found = [edge for fact in facts if (edge := fact.find_edge(index)) and is_whole(edge[1])]
     return tuple(found) if len(found) == len(facts) else ()
@@ -284,7 +284,7 @@ def fold_remainders(value: Polynomial) -> Polynomial:
 def _find_remainder(
     value: Polynomial, quotient: ir.Expr, over: ir.Expr, under: ir.Expr
 ) -> tuple[Polynomial, ir.Expr, Polynomial] | None:
-    """(slope, remainder, rest) with value = slope*remainder + rest, and fewer quotients in rest."""
+    """The triple with value = slope*remainder + rest, `rest` without the quotient; None: none."""
     whole = Polynomial.of(under)
     for divisor in (whole, *find_divisors(whole)):
         outer = divide_wholly(whole, divisor)
@@ -315,7 +315,7 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
-    """The factor of `inner` in the value, by the slopes of the first varying atom."""
+    """The factor by which `inner` occurs in the value, from one atom's slopes; None if unknown."""
     for atom in filter(_is_ranged, inner.atoms):
         own, other = (split_steps(each)[0].get(atom, NOTHING) for each in (value, inner))
         if other.constant:
@@ -356,7 +356,7 @@ def _is_rising(slope: Polynomial, facts: Facts) -> bool | None:
 
 
 def _bound_monomials(value: Polynomial, *, low: bool) -> Bound:
-    """The bound, monomial by monomial, of products and powers of atoms that are never negative."""
+    """A bound found monomial by monomial; None if an atom may be negative or has no bound."""
     total = NOTHING
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)
@@ -474,19 +474,19 @@ class Sign(IntEnum):
 
 
 def add_signs(signs: Iterable[Sign]) -> Sign:
-    """The sign of a sum."""
+    """The sign of a sum of terms with these signs."""
     known = (Sign.NEVER_NEGATIVE, *signs)
     return max(known) if min(known) else Sign.UNKNOWN
 
 
 def raise_sign(base: Sign, exponent: Fraction) -> Sign:
-    """The sign of a power."""
+    """The sign of a power of a base with this sign."""
     is_odd = exponent.denominator == 1 and exponent.numerator % 2 == 1
     return base if is_odd else max(base, Sign.NEVER_NEGATIVE)
 
 
 def apply_sign(name: str, arguments: Iterable[Sign]) -> Sign:
-    """The sign of a function."""
+    """The sign of a function at arguments with these signs."""
     low = FUNCTIONS[name].range[0]
     if low is not None and low >= 0:
         return Sign.POSITIVE if low else Sign.NEVER_NEGATIVE
@@ -494,7 +494,7 @@ def apply_sign(name: str, arguments: Iterable[Sign]) -> Sign:
 
 
 def reduce_sign(kind: str, body: Sign, *, is_filled: bool) -> Sign:
-    """The sign of a reduction; `is_filled`: the row has an entry for all sizes and masks."""
+    """The sign of a reduction of entries with this sign; `is_filled`: it always has an entry."""
     row = ROWS.get(kind)
     if row is None or row.range[0] == 0:
         return Sign.NEVER_NEGATIVE if row is not None else Sign.UNKNOWN

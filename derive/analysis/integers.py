@@ -1,4 +1,4 @@
-"""Integer tensors defined by equations and used as positions in other tensors.
+"""Which tensors defined by equations hold integers, and below which bound they are.
 
     k[n] = sum[j]([g[j] < x[n]])     integers, 0 <= k[n] < K + 1
     y[n] = v[clip(floor(x[n]), 0, K - 1)]    becomes    y_clip[n] = clip(floor(x[n]), ..)
@@ -35,7 +35,7 @@ _ROUNDING = {"floor", "sign"}  # functions with integer values for all arguments
 
 
 def is_counted(expr: ir.Expr) -> bool:
-    """Whether a value is an integer made of indices, int tensors or argmax.
+    """Whether a value is an integer that depends on indices, int tensors or argmax.
 
     Such values are computed in integers, as bfloat16 cannot hold all integers above 256.
     """
@@ -43,7 +43,7 @@ def is_counted(expr: ir.Expr) -> bool:
 
 
 def _is_declared(part: ir.Expr, *, brackets: bool = False) -> bool:
-    """Whether a part is an integer by its kind; counts only with `brackets`."""
+    """Whether a part is an index, an int tensor's element or an argmax; `brackets`: or a sum."""
     match part:
         case ir.Index() | ir.Reduce("argmax"):
             return True
@@ -53,7 +53,7 @@ def _is_declared(part: ir.Expr, *, brackets: bool = False) -> bool:
 
 
 def _is_exact(expr: ir.Expr) -> bool:
-    """Whether a value is an integer computed from integers without division and rounding."""
+    """Whether a value is computed from integers without division and rounding."""
     for part in _find_values(expr):
         match part:
             case ir.Pow(_, ir.Number(power)) if power < 0:
@@ -64,7 +64,7 @@ def _is_exact(expr: ir.Expr) -> bool:
 
 
 def _divide_floors(expr: ir.Expr) -> ir.Expr:
-    """The expression with floor(p / n) of integers replaced by p // n, which rules keep whole."""
+    """The expression; p // n for a floor(p / n) of integers, which stays exact under rules."""
     match expr:
         case ir.Call("floor", (argument,)) if is_integer(value := Polynomial.of(argument)):
             under = lcm(*(number.denominator for number in value.terms.values()))
@@ -76,7 +76,7 @@ def _divide_floors(expr: ir.Expr) -> ir.Expr:
 
 
 def _find_values(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The subexpressions whose values enter the value, without conditions and positions."""
+    """The subexpressions that the value is computed from, without conditions and positions."""
     yield expr
     match expr:
         case ir.Access() | ir.Reduce("argmax"):
@@ -133,7 +133,7 @@ def mark_integers(system: ir.System) -> ir.System:
 
 
 def _find_places(system: ir.System) -> Iterator[ir.Expr]:
-    """The places of accesses, and values compared with indices, other than plain floors."""
+    """The places of accesses, and the values that `==` or `!=` compares with indices."""
     rounded = {
         e.target.tensor for e in system.equations if getattr(e.value, "function", "") == "floor"
     }
@@ -168,7 +168,7 @@ def _lift_places(system: ir.System) -> ir.System:
 
 
 def _find_lifted(value: ir.Expr) -> Iterator[tuple[ir.Expr, Sequence[ir.Expr]]]:
-    """The places or parts of places to move to equations of their own, with their guards."""
+    """Pairs (place or part of a place to move to an equation of its own, guards of the read)."""
     reads = find_reads(value)
     for place, guards in ((place, guards) for access, guards in reads for place in access.places):
         if part := next(filter(_is_lifted, walk(place)), None):
@@ -177,7 +177,7 @@ def _find_lifted(value: ir.Expr) -> Iterator[tuple[ir.Expr, Sequence[ir.Expr]]]:
 
 
 def _is_lifted(part: ir.Expr) -> bool:
-    """Whether a part is an integer by a choice, rounding, reduction or scan, not by arithmetic."""
+    """Whether a part is whole by a choice, rounding or reduction, and so gets its own equation."""
     is_made = isinstance(part, ir.Where) or (
         isinstance(part, ir.Call) and part.function in _ROUNDING
     )
@@ -187,14 +187,14 @@ def _is_lifted(part: ir.Expr) -> bool:
 
 
 def _exchange_tensors(system: ir.System, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.System:
-    """The system with some tensors replaced."""
+    """The system with some tensors replaced, also in its results."""
     equations = exchange_tensors(system.equations, new)
     results = tuple(new.get(tensor, tensor) for tensor in system.results)
     return replace(system, equations=equations, results=results)
 
 
 def _find_bounds(system: ir.System) -> ir.System:
-    """The system with bounds of integer tensors: by ranges, else by induction from the reads."""
+    """The system with upper bounds of integer tensors, from ranges of values or by induction."""
     bounded: dict[ir.Tensor, ir.Tensor] = {}
     for tensor in _find_unbounded(system):
         highs = [_find_high(e.value) for e in system.equations if e.target.tensor is tensor]
@@ -234,7 +234,7 @@ def _find_unbounded(system: ir.System) -> tuple[ir.Tensor, ...]:
 
 
 def _find_high(value: ir.Expr) -> Polynomial | None:
-    """The upper bound over sizes of a value that is never negative; None if not shown."""
+    """The largest value, over sizes, of a value shown to be never negative; else None."""
     high, (starts, _) = find_range(value).high, find_sides(value, NOTHING, ())
     is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
     return high if is_plain and starts else None

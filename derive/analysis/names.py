@@ -1,4 +1,4 @@
-"""The errors of a formula in its names, indices and kinds of values, and the list of all checks.
+"""Which mistakes a formula has in its names, indices and kinds of values; the list of all checks.
 
 Each name is declared, has one role, and is defined before use. Each index of an equation is on the
 left side or bound by exactly one reduction around its uses.
@@ -42,7 +42,7 @@ def find_scope_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def find_missing(system: ir.System, declared: Collection[str]) -> Iterator[Diagnostic]:
-    """The errors for undeclared indices of the left side that the right side lacks."""
+    """The errors for indices that are on the left side only, and not declared."""
     for equation in system.equations:
         # Other equations of the tensor have the indices too, beside an initial value or h[0,i].
         is_start = bool(find_start(equation.target)) or any(
@@ -108,7 +108,7 @@ def _find_rank_mistakes(equation: ir.Equation) -> Iterator[Diagnostic]:
 def _find_binding_mistakes(
     expr: ir.Expr, equation: ir.Equation, scope: set[str], system: ir.System
 ) -> Iterator[Diagnostic]:
-    """The errors in indices bound inside an expression; `scope` holds the indices around it."""
+    """The errors in indices bound inside an expression; `scope`: names of the indices around it."""
     inner = scope
     match expr:
         case ir.Reduce(kind, bound, _, _):
@@ -205,7 +205,7 @@ def _find_dangling(equation: ir.Equation, system: ir.System) -> Iterator[Diagnos
 
 
 def _find_free_use(expr: ir.Expr, index: ir.Index) -> ir.Access | ir.Along | None:
-    """The first access or kept index through which the index is free."""
+    """The first access, or function along the index, in which it is free; None if there is none."""
     match expr:
         case ir.Reduce(_, bound, _, _) if index in bound:
             return None
@@ -240,7 +240,7 @@ def _propose_end(
 
 
 def _find_around(expr: ir.Expr, use: ir.Access) -> tuple[tuple[ir.Index, ir.Expr], ...]:
-    """The indices bound around the first occurrence of an access, each with its scope."""
+    """Pairs (index, body) of the reductions around the first occurrence of an access."""
     bound = tuple((i, expr.body) for i in expr.bound) if isinstance(expr, ir.Reduce) else ()
     for child in expr.children:
         if child is use:
@@ -271,7 +271,7 @@ def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def find_kinds(system: ir.System) -> dict[str, str]:
-    """The kind of each name; the frontends give each name one."""
+    """The kind of each name: scalar, tensor, size or index."""
     found: dict[str, str] = {}
     for entry in system.inputs:
         found[entry.name] = "scalar" if isinstance(entry, ir.ScalarInput) else "tensor"
@@ -307,7 +307,7 @@ def _find_bad_names(kinds: dict[str, str]) -> Iterator[Diagnostic]:
 
 
 def to_article(kind: str) -> str:
-    """`a size`, `an index`."""
+    """The kind with its article: `a size`, `an index`."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
@@ -405,7 +405,7 @@ def _find_kind_mistakes(
 
 
 def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The children that must be conditions."""
+    """The children of a node that must be conditions."""
     match expr:
         case (
             ir.Where(condition, _, _) | ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _)
@@ -472,7 +472,7 @@ def _find_real_parts(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
 
 
 def find_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors of the first check that finds any, in the order in which a user would fix them."""
+    """The errors of the first check that finds any; checks are in the order of fixing."""
     for stage in (
         find_name_mistakes,
         find_order_mistakes,

@@ -1,4 +1,4 @@
-"""The left sides of equations: every position of a tensor is filled exactly once.
+"""Whether the left sides of equations fill every position of a tensor exactly once.
 
     y[h*D + d]                one place that covers every position: an index, merged indices, a
                               reversed index
@@ -38,12 +38,12 @@ from derive.ir.walk import (
 
 
 def fills_once(place: ir.Expr, extent: ir.Expr) -> bool:
-    """Whether a place of a left side covers every position exactly once."""
+    """Whether one place of a left side covers every position of its axis exactly once."""
     return bool(split_merged(place, extent)) or find_reversed(place, extent) is not None
 
 
 def find_reversed(place: ir.Expr, extent: ir.Expr) -> ir.Index | None:
-    """The index of a place that runs from the last position to the first, N - 1 - n."""
+    """The index n of a place N - 1 - n, which runs from the last position to the first; or None."""
     indices = () if isinstance(place, ir.Index) else find_free(place)
     if len(indices) != 1 or Polynomial.of(indices[0].extent) != Polynomial.of(extent):
         return None
@@ -53,10 +53,9 @@ def find_reversed(place: ir.Expr, extent: ir.Expr) -> ir.Index | None:
 
 @lru_cache(maxsize=1 << 12)
 def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
-    """The indices of a merged place, slowest first, or () where it is no mixed-radix number.
+    """The indices of a merged place, slowest first: (h, d) of `h*D + d`; () for other places.
 
-    `h*D + d` is one if d has extent D and the whole has extent H*D, so that every position occurs
-    once.
+    d must have extent D and the axis extent H*D, so that every position occurs once.
     """
     steps, rest = split_steps(Polynomial.of(place))
     ordered: list[ir.Index] = []
@@ -72,7 +71,7 @@ def split_merged(place: ir.Expr, extent: ir.Expr) -> tuple[ir.Index, ...]:
 
 
 def merge_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
-    """The position on the merged axis of these indices, slowest first."""
+    """The place `h*D + d` of these indices on their merged axis, slowest first."""
     terms: list[ir.Expr] = []
     for k, index in enumerate(parts):
         strides = tuple(p.extent for p in parts[k + 1 :])
@@ -82,7 +81,7 @@ def merge_place(parts: tuple[ir.Index, ...]) -> ir.Expr:
 
 @dataclass(frozen=True)
 class Run:
-    """The positions of one place: `low + apart * core`, where core covers 0, 1, .. once each."""
+    """The positions of one place: `low + apart * core`; the core takes 0, 1, .. once each."""
 
     low: Polynomial
     high: Polynomial
@@ -167,12 +166,12 @@ def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
 
 
 def _find_facts(parts: Sequence[ir.Equation]) -> Facts:
-    """The facts that the extents of the indices are >= 0."""
+    """The extents of the indices on the left sides, as facts: they are >= 0."""
     indices = (i for part in parts for i in find_free(part.target))
     return tuple(dict.fromkeys(Polynomial.of(index.extent) for index in indices))
 
 
-MOST_TRIED = 4096  # positions of a tensor that are enumerated for an example
+MOST_TRIED = 4096  # most positions of a tensor that are enumerated for an error message
 
 
 def _report_unfilled(
@@ -218,7 +217,7 @@ def _report_unfilled(
 def _find_unfilled(
     tensor: ir.Tensor, parts: Sequence[ir.Equation], sizes: dict[str, int]
 ) -> tuple[tuple[int, ...], int] | None:
-    """The first position that is not filled exactly once, and the number of its equations."""
+    """The pair (first position not filled exactly once, number of its equations); None: none."""
     shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
     filled: dict[tuple[int, ...], int] = {}
     for part in parts:
@@ -261,7 +260,7 @@ def _is_fixed(part: ir.Equation) -> bool:
     return any(not find_free(place) for place in part.target.places)
 
 
-# a part: its runs by axis, and its value over the indices of the joined equation
+# a part of a tensor: its runs by axis, and its value over the indices of the joined equation
 Leaf = tuple[dict[int, Run], "ir.Expr"]
 
 
@@ -275,7 +274,7 @@ class _Joiner:
     defined: set[ir.Tensor]
 
     def __post_init__(self) -> None:
-        """Start without an equation."""
+        """Set the state of the merging, which `join_equations` fills."""
         self.alike = {each for each in self.defined if each.shape == self.tensor.shape}
         self.made: list[ir.Equation] = []  # equations of parts that cannot be inlined
         self.axes: list[ir.Expr] = []  # the places of the joined left side
@@ -315,10 +314,10 @@ class _Joiner:
     def _interleave(
         self, targets: list[list[ir.Expr]], shape: list[ir.Expr], number: int
     ) -> int | None:
-        """Split an axis of interleaved parts, 2*p and 2*p + 1, into p and a new axis of 2.
+        """Split an axis of interleaved parts, 2*p and 2*p + 1, into p and a new axis of extent 2.
 
-        Return the new axis, or None where the parts do not interleave. `targets` and `shape` are
-        updated in place.
+        Return the number of the new axis, or None for parts that do not interleave. `targets` and
+        `shape` are updated in place.
         """
         runs = [run for target in targets if (run := find_run(target[number])) is not None]
         count = len({run.low for run in runs})
@@ -367,7 +366,7 @@ class _Joiner:
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
 
             def simplify(expr: ir.Expr) -> ir.Expr:
-                """The read with simplified places; a part of one position counts from the index."""
+                """The read with simplified places; beside a part of one position, index + gap."""
                 if not isinstance(expr, ir.Access):
                     return expr
                 places = [*map(simplify_place, expr.places)]
@@ -395,7 +394,7 @@ class _Joiner:
         return runs, ir.Access(alone, tuple(reads))
 
     def _choose_part(self, leaves: Sequence[Leaf]) -> ir.Expr:
-        """The value of the part at a position, as nested choices by comparison with an edge."""
+        """The value at a position: nested choices between the parts, by comparison with edges."""
         if len(leaves) == 1:
             return leaves[0][1]
         for number, index in self.split.items():
@@ -426,7 +425,7 @@ class _Joiner:
         )
 
     def _order_parts(self, leaves: Sequence[Leaf], number: int) -> list[Leaf]:
-        """The parts in ascending order of position, as far as it is shown."""
+        """The parts in ascending order of their positions on an axis, as far as it is shown."""
         ordered: list[Leaf] = []
         for leaf in leaves:
             high = leaf[0][number].high

@@ -1,4 +1,4 @@
-"""Whether a value can be computed unguarded: finite values, and reads in range.
+"""Whether a value can be computed without a guard: it is finite, and its reads are in range.
 
     is_finite(expression)                  for all finite inputs
     is_finite_where_defined(expression)    no infinity and no reduction over nothing;
@@ -27,13 +27,13 @@ Guards = tuple[ir.Expr, ...]
 
 
 def find_guarded(expr: ir.Expr, facts: Facts) -> Iterator[tuple[ir.Access, Facts]]:
-    """Every access with the facts that hold there: those given, and those of its guards."""
+    """Pairs (access, facts that hold there): those given, and those of the guards around it."""
     for access, guards in find_reads(expr):
         yield access, (*facts, *chain.from_iterable(map(find_facts, guards)))
 
 
 def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, Guards]]:
-    """Every access with the guards around it."""
+    """Pairs (access, guards around it); the guards given are those around the expression."""
     match expr:
         case ir.Access(_, places):
             yield expr, guards

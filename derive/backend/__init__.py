@@ -1,1 +1,1 @@
-"""Out of the language: printed code."""
+"""Out of the index language: plans as PyTorch files, equations as LaTeX, both as data."""

@@ -1,4 +1,4 @@
-"""Arithmetic on numbers, sizes and scalars as Python expressions: `D**-0.5`."""
+"""How arithmetic on numbers, sizes and scalars is written in Python: `D**-0.5`."""
 
 from fractions import Fraction
 
@@ -10,13 +10,13 @@ OR, AND, COMPARE, ADD, MUL, SIGN, POWER, ATOM = range(8)
 
 
 def to_python(expr: ir.Expr, precedence: int = OR) -> str:
-    """The expression's text, in parentheses where its place asks for a tighter hold."""
+    """The expression in Python, in parentheses if it binds less tightly than `precedence`."""
     text, own = write_number(expr)
     return text if own >= precedence else f"({text})"
 
 
 def write_number(expr: ir.Expr) -> tuple[str, int]:
-    """The expression's text, and how tightly it holds together."""
+    """The pair (expression in Python, its precedence)."""
     match expr:
         case ir.Number(value):
             return _write_rational(value)
@@ -77,7 +77,7 @@ def _write_terms(terms: tuple[ir.Expr, ...]) -> str:
 
 
 def _write_factors(factors: tuple[ir.Expr, ...]) -> tuple[str, int]:
-    """A quotient: the sign first, powers of -1 and denominators below the line."""
+    """The pair (text, precedence) of a product, as a quotient of factors and divisors."""
     over: list[ir.Expr] = []
     under: list[ir.Expr] = []
     negative = False

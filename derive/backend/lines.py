@@ -1,4 +1,4 @@
-"""Lines of a generated file: at most WIDTH columns, broken where a reader expects it."""
+"""How lines of a generated file are broken; `fit_..` fit one statement into `room` columns."""
 
 import re
 import textwrap
@@ -23,7 +23,7 @@ def wrap_text(text: str, first: str = "", later: str = "", width: int = WIDTH) -
 
 
 def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
-    """The lines so many steps further in; an empty one stays so."""
+    """The lines indented by `depth` levels; empty lines stay empty."""
     return [f"{INDENT * depth}{line}" if line else "" for line in lines]
 
 
@@ -33,21 +33,21 @@ def quote(lines: Sequence[str]) -> list[str]:
 
 
 def write_function(head: str, *parts: Iterable[str], depth: int = 0) -> str:
-    """The opening of a signature, and the lines of its parts."""
+    """The text of a function: its `def` line, and the indented lines of all parts."""
     body = [line for part in parts for line in indent(part)]
     return "\n".join([*indent([*head.split("\n"), *body], depth), ""])
 
 
 @cache
 def read_helpers() -> Mapping[str, str]:
-    """The functions that a file may bring along, as they are printed, by their names."""
+    """The texts of the helper functions that a generated file may contain, by name."""
     text = files("derive.backend").joinpath("helpers.txt").read_text(encoding="utf-8")
     parts = re.split(r"^(?=def (\w+))", text, flags=re.MULTILINE)
     return {name: f"{part.rstrip()}\n" for name, part in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def is_read(name: str, lines: Iterable[str]) -> bool:
-    """Do the lines read a name, their comments aside?"""
+    """Whether lines of code read a name; comments and strings do not count."""
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     # Letters of a contraction are no names; expressions in braces may be.
     code = re.sub(r'(f?)"[^"]*"', lambda text: text[0] if text[1] else "", code)
@@ -55,17 +55,17 @@ def is_read(name: str, lines: Iterable[str]) -> bool:
 
 
 def to_tuple(names: Sequence[str]) -> str:
-    """The names in brackets, one with a comma."""
+    """The text of a tuple: `(a, b)`, `(a,)`."""
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
 def write_returns(count: int, kind: str = "Tensor") -> str:
-    """The type of so many results."""
+    """The return type of `count` results, `tuple[Tensor, Tensor]`."""
     return kind if count == 1 else f"tuple[{', '.join([kind] * count)}]"
 
 
 def fit_signature(name: str, arguments: list[str], returns: str, room: int = WIDTH) -> str:
-    """The line that begins a function, or as few lines as hold it."""
+    """The `def` line of a function, over several lines if it is too long."""
     line = f"def {name}({', '.join(arguments)}) -> {returns}:"
     if len(line) <= room:
         return line
@@ -75,7 +75,7 @@ def fit_signature(name: str, arguments: list[str], returns: str, room: int = WID
 
 
 def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> list[str]:
-    """`name = value`, or `return value`, over several lines in parentheses where it is too long."""
+    """`name = value`, or `return value` for an empty name, in parentheses if it is too long."""
     head = f"{name} = " if name else "return "
     if len(head) + len(value) <= room:
         return [f"{head}{value}"]
@@ -101,7 +101,7 @@ def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> li
 def fit_for(
     names: list[str], iterables: list[str], room: int = WIDTH - len(INDENT), end: str = ":"
 ) -> list[str]:
-    """The line that begins a loop over one thing, or over several side by side."""
+    """The `for` line of a loop over one iterable, or over several by `zip`."""
     if len(names) == 1:
         return [f"for {names[0]} in {iterables[0]}{end}"]
     parts = [*iterables, "strict=True"]
@@ -115,10 +115,10 @@ def fit_for(
 
 
 def _break(value: str, depth: int = 0) -> list[str]:
-    """A long expression, broken before the operators that stand outside all brackets.
+    """The lines of an expression, broken before operators outside brackets.
 
-    A choice is broken before its `if` and `else` alone, as far as they fit. A single call that is
-    still too long is broken after its commas; `depth` is how far in it stands.
+    `a if c else b` is broken before `if` and `else`, a call after its commas. `depth` is the level
+    of indentation.
     """
     room = WIDTH - (2 + depth) * len(INDENT)
     parts = _split_line(value, (" if ", " else "), 0)
@@ -131,7 +131,7 @@ def _break(value: str, depth: int = 0) -> list[str]:
 
 
 def _break_call(value: str, depth: int) -> list[str]:
-    """The arguments of the first call on a line of their own, or on one each."""
+    """The lines of an expression whose first call has its arguments on one line, or one on each."""
     if "(" not in value:
         return [value]
     start, opened = value.index("(") + 1, 1
@@ -147,7 +147,7 @@ def _break_call(value: str, depth: int) -> list[str]:
 
 
 def _fit(part: str, room: int, depth: int) -> list[str]:
-    """A part on its line, or on as many as it needs, those after the first further in."""
+    """The line of a part, or its lines, with those after the first indented."""
     if len(part) <= room or "(" not in part:
         return [part]
     first, *later = _break(part, depth)
@@ -155,7 +155,7 @@ def _fit(part: str, room: int, depth: int) -> list[str]:
 
 
 def _split_line(value: str, signs: tuple[str, ...], level: int) -> list[str]:
-    """The text in pieces, parted at the signs at one level of brackets; a comma ends its piece."""
+    """The pieces of a text between signs at one level of brackets; a comma stays in its piece."""
     depth, start = 0, 0
     pieces = []
     for k, sign in enumerate(value):
@@ -170,7 +170,7 @@ def _split_line(value: str, signs: tuple[str, ...], level: int) -> list[str]:
 def fit_call(
     function: str, targets: str, arguments: list[str], room: int = WIDTH - len(INDENT)
 ) -> list[str]:
-    """`targets = function(arguments)` over as many lines as it needs."""
+    """`targets = function(arguments)`, over several lines if it is too long."""
     head = fit_targets(targets, room - len(function) - 1)
     line = f"{head[-1]}{function}({', '.join(arguments)})"
     if len(line) <= room:
@@ -180,7 +180,7 @@ def fit_call(
 
 
 def fit_targets(targets: str, room: int) -> list[str]:
-    """`targets = `, in parentheses over several lines where it is too long."""
+    """`targets = `, over several lines in parentheses if it is too long; [""] without targets."""
     if not targets:
         return [""]
     if len(targets) + 3 <= room:

@@ -1,13 +1,13 @@
-"""The part of a generated file that reads the sizes from the shapes and refuses wrong ones.
+"""The part of a generated file that reads the sizes from the shapes and refuses wrong arguments.
 
-First every size is read, where `analysis.extents` says where it stands; then every shape that was
-not unpacked whole is compared. Integers and truth values must be such, a fixed place such as x[0]
-must be there, and a size that the code divides by, or takes a largest entry over, is not 0. A
-number that is multiplied or added up is finite: what 0 * inf gives is told by the order of work,
-which is not that of the formula. The values of integers are looked at only where the caller asks
-for it by the keyword `validate`: that waits for the device, and a compiler cannot trace it.
+Every size is read where `analysis.extents` finds it; every shape that determines no size of its own
+is compared. Tensors of integers and truth values need such dtypes. A fixed place such as x[0] must
+exist. A size that the code divides by, or takes a largest entry over, is not 0. A scalar that is
+multiplied or added up is finite, because the value of 0 * inf depends on the order of operations.
+Values of integers are compared with their bounds only under the keyword `validate`, because that
+waits for the device and cannot be compiled.
 
-Below them stand the functions that a file has for what no single call of torch computes.
+`write_helpers` adds the functions of a file for operations that no single call of torch computes.
 """
 
 import re
@@ -52,10 +52,10 @@ SHORT = 2**31  # torch wraps a number that an integer of 32 bits is compared wit
 
 
 def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[list[str], str]:
-    """(the lines that call it, its text): the check of the arguments, before the code of a plan.
+    """The pair (lines that call the check of the arguments, the text of that function).
 
-    It returns the sizes that the code reads. Nothing where nothing is to check. Raises DeriveError
-    where no shape tells some size.
+    The check returns the sizes that `code` reads. ([], "") if there is nothing to check. Raises
+    DeriveError if no shape determines a size.
     """
     positive, counted = sorted(find_positive(plan)), find_small_extents(plan)
     known_sizes = find_size_sources(system)
@@ -78,7 +78,7 @@ def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[lis
 
 
 def _find_added(plan: Plan) -> list[str]:
-    """The integer tensors that a plan computes with or returns; positions alone do not count."""
+    """The names of integer tensors that a plan computes with or returns, not only reads at."""
     kinds = (ops.Apply, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cell)
     made = [*plan.results, *(step.op for step in plan.steps)]
     made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
@@ -89,7 +89,7 @@ def _find_added(plan: Plan) -> list[str]:
 
 
 def _is_long(op: ops.Op) -> bool:
-    """Is it a comparison with a number that 32 bits may be too short for?"""
+    """Whether an operation compares with a number that may not fit into 32 bits."""
     match op:
         case ops.Apply(function, (_, ops.Num(value))) if function in ops.BOOLEANS:
             is_short = isinstance(value, ir.Number) and abs(value.value) < SHORT
@@ -98,7 +98,7 @@ def _is_long(op: ops.Op) -> bool:
 
 
 def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
-    """The lines that read the sizes that the code reads, of shapes that are known to fit."""
+    """The lines that read the sizes used in `code` from shapes, without comparisons."""
     known = find_size_sources(system)
     needed = {source.name for source in known if is_read(source.name, code)}
     for source in reversed(known):
@@ -116,7 +116,7 @@ def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
 
 
 def name_validate(plan: Plan) -> str:
-    """The keyword that asks for the ranges of integers, or nothing where none has a range."""
+    """The keyword that asks for a check of integer values; "" if no integer has a bound."""
     system = plan.system
     if not _find_bounded(system):
         return ""
@@ -125,7 +125,7 @@ def name_validate(plan: Plan) -> str:
 
 
 def write_ranges(system: ir.System, keyword: str) -> list[str]:
-    """The lines that compare integers with their ranges where the keyword is true."""
+    """The lines that compare integers with their bounds if the keyword is true."""
     lines = []
     for tensor, below in _find_bounded(system):
         bound = to_python(below)
@@ -141,12 +141,12 @@ def write_ranges(system: ir.System, keyword: str) -> list[str]:
 
 
 def _find_bounded(system: ir.System) -> list[tuple[ir.Tensor, ir.Expr]]:
-    """The integers that are declared to lie below a bound, with it."""
+    """The pairs (integer tensor, upper bound) of the declarations."""
     return [(t, t.below) for t in system.tensors if t.kind == "int" and t.below is not None]
 
 
 def list_arguments(system: ir.System) -> list[tuple[str, str]]:
-    """The name and the type of each argument of the check."""
+    """The pairs (name, type) of the arguments of the check."""
     return [
         *((each.name, "Tensor") for each in system.tensors),
         *((each.name, "float | Tensor") for each in system.scalars),
@@ -155,7 +155,7 @@ def list_arguments(system: ir.System) -> list[tuple[str, str]]:
 
 
 def list_keywords(system: ir.System) -> list[str]:
-    """The keywords of the sizes that no shape determines."""
+    """The parameters of the sizes that no shape determines, `H: int = 2`."""
     defaults = ("" if s.default is None else f" = {s.default}" for s in system.sizes)
     return [f"{s.name}: int{end}" for s, end in zip(system.sizes, defaults, strict=True)]
 
@@ -167,7 +167,7 @@ def _write_body(
     positive: Sequence[str],
     counted: Sequence[tuple[ir.Index, int]],
 ) -> list[str]:
-    """Ranks and sizes tensor by tensor, then the shapes that are left to compare, then values."""
+    """The lines of the check: read ranks and sizes, then compare shapes, kinds and least sizes."""
     whole = [t for t in system.tensors if _is_unpacked(t, known_sizes)]
     compared = [t for t in system.tensors if t not in whole]
     fixed = find_fixed(system)
@@ -193,7 +193,7 @@ def _unpack_shapes(
     whole: Sequence[ir.Tensor],
     needed: set[str],
 ) -> list[str]:
-    """The lines that compare ranks and read sizes; tensors in `whole` have one new size a place."""
+    """The lines that compare ranks and read sizes; shapes in `whole` have a new size an axis."""
     lines: list[str] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
@@ -266,10 +266,10 @@ def _compare_least(
 
 
 def find_finite(system: ir.System) -> set[str]:
-    """The scalars of which an infinity would reach a product or a sum.
+    """The names of scalars whose infinity would reach a product or a sum.
 
-    It may stand in a comparison, a bound, a divisor or the exponent of a normalized row: there it
-    means the same in whatever order the work is done.
+    In comparisons, bounds, divisors and softmaxes an infinity is allowed: its value there does not
+    depend on the order of operations.
     """
     found: set[str] = set()
     reached: dict[ir.Tensor, set[str]] = {}  # the scalars with which a tensor is infinite
@@ -304,9 +304,9 @@ def find_finite(system: ir.System) -> set[str]:
 
 
 def find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
-    """Reads and left sides at a fixed place of an extent that may be 0, such as x[0].
+    """The pairs (access, axis) with a fixed place, such as x[0], on an axis that may be too short.
 
-    Each place once, and none before which a recurrence has values.
+    Each place once; not the places before the first one of a recurrence.
     """
     found: dict[tuple[ir.Tensor, int, ir.Expr], tuple[ir.Access, int]] = {}
     read = [pair for equation in system.equations for pair in find_reads(equation.value, ())]
@@ -325,7 +325,7 @@ def find_fixed(system: ir.System) -> list[tuple[ir.Access, int]]:
 
 
 def has_places(system: ir.System, extent: ir.Expr, count: int) -> bool:
-    """Is the extent at least so large wherever the sizes pass the checks?"""
+    """Whether an extent is at least `count` for all sizes that pass the checks."""
     if is_above_zero(_subtract(extent, ir.Number(Fraction(count - 1)))):
         return True
     for access, k in find_fixed(system):
@@ -342,7 +342,7 @@ def _subtract(one: ir.Expr, other: ir.Expr) -> ir.Expr:
 
 
 def _is_unpacked(tensor: ir.Tensor, known_sizes: Sequence[SizeSource]) -> bool:
-    """Whether each place determines a size of its own, so that nothing is left to compare."""
+    """Whether each axis determines a size of its own, so that nothing is left to compare."""
     own = [s for s in known_sizes if s.is_plain and s.tensor is tensor]
     return bool(own) and len(own) == len(tensor.shape)
 
@@ -352,7 +352,7 @@ def _needs(source: SizeSource) -> set[str]:
 
 
 def _write_size(source: SizeSource, system: ir.System) -> list[str]:
-    """`D = W.shape[1]`, or `D = W.shape[1] // H`, whose remainder the comparison finds."""
+    """The lines that read a size: `D = W.shape[1]`, or `D = W.shape[1] // H` after a check."""
     place = f"{source.tensor.name}.shape[{source.place}]"
     if source.is_plain:
         return [f"{source.name} = {place}"]
@@ -382,7 +382,7 @@ def _write_size(source: SizeSource, system: ir.System) -> list[str]:
 
 
 def _write_keyword(size: str, positive: Sequence[str]) -> list[str]:
-    """The check of a size that no shape determines."""
+    """The lines that check the type and value of a size that no shape determines."""
     least = int(size in positive)
     is_wrong = f"isinstance({size}, bool) or not isinstance({size}, (int, torch.SymInt))"
     must = f"{size} must be an integer of at least {least}, "
@@ -398,12 +398,12 @@ def _write_raise(must: str, got: str, *, is_short: bool = False) -> list[str]:
 
 
 def _show_extent(text: str) -> str:
-    """`H*D={H * D}`: the extent, and in the message its value."""
+    """The extent and its value in an f-string, `H*D={H * D}`; a number alone."""
     return text if text.isdigit() else f"{text.replace(' * ', '*')}={{{text}}}"
 
 
 def show_access(tensor: ir.Tensor, system: ir.System) -> str:
-    """The tensor as the formula first reads it, in plain indices if it does: `W_Q[h,d,e]`."""
+    """The first read of a tensor in the formula, with plain indices if any has: `W_Q[h,d,e]`."""
     read = _find_first_reads(system).get(tensor)
     return to_text(read) if read else tensor.name
 
@@ -425,7 +425,7 @@ _CHECKED = f"""# a product of factors may be too large where no value is, and al
 
 
 def write_helpers(plans: Sequence[Plan], *, ranges: bool = False) -> list[str]:
-    """The functions that the lines of some plans call, and the one that compares ranges."""
+    """The texts of the helper functions that plans call; `ranges`: with the check of integers."""
     steps = [step.op for plan in plans for step in plan.steps]
     nests = [each for plan in plans for tile in plan.tiles for each in tile.nest]
     inside = [part for op in steps for part in ops.walk_ops(op)]

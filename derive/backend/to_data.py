@@ -1,11 +1,11 @@
-"""A plan as data: --json prints it, tables show its rows.
+"""Indices and plans as data for --json, and as rows of tables.
 
-What each index does in which equation:
+The roles of an index, each with the equations in which it has it:
 
-    free        the left side has it; `total (cumsum)` where something is taken along it
-    summed      the right side adds up over it; `y (max)` where it is reduced otherwise
-    shared      several tensors on the right are read by it
-    broadcast   a term of a sum, or the whole right side, is repeated along it
+    free        on the left side; `total (cumsum)` for a function along it
+    summed      bound by a sum; `y (max)` for another reduction
+    shared      in several reads on the right side
+    broadcast   not in a term of a sum, or not on the right side at all
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _UNITS = ("", " k", " M", " G", " T", " P", " E")
 
 
 def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
-    """Every index that the user wrote: how far it runs, and in which equations it does what."""
+    """For each index of the user's equations: its extent, its number at `sizes`, its roles."""
     system = as_written(system)
     found = []
     for index in find_all_indices(system):
@@ -68,7 +68,7 @@ def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
 
 
 def to_plan_data(plan: Plan) -> Data:
-    """The steps in order, what each costs, and all of them together."""
+    """The steps of a plan in order with their costs, and the totals."""
     return {
         "sizes": dict(plan.sizes),
         "steps": [
@@ -117,7 +117,7 @@ def to_step_rows(data: Data) -> list[tuple[str, ...]]:
 
 
 def to_cost_pairs(data: Data, plan: Plan) -> list[tuple[str, str]]:
-    """Operations and memory over sizes, and as numbers; what is done block by block."""
+    """The pairs (label, text) on operations, memory, and the loops over blocks."""
     pairs = []
     for label in ("flops", "peak elements"):
         key = label.replace(" ", "_")
@@ -133,7 +133,7 @@ def to_cost_pairs(data: Data, plan: Plan) -> list[tuple[str, str]]:
 
 
 def to_short(number: int) -> str:
-    """A cost as a person reads it: 34.4 M."""
+    """A number in short form, `34.4 M`."""
     value = Decimal(number)
     for unit in _UNITS:
         if value < Decimal("999.5"):

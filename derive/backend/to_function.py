@@ -1,12 +1,11 @@
 """The generated file with a backward of its own: a `torch.autograd.Function` around two plans.
 
-    NAME         what is called: checks ranges, and applies the Function
-    _Function    saves what the backward reads, and says which gradients are wanted
-    _forward     the plan of the results, and of what is kept
-    _backward    the plan of the gradients; those that nobody wants are left out
+    NAME         the public function: checks ranges, and applies the Function
+    _Function    saves the tensors that the backward reads, and passes on which gradients are needed
+    _forward     the plan of the results, and of the tensors kept for the backward
+    _backward    the plan of the gradients; None for those that are not needed
 
-Where second derivatives are taken, what is kept is computed again from the arguments, so that they
-flow through it, too.
+For second derivatives the kept tensors are computed again from the arguments, under autograd.
 """
 
 from __future__ import annotations
@@ -96,10 +95,10 @@ def to_function(passes: Passes, system: ir.System, name: str, header: to_module.
 
 
 class _ClassWriter:
-    """The text of the Function: what it saves, and the calls of the two plans.
+    """The text of the class `_Function`: what it saves, and the calls of the two plans.
 
-    `more` are the results beside the formula's own, which the backward reads. `saved` are tensors,
-    `numbers` sizes and block extents, both by the names of arguments and results.
+    `more` are the results of `_forward` beside the formula's own. `saved` are the names of saved
+    tensors, `numbers` those of saved sizes and block lengths.
     """
 
     def __init__(self, passes: Passes, system: ir.System, given: Sequence[str]) -> None:
@@ -179,7 +178,7 @@ class _ClassWriter:
         ]
 
     def _write_backward(self) -> list[str]:
-        """The lines that read what is saved, and call the plan of the gradients."""
+        """The lines that read the saved values, and call `_backward`."""
         ctx, backward = self.ctx, self.passes.backward
         body = [
             *(_unpack(self.saved, f"{ctx}.saved_tensors") if self.saved else []),
@@ -218,7 +217,7 @@ class _ClassWriter:
 
 
 def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
-    """The call, and fresh tensors by which autograd distinguishes the results."""
+    """The call of `_forward`; results that may be one tensor are detached to be distinct."""
     if not (alike := _find_alike(plan)):
         return fit_call("return _forward", "", arguments, ROOM)
     names = [tensor.name for tensor in plan.system.results]
@@ -231,7 +230,7 @@ def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
 
 
 def _find_alike(plan: Plan) -> set[str]:
-    """The results that may be the very tensor of an argument, or of a result before them."""
+    """The names of results that may be the same tensor as an argument or an earlier result."""
 
     def find_root(op: ops.Op | None) -> str:
         root, made = "", {step.name: step.op for step in plan.steps}
@@ -260,13 +259,13 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def _unpack(names: Sequence[str], value: str) -> list[str]:
-    """`a, b = value` in a method, one name as a tuple of one."""
+    """The lines `a, b = value` in a method; `a, = value` for one name."""
     *lines, last = fit_targets(_tuple(names), ROOM - len(value))
     return [*lines, f"{last}{value}"]
 
 
 def _write_backward(passes: Passes, given: Sequence[str]) -> str:
-    """The plan of the gradients that are wanted, in the order of the arguments."""
+    """The text of `_backward`, which returns for each argument its gradient or None."""
     plan = passes.backward
     printer = to_module.make_printer(plan)
     needs = steps.free_name("needs", plan.names)
@@ -314,9 +313,9 @@ def _write_backward(passes: Passes, given: Sequence[str]) -> str:
 
 
 def _find_wanted(plan: Plan, flags: Sequence[str]) -> Mapping[str, str]:
-    """The condition under which each step is wanted, where it is not always.
+    """The condition, over `flags`, under which a gradient needs a step; no entry: always.
 
-    What a loop cuts into blocks, and all that is read where something recurs, is always there.
+    Operands of loops over blocks and of recurrences are always needed.
     """
     found: dict[str, set[int]] = {}
     every = set(range(len(flags)))

@@ -1,12 +1,11 @@
-"""Expressions of the index language as LaTeX for an `align`; amsmath is enough.
+r"""How expressions of the index language are written in LaTeX; amsmath is enough.
 
-    to_latex(expr)           an expression, or an equation with & before its =
-    to_name(name)            a Greek word its sign, W_Q is W with a subscript, words stand upright
-    escape(text)             the text as it is, for text mode
-    to_align(system)         the equations of a formula
+    to_latex(expr)      an expression, or an equation with & before its =
+    to_name(name)       `alpha` is \alpha, `W_Q` is W_{Q}, `scores` is \mathrm{scores}
+    to_align(system)    the equations of a formula in an `align*`
 
-What holds less tightly than its place asks for gets parentheses. A sum sign takes all that follows
-it in a product, so it is bare only where it comes last.
+A part that binds less tightly than its position requires gets parentheses. A sum sign applies to
+all that follows it in a product, so it has no parentheses only as the last factor.
 """
 
 import re
@@ -41,14 +40,14 @@ _NUMERAL = re.compile(r"\{?\d|\\frac\{\d")  # words that would merge with an ind
 
 
 def to_latex(expr: ir.Expr | ir.Equation) -> str:
-    """One line of LaTeX, for math mode."""
+    """The line of an expression or equation, for math mode."""
     if isinstance(expr, ir.Equation):
         return f"{to_latex(expr.target)} &= {to_latex(expr.value)}"
     return _write_expr(expr)[0]
 
 
 def to_name(name: str) -> str:
-    """A name with its parts after underscores, or its last digits, as subscripts."""
+    """A name, with the parts after underscores and trailing digits as subscripts."""
     first, *parts = name.split("_") if name.strip("_") else (name,)
     digits = re.fullmatch(r"([^\W\d]+)(\d+)", first)
     if digits:
@@ -58,7 +57,7 @@ def to_name(name: str) -> str:
 
 
 def escape(text: str) -> str:
-    """The text as it is, for text mode."""
+    """The text with LaTeX's special signs escaped."""
     return "".join(ESCAPES.get(sign, sign) for sign in text)
 
 
@@ -73,7 +72,7 @@ def _write_word(word: str) -> str:
 
 
 def _write_within(expr: ir.Expr, precedence: int) -> str:
-    """The text of a part, in parentheses where it holds less than its place asks for."""
+    """The text of a part, in parentheses if it binds less tightly than `precedence`."""
     text, own = _write_expr(expr)
     return text if own >= precedence else _wrap(text)
 
@@ -83,7 +82,7 @@ def _wrap(text: str) -> str:
 
 
 def _write_expr(expr: ir.Expr) -> tuple[str, int]:
-    """The text, and how tightly it holds together."""
+    """The pair (text, precedence) of an expression."""
     match expr:
         case ir.Number(value):
             over, under = abs(value.numerator), value.denominator
@@ -151,7 +150,7 @@ def _write_sum(terms: Sequence[ir.Expr]) -> str:
 
 
 def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
-    """A leading -1 is a sign, and powers of -1 are the divisor of a fraction."""
+    """The pair (text, precedence) of a product, as a fraction if it has powers of -1."""
     match factors:
         case (ir.Number(value), _, *_) if value < 0:
             rest = factors[1:] if value == -1 else (ir.Number(-value), *factors[1:])
@@ -167,7 +166,7 @@ def _write_product(factors: Sequence[ir.Expr]) -> tuple[str, int]:
 
 
 def _join_parts(factors: Sequence[ir.Expr]) -> tuple[str, int]:
-    """The factors side by side; a dot where two numbers would run together."""
+    r"""The pair (text, precedence) of adjacent factors, with \cdot before a number."""
     if len(factors) == 1:
         return _write_expr(factors[0])
     last, own = _write_expr(factors[-1])
@@ -218,7 +217,7 @@ def _write_under(bound: Sequence[ir.Index], condition: ir.Expr) -> str:
 
 
 def _write_chains(parts: Sequence[ir.Expr]) -> list[str]:
-    """Each part; comparisons that share a side are chained, as in a < b < c."""
+    """The texts of the parts of an `and`; comparisons that share a side are chained: a < b < c."""
     chains: list[str] = []
     end: ir.Expr | None = None
     for part in parts:
@@ -235,7 +234,7 @@ END = " \\\\\n"
 
 
 def to_rows(system: ir.System) -> str:
-    """The equations as they were written, each on a line of an environment."""
+    """The equations as the user wrote them, each on a line of an environment."""
     system = walk.as_written(system)
     rows = [rf"& \text{{{line}}}" for line in write_empty_row(system)]
     if any(map(has_count, (side for e in system.equations for side in (e.target, e.value)))):
@@ -244,12 +243,12 @@ def to_rows(system: ir.System) -> str:
 
 
 def has_count(expr: ir.Expr) -> bool:
-    """Whether an index is a number, or a number a place: both say what indices count from."""
+    """Whether an index is used as a number or a number as a place, so that the base matters."""
     alien = ir.Number if isinstance(expr, ir.Access) else ir.Index
     parts = expr.children
     return any(isinstance(part, alien) or has_count(part) for part in parts)
 
 
 def to_align(system: ir.System) -> str:
-    """The text of the environment."""
+    """The equations of a formula in an `align*`."""
     return f"\\begin{{align*}}\n{to_rows(system)}\n\\end{{align*}}"

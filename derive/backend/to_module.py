@@ -1,4 +1,4 @@
-"""The whole generated file: header, function with its docstring and loops, check of the shapes."""
+"""The text of a generated file: header, function with docstring and loops, check of the shapes."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +63,10 @@ def write_header(
     gradients: Sequence[str] = (),
     given: Mapping[str, str] | None = None,
 ) -> str:
-    """The module docstring: title, equations, gradients out of those given, and how to rebuild."""
+    """The module docstring: title, equations, gradient equations, source, and how to rebuild.
+
+    `given` maps each result to the name of its gradient, from which those of arguments follow.
+    """
     title = header.title or name.replace("_", " ").capitalize()
     lines = [line for text in to_lines(system) for line in wrap_text(text, INDENT, INDENT * 2)]
     if gradients:
@@ -78,16 +81,16 @@ def write_header(
 
 
 def to_sentence(text: str) -> str:
-    """The text with a full stop."""
+    """The text, ended by a full stop."""
     return text if text.endswith(".") else f"{text}."
 
 
 def write_docstring(
     plan: Plan, header: Header, rows: Sequence[Row] = (), remarks: Sequence[str] = ()
 ) -> list[str]:
-    """The docstring: meaning, arguments by index, results, errors and cost.
+    """The lines of the function's docstring: title, arguments, results, errors and cost.
 
-    `rows` are of further arguments, `remarks` further sentences.
+    `rows` describe further arguments, `remarks` are further sentences.
     """
     system = plan.system
     title = header.title or system.name.replace("_", " ").capitalize()
@@ -133,7 +136,7 @@ HOLDS = {"int": "integers", "bool": "truth values", "complex": "complex numbers"
 
 
 def _write_cost(plan: Plan) -> str:
-    """Operations and memory as polynomials; of more terms than one reads as numbers."""
+    """The sentence on operations and memory, as polynomials or, if those are long, as numbers."""
     counts = plan.flops, plan.peak_elements
     if max(len(count.terms) for count in counts) > MOST_TERMS:
         flops, peak = (f"{plan.at_sizes(count):,}" for count in counts)
@@ -145,7 +148,7 @@ def _write_cost(plan: Plan) -> str:
 
 
 def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
-    """A line for each argument: name, indices, extents, contents."""
+    """A line for each argument of the function: name, indices, extents, contents."""
     system = plan.system
     rows: list[Row] = []
     for entry in system.inputs:
@@ -170,19 +173,19 @@ def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
 
 
 def pad_rows(rows: Sequence[Row]) -> list[str]:
-    """The rows as lines, their columns below each other."""
+    """The rows as lines with aligned columns."""
     widths = [*(max(len(row[k]) for row in rows) for k in range(3)), 0] if rows else []
     padded = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
 
 
 def write_shape(tensor: ir.Tensor) -> str:
-    """The extents in brackets."""
+    """The extents of a tensor in brackets, `[N, D]`."""
     return to_declaration(ir.Tensor("", tensor.shape)) if tensor.shape else "[]"
 
 
 def _find_views(plan: Plan) -> str:
-    """The arguments that a result is a view of: whoever writes to it writes to them."""
+    """The names of the arguments that a result is a view of, separated by commas."""
     made = {step.name: step.op for step in plan.steps}
     memory = cost.Storage(plan.complete(plan.sizes))
     memory.record_strides(made.items())
@@ -201,7 +204,7 @@ def _find_views(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The position of a loop: the tensors and columns in scope, and the loop around it."""
+    """The context of a loop: its plan and printer, the columns left, and the loop around it."""
 
     plan: Plan
     printer: Printer
@@ -210,7 +213,7 @@ class _Place:
 
 
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
-    """The lines before a loop, in it, and after it, where the blocks of each result are joined."""
+    """The lines of a loop over blocks: initial values, the loop, and the joins of its results."""
     blocks = [place.printer.text_blocks(op, tile) for _, op in tile.sliced]
     names = [name for name, _ in tile.sliced]
     lines = _write_starts(tile, place)
@@ -291,7 +294,7 @@ def _write_turn(tile: Tile, place: _Place) -> list[str]:
 
 
 def _join_wanted(parts: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """The lines, those that are not always wanted under their condition."""
+    """The lines of pairs (condition, lines), in an `if` where the condition is not empty."""
     found: list[str] = []
     for condition, group in groupby(parts, key=itemgetter(0)):
         lines = [line for _, each in group for line in each]
@@ -306,7 +309,7 @@ def _join_wanted(parts: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _write_starts(tile: Tile, place: _Place) -> list[str]:
-    """The running values before the first block."""
+    """The lines that set the running values before the first block."""
     if not tile.running:
         return []
     some = to_python(tile.index.extent)
@@ -336,9 +339,9 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
 
 
 def _choose_block(tile: Tile) -> list[str]:
-    """The length of a block: the argument, or as many positions as keep its tensors small.
+    """The lines that set the length of a block, unless it is given, so that tensors are small.
 
-    A compiler would unroll the loop and be bound to the sizes; it gets one block.
+    Under torch.compile it is the whole extent, because the compiler would unroll the loop.
     """
     unit, whole = to_python(tile.unit.to_expr()), to_python(tile.index.extent)
     first = [
@@ -360,7 +363,7 @@ def _choose_block(tile: Tile) -> list[str]:
 def to_module(plan: Plan, name: str, header: Header, remarks: Sequence[str] = ()) -> str:
     """The text of the file; the same plan and header give the same bytes.
 
-    `remarks` are lines of the docstring.
+    `remarks` are further sentences of the docstring.
     """
     system = plan.system
     validate = to_checks.name_validate(plan)
@@ -381,9 +384,10 @@ def to_module(plan: Plan, name: str, header: Header, remarks: Sequence[str] = ()
 def write_body(
     plan: Plan, wanted: Mapping[str, str] = MappingProxyType({}), *, returns: bool = True
 ) -> list[str]:
-    """A comment and a line for each step; a lone last result is returned without a name.
+    """The lines of a plan: a comment and a line for each step, and the return.
 
-    The steps that are `wanted` under a condition stand behind it.
+    A single last result is returned without a name. `wanted` maps steps to the condition under
+    which they are computed.
     """
     printer = replace(make_printer(plan), wanted={**find_begun(plan), **wanted})
     names = [getattr(op, "name", None) for op in plan.results]
@@ -429,7 +433,7 @@ def write_body(
 
 
 def _write_scalars(printer: Printer) -> list[str]:
-    """Scalars as tensors where Python's arithmetic is not torch's, and where torch takes no number.
+    """The lines that make tensors of scalars where torch needs them or Python computes otherwise.
 
     A negative number to a fractional power is complex in Python, and 1 / 0 an error.
     """
@@ -443,9 +447,9 @@ def _write_scalars(printer: Printer) -> list[str]:
 
 
 def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
-    """The scalars that are used as tensors, or in powers, quotients and remainders of numbers.
+    """The names of scalars that are used as tensors, or in powers, quotients and remainders.
 
-    In a formula of scalars alone the first of them tells the dtype.
+    In a formula of scalars alone the first of them determines the dtype.
     """
     parts = [part for step in plan.steps for part in ops.walk_ops(step.op)]
     values = [part.value for part in parts if isinstance(part, ops.Num)]
@@ -460,9 +464,9 @@ def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
 
 
 def make_printer(plan: Plan) -> Printer:
-    """New tensors are made like the first argument; the dtype is that of the first real one.
+    """The printer of a plan, with the model of new tensors: the first real argument.
 
-    Of complex ones alone it is that of their parts.
+    Without one, complex arguments give the dtype of their parts, others the default dtype.
     """
     inputs = plan.system.inputs
     tensors = [t for t in inputs if isinstance(t, ir.Tensor)]
@@ -487,9 +491,9 @@ def sign(
     more: Sequence[str] = (),
     optional: Container[str] = (),
 ) -> str:
-    """The line that begins the function: tensors and numbers, then sizes and others by keyword.
+    """The `def` line of a function: tensors and scalars, then sizes and others by keyword.
 
-    `more` are keywords, and what is `optional` may be None.
+    `more` are further keywords; tensors in `optional` may be None.
     """
     system, results = plan.system, len(plan.results)
     given = [
@@ -506,12 +510,12 @@ def sign(
 
 
 def order_inputs(system: ir.System) -> list[ir.Tensor | ir.ScalarInput]:
-    """The arguments as the function takes them: those with a default come last."""
+    """The arguments in the order of the function, which has those with a default last."""
     return sorted(system.inputs, key=lambda entry: " = " in write_argument(entry))
 
 
 def write_argument(entry: ir.Tensor | ir.ScalarInput) -> str:
-    """An argument with its type, and its default if it has one."""
+    """An argument in a signature, `eps: float | Tensor = 1e-05`."""
     if isinstance(entry, ir.Tensor):
         return f"{entry.name}: Tensor"
     default = f" = {to_python(entry.default)}" if entry.default is not None else ""

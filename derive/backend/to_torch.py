@@ -1,4 +1,4 @@
-"""Operations as Python expressions over torch tensors."""
+"""How each operation of a plan is written as a Python expression over torch tensors."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -54,22 +54,16 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """The model of new tensors, the text of the dtype, the letters of the einsums.
+    """The writer of operations, with the names that they use."""
 
-    `scalars` are made tensors before anything else. `wanted` is the
-    condition under which a step is needed, where it is not always. In a loop, `blocks` are the
-    extents of its blocks and of those around it, and how long each is in this turn: the last one
-    may be shorter. A contraction is a call of einsum, or, where it `is_matmul`, a product of
-    matrices.
-    """
-
-    like: str
-    dtype: str
-    subscripts: Mapping[ir.Index, str]
-    scalars: tuple[str, ...] = ()
+    like: str  # the tensor whose device and dtype new tensors have
+    dtype: str  # text of the dtype
+    subscripts: Mapping[ir.Index, str]  # letters in einsum strings
+    scalars: tuple[str, ...] = ()  # scalars that are tensors in the code
+    # in a loop, for it and those around it: the block's extent, and the length of this turn's block
     blocks: tuple[tuple[str, str], ...] = ()
-    wanted: Mapping[str, str] = field(default_factory=dict)
-    is_matmul: bool = False
+    wanted: Mapping[str, str] = field(default_factory=dict)  # steps computed under a condition
+    is_matmul: bool = False  # whether contractions are products of matrices, not einsum
 
     @property
     def _complex(self) -> str:
@@ -82,7 +76,7 @@ class Printer:
         )
 
     def text(self, op: ops.Op, precedence: int = 0) -> str:
-        """The expression, in parentheses where its place asks for a tighter hold."""
+        """The expression, in parentheses if it binds less tightly than `precedence`."""
         text, own = self._write_op(op)
         return text if own >= precedence else f"({text})"
 
@@ -138,7 +132,7 @@ class Printer:
         return self._view(op), ATOM
 
     def _contract(self, op: ops.Einsum) -> tuple[str, int]:
-        """A contraction as products of matrices, bmm or einsum."""
+        """The text of a contraction, by `@`, bmm or einsum, and its precedence."""
         matrices = find_matrices(op.args, op.axes)
         if matrices:
             return " @ ".join(self.text(each, SIGN) for each in matrices), MUL
@@ -148,7 +142,7 @@ class Printer:
         return f'torch.einsum("{plan.to_equation(op, self.subscripts)}", {parts})', ATOM
 
     def _recur(self, op: ops.Recur) -> str:
-        """A linear recurrence, as a call of the file's own function."""
+        """The call of the file's function for a linear recurrence."""
         axes, index = op.axes, op.index
         assert op.first.axes == tuple(i for i in axes if i is not index)
         once = {i: index for i in op.decay.axes if i not in axes}
@@ -157,7 +151,7 @@ class Printer:
         return f"{RECUR}({parts}, dim={axes.index(index) - len(axes)}, chunk={op.chunk})"
 
     def _call_cell(self, op: ops.Cell) -> tuple[str, int]:
-        """The call of a cell; under conditions, or else its operations one by one."""
+        """The call of a cell; if it has conditions, `call if conditions else operations`."""
 
         def write_argument(place: int, precedence: int) -> str:
             return self.text(op.args[place], precedence)
@@ -169,7 +163,7 @@ class Printer:
         return f"{text} if {test} else {self.text(op.whole)}", OR
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
-        """The blocks of an operation along the index of a loop."""
+        """The expression of the blocks of an operation along the index of a loop."""
         told: tuple[Operand, ...]
         match op:
             case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):
@@ -242,7 +236,7 @@ class Printer:
                 raise TypeError(f"no text for {type(op).__name__}")
 
     def _pad(self, pad: ops.Pad) -> str:
-        """Numbers around the places of one tensor, in one call; torch counts from the last."""
+        """The call that pads one tensor with numbers; torch lists the last axis first."""
         pairs: dict[int, tuple[str, str]] = {}
         op: ops.Op = pad
         while isinstance(op, ops.Pad) and op.place not in pairs and op.value is pad.value:
@@ -266,7 +260,7 @@ class Printer:
         return any(index.extent == ir.Size(name) for name, _ in self.blocks)
 
     def _extent(self, index: ir.Index) -> str:
-        """The number of entries of an axis; of a block, the number in this turn."""
+        """The text of an axis' length; for a block, its length in this turn."""
         lengths = (length for name, length in self.blocks if index.extent == ir.Size(name))
         return next(lengths, "") or to_python(index.extent)
 
@@ -313,7 +307,7 @@ class Printer:
         return f"torch.where({', '.join(self.text(part) for part in parts)})"
 
     def _extreme(self, function: str, args: tuple[ops.Op, ...]) -> str:
-        """Max or min of tensors pairwise; a number bounds."""
+        """The max or min of operations, by torch.maximum, or clamp for a number."""
         text = self.text(args[0])
         for arg in args[1:]:
             if isinstance(arg, ops.Num):
@@ -352,7 +346,7 @@ class Printer:
 
 
 def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """The numbers of entries padded before and after a range that may be empty."""
+    """The pair of amounts padded before and after a range, at most `most` together."""
     first, last = (ir.Call("min", (amount, most)) for amount in (before, after))
     if before is ir.ZERO or after is ir.ZERO:
         return (before, last) if before is ir.ZERO else (first, after)
@@ -361,7 +355,7 @@ def _limit(before: ir.Expr, after: ir.Expr, most: ir.Expr) -> tuple[ir.Expr, ir.
 
 
 def _keep_from_below(amount: ir.Expr, here: ir.Expr) -> ir.Expr:
-    """The number of padded entries beside a range, from the length of the range; at least 0."""
+    """An amount of padding, at least 0 also where the padded length `here` is 0."""
     is_own = isinstance(here, ir.Size) and {p for p in walk(amount) if isinstance(p, ir.Size)} == {
         here
     }
@@ -372,9 +366,9 @@ def _keep_from_below(amount: ir.Expr, here: ir.Expr) -> ir.Expr:
 
 
 def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
-    """The number of entries padded before a range, or cut off, to reach a wanted length.
+    """The amount padded before a range of length `here`, or cut off if negative.
 
-    Where sizes tell which, no more than there are at either end: torch cuts before it pads.
+    It is bounded by both lengths, because torch cuts before it pads.
     """
     number = Polynomial.of(before)
     back = Polynomial.of(0) - number
@@ -388,7 +382,7 @@ def _find_before(before: ir.Expr, here: ir.Expr, wanted: ir.Expr) -> ir.Expr:
 
 
 def _write_slice(op: ops.Slice) -> str:
-    """`start:stop:step`; what torch takes by itself is left out."""
+    """The text `start:stop:step` of a slice, without the parts that are defaults."""
     length = Polynomial.of(op.arg.axes[op.place].extent)
     start, step = Polynomial.of(op.start), Polynomial.of(op.step)
     stop = start + step * Polynomial.of(op.index.extent)
@@ -401,14 +395,14 @@ def _write_slice(op: ops.Slice) -> str:
 
 
 def is_growing(op: ops.Op) -> bool:
-    """Is it a window as long as a size? To torch's own a length is a constant of the graph."""
+    """Whether an operation is a window whose length is a size, which torch's unfold would fix."""
     return isinstance(op, ops.Unfold) and not isinstance(op.inner.extent, ir.Number)
 
 
 def write_call(
     call: Operand, given: Callable[[int, int], str], like: str, dtype: str
 ) -> tuple[str, int]:
-    """The text of a call and how tightly it holds; `given` writes an argument of its cell."""
+    """The text of a call and its precedence; `given` writes an argument of its cell."""
 
     def write(part: Operand, precedence: int = 0) -> str:
         if isinstance(part, CellArgument):
@@ -453,7 +447,7 @@ def write_call(
 def write_conditions(
     when: Sequence[Condition], given: Callable[[int, int], str], dtype: str
 ) -> str:
-    """The text of the condition of a call of torch."""
+    """The text of the conditions under which a call of torch is used."""
     texts = {
         "wide": f"{dtype} in (torch.float32, torch.float64)",
         "real": f"{dtype}.is_floating_point",
@@ -477,7 +471,7 @@ def _places(places: Sequence[int], rank: int) -> str:
 
 
 def _arrange(text: str, here: tuple[ir.Index, ...], there: tuple[ir.Index, ...]) -> str:
-    """Permute, then give the axes that are missing a size of 1 (leading ones broadcast anyway)."""
+    """The text with permuted axes, and missing axes as 1 (leading ones are broadcast anyway)."""
     kept = tuple(a for a in there if a in here)
     text += _permute(here, kept)
     if not kept:

@@ -1,4 +1,4 @@
-"""Loops of recurrences in the generated function: their turns and their results."""
+"""The lines of a recurrence's loop in a generated function, and of single steps."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ INNER = WIDTH - 2 * len(INDENT)  # and of its loop
 
 
 def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> list[str]:
-    """The comment and the line of a step; without a name it is returned."""
+    """The comment and the line `name = ..` of a step; `return ..` for an empty name."""
     return [*write_comment(step, room), *fit_assignment(name, printer.text(step.op), room)]
 
 
 def write_comment(step: Step, room: int = INNER) -> list[str]:
-    """The meaning and the shape of the line; an index of an unnamed place gets a name."""
+    """The comment lines with a step's equation and shape; unnamed indices get letters."""
     equation = to_step_equation(step)
     parts = (part for side in (equation.target, equation.value) for part in walk(side))
     indices = dict.fromkeys(part for part in parts if isinstance(part, ir.Index))
@@ -58,7 +58,7 @@ def write_comment(step: Step, room: int = INNER) -> list[str]:
 
 
 def find_begun(plan: Plan) -> dict[str, str]:
-    """The condition under which a step is needed that only first values of a recurrence read."""
+    """The conditions, by step, of steps that only initial values of recurrences read: `T > 1`."""
     always = ("", 0)
     needed: dict[str, set[tuple[str, int]]] = {}
 
@@ -88,14 +88,14 @@ def find_begun(plan: Plan) -> dict[str, str]:
 
 
 def _find_doubtful(each: Carried, place: int, plan: Plan) -> str:
-    """The extent along which what recurs may lack a place; nothing where it never does."""
+    """The text of a recurrence's extent, if it may have no such place; "" if it always has."""
     extent = each.shape[each.axis]
     is_sure = each.skipped or to_checks.has_places(plan.system, extent, place + 1)
     return "" if is_sure else to_python(extent, ADD)
 
 
 def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
-    """The loop of a recurrence, and its results."""
+    """The lines of a recurrence: the values before the loop, the loop, and its results."""
     listed = [each for each in scan.carried if not _is_named(each, plan)]
     named = [each for each in scan.carried if each not in listed]
     turn = _Turn(scan, plan, printer)
@@ -131,9 +131,9 @@ def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
 
 
 class _Turn:
-    """The steps of a turn as they are printed; layouts that can be made before the loop are.
+    """The steps of a turn as printed: loop-invariant parts and permutations go before the loop.
 
-    Products of vectors with a state are those of matrices: einsum takes longer to begin than they.
+    Contractions become products of matrices, which start faster than einsum.
     """
 
     def __init__(self, scan: Scan, plan: Plan, printer: Printer) -> None:
@@ -169,7 +169,7 @@ class _Turn:
         self.steps = [(step, ops.exchange(op, new)) for step, op in laid]
 
     def _move_before_loop(self, op: ops.Op, target: str) -> ops.Op:
-        """The operation, with views and loop-invariant parts made before the loop."""
+        """The operation of step `target`, with views and invariant parts made before the loop."""
         if op in self.invariant:
             return self.invariant[op]
         if isinstance(op, (ops.Source, ops.Cell)) and not op.args:
@@ -195,11 +195,11 @@ class _Turn:
         return ops.with_args(op, laid, dict(zip(args, laid, strict=True)))
 
     def _is_part(self, view: ops.Arrange) -> bool:
-        """Whether the view is of a place of a tensor that is cut, and no axis of it is left out."""
+        """Whether a view permutes one turn's part of a tensor that the loop runs over."""
         return isinstance(view.arg, ops.Source) and view.arg.name in self.parts
 
     def _hoist(self, op: ops.Op, target: str) -> ops.Op:
-        """The name of a value that is the same in all turns, unless it costs nothing."""
+        """A loop-invariant operation as a read of a step before the loop; names, numbers as is."""
         if isinstance(op, ops.Num):
             scalars = {part.name for part in walk(op.value) if isinstance(part, ir.Scalar)}
             if isinstance(op.value, ir.Scalar) or scalars.isdisjoint(self.printer.scalars):
@@ -216,7 +216,7 @@ class _Turn:
 
 
 def _find_spread(op: ops.Expand) -> ops.Op | None:
-    """The operand of a view that repeats one place along an axis."""
+    """The operand of a view that selects one place and repeats it along that axis; else None."""
     if not isinstance(op.arg, ops.Select):
         return None
     whole, axis = op.arg.arg, op.arg.place
@@ -228,13 +228,13 @@ def _find_spread(op: ops.Expand) -> ops.Op | None:
 
 
 def _is_spread(op: ops.Cell) -> bool:
-    """Whether a call of addcmul needs views of narrower tensors: two calls without are faster."""
+    """Whether an operation is addcmul with expanded operands, which is slower than two calls."""
     is_called = isinstance(op.call, TorchCall) and op.call.function == "torch.addcmul"
     return is_called and any(isinstance(arg, ops.Expand) for arg in op.args)
 
 
 def _multiply(op: ops.Einsum) -> ops.Op:
-    """A contraction as torch begins it soonest: by mm, bmm, or as it stands."""
+    """A contraction as matrix products, with `torch.bmm` where it fits; unchanged if it is one."""
     if find_matrices(op.args, op.axes) or is_batched(op.args, op.axes):
         return op
 
@@ -254,7 +254,7 @@ def _multiply(op: ops.Einsum) -> ops.Op:
 
 
 def _is_named(each: Carried, plan: Plan) -> bool:
-    """Whether the values of the last turns have names, and the others are released."""
+    """Whether only the values of the last turns are kept, as variables and not in a list."""
     lags = sorted(lag for _, lag in each.before)
     is_sure = all(not _find_doubtful(each, place, plan) for place in range(len(each.first)))
     is_short = 0 < len(lags) <= len(each.first)
@@ -262,12 +262,12 @@ def _is_named(each: Carried, plan: Plan) -> bool:
 
 
 def _name_last(each: Carried) -> str:
-    """The name of the value one turn before."""
+    """The variable of the value one turn before."""
     return next(name for name, lag in each.before if lag == 1)
 
 
 def _carry_on(named: Sequence[Carried], printer: Printer, room: int) -> list[str]:
-    """The lines that make the values of a turn those of one turn before."""
+    """The lines that assign this turn's values to the variables of the turn before."""
     pairs: list[tuple[str, ops.Op]] = []
     for each in named:
         at = {lag: name for name, lag in each.before}
@@ -283,9 +283,9 @@ def _carry_on(named: Sequence[Carried], printer: Printer, room: int) -> list[str
 
 
 def _begin_list(each: Carried, plan: Plan, printer: Printer) -> list[str]:
-    """The list of values, with those before the loop.
+    """The lines that begin the list of a recurrence's values with its initial ones.
 
-    A recurrence that may be shorter than the values it begins with has as many as it is long.
+    A recurrence that may be shorter takes only as many as it has places.
     """
     lines: list[str] = []
     some = [_find_doubtful(each, place, plan) for place in range(len(each.first))]
@@ -300,7 +300,7 @@ def _begin_list(each: Carried, plan: Plan, printer: Printer) -> list[str]:
 
 
 def _stack_values(each: Carried, plan: Plan, printer: Printer) -> list[str]:
-    """The tensor of all values."""
+    """The lines that stack the list of a recurrence's values into a tensor."""
     kept = f"{each.each}[{each.skipped}:]" if each.skipped else each.each
     stacked = f"torch.stack({kept}, dim={each.axis})"
     is_sure = each.first and not _find_doubtful(each, 0, plan)

@@ -1,1 +1,1 @@
-"""Into the language: from text, from SymPy, from einsum strings."""
+"""Into the index language: from text, SymPy, LaTeX, einsum strings and torch code."""

@@ -1,4 +1,4 @@
-"""Lifting of code: a function is run once, at inputs of declared shapes, and becomes a formula.
+"""Which formula a function of torch tensors computes, found by one run at declared shapes.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
 
@@ -34,14 +34,14 @@ _MOST_DRAWS = 8  # sizes drawn until the code runs
 
 @dataclass(frozen=True)
 class FromCode:
-    """A formula lifted from code, and its assumptions: sizes fixed to numbers by the code."""
+    """A formula lifted from code, and the assumptions under which it holds."""
 
     formula: Formula
-    fixed: Mapping[str, int]
-    notes: tuple[str, ...] = ()
+    fixed: Mapping[str, int]  # sizes that the code uses as numbers
+    notes: tuple[str, ...] = ()  # conditions on sizes that decided the code's branches
 
     def describe_assumptions(self) -> tuple[str, ...]:
-        """The assumptions in words."""
+        """A sentence for each assumption."""
         words = [f"the code runs so while {note}" for note in self.notes]
         if self.fixed:
             sizes = " ".join(f"{size}={number}" for size, number in self.fixed.items())
@@ -105,7 +105,7 @@ def lift_code(
 
 
 def _refuse_held(module: "torch.nn.Module") -> None:
-    """Refuse a module that holds tensors; without any it is a function."""
+    """Raise DeriveError for a module with parameters or buffers; without any it is a function."""
     held = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
     if held:
         kind, entries = type(module).__name__, ", ".join(f'"{name}": ..' for name in held)
@@ -124,7 +124,7 @@ def _lift_anywhere(
     preset: Mapping[str, int],
     path: str,
 ) -> Lifted:
-    """Lift the code at the first drawn sizes at which it runs."""
+    """The equations of the code, by a run at the first drawn sizes at which it does not fail."""
     first: DeriveError | None = None
     for seed in range(_MOST_DRAWS):
         chosen = choose_sizes(declared, 1, seed=seed, fixed=preset)[0]
@@ -139,9 +139,9 @@ def _lift_anywhere(
 
 
 def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
-    """Guard an equation that reads x[i + S - 2] by `[S >= 2]`; return the conditions too.
+    """The pair (guarded system, texts of the guards); the guard of x[i + S - 2] is `[S >= 2]`.
 
-    They are the code's assumptions on its sizes.
+    The guards are assumptions of the code on its sizes.
     """
     equations, conditions = [], dict[str, None]()
     for equation in system.equations:
@@ -159,7 +159,7 @@ def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 
 
 def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
-    """The condition on sizes under which a value is never negative, if it is not always so."""
+    """The condition on sizes under which a value is >= 0; nothing if it always is."""
     low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
     atoms = low.atoms if low is not None else ()
     is_fixed = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
@@ -173,7 +173,7 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
 def _match_parameters(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str
 ) -> dict[str, Argument]:
-    """The argument of each parameter; one with a default may be absent."""
+    """The declared argument of each parameter; one with a default may be absent."""
     known: dict[str, Argument] = {each.name: each for each in declared.inputs}
     sizes = [e.name for e in declared.sizes]
     sizes += [size for size in find_sizes(declared) if size in parameters]

@@ -1,4 +1,4 @@
-"""Einsum strings: their parser, and their translation into a formula.
+"""What an einsum string means: its parts, and its formula.
 
     equation = operand ("," operand)* ["->" output]       blanks mean nothing
     operand  = indices                                    one an index; none for a number
@@ -47,7 +47,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A valid einsum string, parsed."""
+    """A valid einsum string: the indices of each operand and of the output."""
 
     operands: tuple[tuple[Token, ...], ...]
     output: tuple[Token, ...]
@@ -89,7 +89,7 @@ class Spec:
         return (" " if self.has_words else "").join(token.name for token in part)
 
     def expand(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-        """The indices of operands of these ranks and of the output.
+        """The pair (indices of each operand, indices of the output) for operands of these ranks.
 
         The indices of an ellipsis are called .0, .1, .., and aligned at the last.
         """
@@ -108,14 +108,11 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error in a string; -1 for the columns of the whole string.
+    """An error in an einsum string."""
 
-    The kinds are form, character, ellipsis, output, output-unknown and output-twice.
-    """
-
-    kind: str
+    kind: str  # form | character | ellipsis | output | output-unknown | output-twice
     says: str
-    start: int = -1
+    start: int = -1  # columns; -1 for the whole string
     end: int = -1
     help: str = ""
     facts: tuple[str, ...] = ()
@@ -166,7 +163,7 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
 
 
 def _is_many(text: str) -> bool:
-    """Whether there are more indices than letters from a to z."""
+    """Whether a text has more indices than there are letters from a to z."""
     return len({*text} - {*",->. "}) > len(ascii_lowercase)
 
 
@@ -201,7 +198,7 @@ def _find_fault(token: Token, has_words: bool, is_output: bool) -> Fault:
 
 
 def _find_output_fault(spec: Spec) -> Fault | None:
-    """The error of an output index that is in no operand, or twice in the output."""
+    """The error of an output index in no operand, or twice in the output; None if all fit."""
     word = "name" if spec.has_words else "letter"
     known = {t.name for operand in spec.operands for t in operand}
     known |= set() if spec.has_words else {DOTS}  # einops requires an ellipsis on both sides
@@ -294,7 +291,7 @@ def _refuse(equation: str, fault: Fault) -> DeriveError:
 def _declare(
     names: Sequence[str], operands: Sequence[Sequence[str]], sizes: Mapping[str, str]
 ) -> Iterator[str]:
-    """The statements that declare the operands, neighbours of one shape together."""
+    """The declarations of the operands; neighbours of one shape share one, `A, B[I, J]`."""
     for operand, group in groupby(zip(operands, names, strict=True), key=lambda pair: pair[0]):
         together = ", ".join(name for _, name in group)
         shape = ", ".join(sizes[index] for index in operand)
@@ -302,7 +299,7 @@ def _declare(
 
 
 def _name_sizes(indices: Sequence[str]) -> dict[str, str]:
-    """The size of each index: its capital, unless that is an index or has a lower-case twin."""
+    """The name of each index's size: its capital, or `N_b` if that is an index too."""
     return {i: f"N_{i}" if i.upper() in indices else i.upper() for i in indices}
 
 

@@ -44,8 +44,8 @@ from derive.frontend.latex.tree import FONTS, Reader
 from derive.frontend.latex.values import MisfitError
 from derive.notation.formula import About, Formula
 
-MOST = 4096  # interpretations that are tried
-SHOWN = 4  # interpretations in a message
+MOST = 4096  # most interpretations that are tried
+SHOWN = 4  # most interpretations that a message shows
 MATRIX = 2  # axes that a tensor may have without written indices
 
 
@@ -106,10 +106,9 @@ def to_notation(text: str, declarations: str = "") -> str:
 
 
 def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
-    """Replace the functions that the equations define by tensors, or inline them.
+    """Return the equations without calls of functions that they define, such as `f(x) = ..`.
 
-    A call with the arguments of the definition becomes a tensor with their places. A call with
-    other arguments is replaced by the definition's right side.
+    A call with the definition's arguments becomes a tensor with their places, any other inlined.
     """
     functions = dict[str, tuple[Call, Tree]]()
     for _, left, right in equations:
@@ -166,7 +165,7 @@ def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
 
 
 def refuse_fonts(equations: Sequence[Equation]) -> None:
-    """Refuse a letter in two fonts with as many places, or in script: it may be two names."""
+    """Raise DeriveError for a letter in two fonts, which may be two names."""
     fonts: dict[tuple[str, int], str] = {}
     for name in find_names(equations):
         command = name.token.text.removeprefix("\\")
@@ -179,7 +178,7 @@ def refuse_fonts(equations: Sequence[Equation]) -> None:
 
 
 def substitute_parameters(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
-    """Substitute arguments for parameters; a parameter's power and indices go to its argument."""
+    """Return the tree with arguments for parameters, which take the parameters' scripts."""
     if isinstance(tree, Name):
         argument = given.get(replace(tree, above=None))
         if argument is not None:
@@ -195,7 +194,7 @@ def substitute_parameters(tree: Tree, given: Mapping[Tree, Tree]) -> Tree:
 
 
 def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation]:
-    """Sort the equations so that definitions precede reads, as far as possible."""
+    """Return the equations, definitions before their reads as far as possible."""
     left: list[tuple[Equation, str, set[str]]] = []
     for each in equations:
         own = names.resolve(each.left, is_target=True) if isinstance(each.left, Name) else Read("")
@@ -209,7 +208,7 @@ def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation
 
 
 def find_results(written: Sequence[str]) -> list[str]:
-    """Return the line that returns the tensors which no other equation reads, if not the last."""
+    """Return ["return .."] for the tensors that no other equation reads; [] if only the last."""
     sides = [re.findall(r"[^\W\d]\w*", side) for line in written for side in line.split(" = ", 1)]
     own = [words[0] for words in sides[::2]]
     read = {
@@ -220,7 +219,7 @@ def find_results(written: Sequence[str]) -> list[str]:
 
 
 def check_reach(name: str, extent: str) -> str:
-    """Return an undeclared tensor's extent; DeriveError if it is a size less a number."""
+    """Return an undeclared tensor's extent; DeriveError for one like `N - 1`, which is unclear."""
     if re.search(r"[^\W\d].* - \d+$", extent):
         says = f"it is open whether {name} goes no further than {extent}"
         raise refuse("latex-form", says, help=f"add a line with its shape, {name}: [..]")
@@ -228,7 +227,7 @@ def check_reach(name: str, extent: str) -> str:
 
 
 def find_interpretation(equations: Sequence[Equation], names: Names, base: int) -> str:
-    """Return the only interpretation in the notation; DeriveError if there are none or several."""
+    """Return the only interpretation for indices that count from `base`; DeriveError for others."""
     # interpretations by the places of written indices, each with its number of added indices
     found: dict[tuple[object, ...], dict[str, int]] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the interpretation that got furthest
@@ -278,7 +277,7 @@ def find_interpretation(equations: Sequence[Equation], names: Names, base: int) 
 def find_choices(
     equations: Sequence[Equation], names: Names, *, is_strict: bool
 ) -> Iterator[Choice]:
-    """Yield the possible positions of written indices and numbers of remaining axes."""
+    """Yield each choice of axes for the written indices of tensors, and for those left out."""
     accesses: dict[str, list[tuple[str, ...]]] = {}
     for read in map(names.resolve, find_names(equations)):
         if read.name not in names.defined and names.shapes.find_shape(read.name) is not None:
@@ -310,7 +309,7 @@ def find_choices(
 
 
 def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
-    """Yield the choice with axes for each tensor; an extent belongs to axes or to indices only."""
+    """Yield the choice with each number of axes that remain as those of vectors or matrices."""
     options: list[list[tuple[str, list[str], list[str]]]] = []
     for name, places in choice.places.items():
         shape = names.shapes.find_shape(name) or ()
@@ -328,7 +327,7 @@ def find_axes(names: Names, choice: Choice) -> Iterator[Choice]:
 
 
 def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
-    """Return the declarations that an interpretation needs, in the notation."""
+    """Return the lines of the notation that declare the names of an interpretation."""
     names, lines = reading.names, list(reading.names.shapes.lines)
     for index, extent in names.shapes.indices.items():  # ranges that no tensor's shape implies
         sides = " ".join(line.partition(" = ")[2] for line in written)

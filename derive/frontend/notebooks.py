@@ -1,4 +1,4 @@
-"""Readers of files and notebooks; a notebook's code cells are joined into one text.
+"""Which Python text a file or a notebook holds; a notebook's code cells are joined.
 
 Lines of IPython (`%time`, `!ls`, `x?`) become blank. So do cells in another language (`%%bash`)
 and, unless `keep_broken`, cells that are not Python. Cells are numbered from 1; text cells count
@@ -46,7 +46,7 @@ def is_file(text: str) -> bool:
 
 
 def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None) -> Any:
-    """Return the file's text, or `read` of its bytes; DeriveError if it cannot be read."""
+    """Return the file's text, or `read` of its bytes; DeriveError, which names it `shown`."""
     try:
         return path.read_text(encoding="utf-8-sig") if read is None else read(path.read_bytes())
     except UnicodeDecodeError as error:
@@ -103,7 +103,7 @@ def read_cells(data: bytes, *, keep_broken: bool = False) -> Cells:
 
 
 def _join_cells(codes: Iterable[tuple[int, str | None, str]], keep_broken: bool) -> Cells:
-    """Join cells; each is a number, its code (None for text), and its execution count as text."""
+    """Return the joined cells; each is (number, code or None for text, execution count as text)."""
     lines: list[str] = []
     places: list[tuple[int, int]] = []
     prompts: list[str] = []
@@ -168,7 +168,7 @@ def _to_python(code: str) -> str:
 
 
 def _find_shown(text: str) -> int | None:
-    """Return the first line of the expression that ends a cell."""
+    """Return the first line of the expression that ends a cell; None for another ending."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         body = ast.parse(text).body

@@ -1,1 +1,1 @@
-"""LaTeX as people write it: its tree, and the indices that it leaves out."""
+"""LaTeX as people write it: its syntax tree, and the indices that it leaves out."""

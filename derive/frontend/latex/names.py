@@ -1,4 +1,4 @@
-"""Interpretation of names in LaTeX: declarations, places, labels, powers, first values."""
+"""What a name in LaTeX means: a tensor with places, a label in the name, a power, a transpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSPOSED = {"T", "top", "intercal"}
 
 @dataclass(frozen=True)
 class Shapes:
-    """The declarations: shapes of tensors and of families (W for all W_x), scalars, indices."""
+    """The declarations of a text: shapes of tensors and families (W for all W_x), scalars, .."""
 
     tensors: Mapping[str, tuple[str, ...]]
     families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Shapes:
 def complete_shapes(
     shapes: Shapes, equations: Sequence[tree.Equation], ranges: Mapping[str, tree.Tree]
 ) -> Shapes:
-    r"""Complete the shapes from the equations.
+    r"""Return the shapes with the extents that the equations and `ranges` give.
 
     `i = 1, \ldots, n` gives the extent of an index. The shape of `W_i`, with i an index of a left
     side, becomes a shape of W.
@@ -75,7 +75,7 @@ def complete_shapes(
 
 
 def write_extent(part: tree.Tree) -> str:
-    """Return an extent of sizes and numbers in the notation, or "" for other parts."""
+    """Return an extent of sizes and numbers as text in the notation, or "" for other parts."""
     match part:
         case tree.Number(number):
             return number
@@ -93,7 +93,7 @@ def write_extent(part: tree.Tree) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A resolved name: its places, its power, and whether it is transposed."""
+    """The meaning of a name: the tensor or number, places, power, whether it is transposed."""
 
     name: str
     places: tuple[tree.Tree, ...] = ()
@@ -102,7 +102,7 @@ class Read:
 
 
 class Names:
-    """Resolver of the names in the equations."""
+    """The names of the equations with what is known of each; `resolve` finds their meaning."""
 
     def __init__(self, shapes: Shapes, equations: Sequence[tree.Equation]) -> None:
         self.shapes = shapes
@@ -159,7 +159,7 @@ class Names:
         return known or self.shapes.find_shape(name) is not None
 
     def resolve(self, name: tree.Name, *, is_target: bool = False) -> Read:
-        """Return the tensor or number of a name; `x_1` is x1 if neither is declared."""
+        """Return the meaning of a name; `is_target`: on a left side, which may define a label."""
         if name.base in self.squares and name.above == tree.Number("2"):
             name = replace(name, base=f"{name.base}_squared", above=None)
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
@@ -208,7 +208,7 @@ class Names:
         return Read(name.base, name.below, power, is_transposed)
 
     def find_reads(self, part: tree.Tree | None) -> set[str]:
-        """Return the names that a part reads, without labels."""
+        """Return the names of the tensors, numbers and indices that a part reads."""
         if not isinstance(part, tree.Name):
             inside = () if part is None else tree.find_parts(part)
             return set().union(*map(self.find_reads, inside))
@@ -216,7 +216,7 @@ class Names:
         return {read.name}.union(*map(self.find_reads, (*read.places, read.power)))
 
     def find_linear(self, part: tree.Tree, base: int) -> dict[str, int] | None:
-        """Return integer coefficients of indices, sizes and 1 (under ""); None if not linear.
+        """Return the integer coefficients of names, {"i": 2, "": 1} of 2i + 1; None: not linear.
 
         Indices are those of the notation, which count from 0; `base` is added to each.
         """
@@ -252,7 +252,7 @@ class Names:
 def find_bases(
     equations: Sequence[tree.Equation], ranges: Mapping[str, tree.Tree], names: Names
 ) -> tuple[int, ...]:
-    """Return the number from which indices count, or 0 and 1 if nothing says which.
+    """Return the numbers from which indices may count: (0,), (1,), or (0, 1) if that is open.
 
     It is the start of a sum or of a range, if that is 0 or 1; 1 if `h_0` is given beside `h_t`; 0
     if another place is 0.
@@ -272,20 +272,20 @@ def find_bases(
 
 
 def ask_base(says: str, *facts: str) -> DeriveError:
-    """Return the question from which number indices count."""
+    """Return the error that asks from which number indices count."""
     advice = "add a line: indices count from 0, or: indices count from 1"
     return refuse("latex-form", says, facts=facts, help=advice)
 
 
 def close_links(found: set[str], links: Sequence[set[str]]) -> set[str]:
-    """Return the closure of `found` under the links."""
+    """Return `found` and all words that sets of linked words connect with it."""
     while also := {word for link in links if link & found for word in link - found}:
         found = found | also
     return found
 
 
 def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
-    """Yield the indices in a range that have a lower bound, each with its least value."""
+    """Yield pairs (index, least value) for the lower bounds in a range such as `j = 1`."""
     if not isinstance(below, tree.Relation):
         return
     sides = [below.first, *(side for _, side in below.rest)]
@@ -303,10 +303,10 @@ def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Choice:
-    """The positions of written indices, the axes of each tensor, and the kind of vectors."""
+    """One way to read tensors that have fewer written indices than axes."""
 
-    places: Mapping[str, tuple[int, ...]]
-    axes: Mapping[str, int]
+    places: Mapping[str, tuple[int, ...]]  # by tensor, the axes of its written indices
+    axes: Mapping[str, int]  # by tensor, the number of last axes: 0 number, 1 vector, 2 matrix
     extents: Mapping[str, str]  # extents of the written indices
-    has_rows: bool = True
+    has_rows: bool = True  # whether vectors are rows
     is_strict: bool = True  # refuse a product of two rows, which papers write for the inner product

@@ -1,4 +1,4 @@
-"""The syntax tree of LaTeX equations: nodes, traversals, and the spelling of names."""
+"""The syntax tree of LaTeX equations: its nodes, traversals, and the names written in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.ir.functions import FUNCTIONS, ROWS
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A number, a letter, a word, a command or a sign, at its columns of a line."""
+    """A number, a letter, a word, a command or a sign, with its columns in a line."""
 
     kind: str
     text: str
@@ -36,7 +36,7 @@ class Name:
     token: Token = field(compare=False)  # equal names differ in position
     above: Tree | None = None
     below: tuple[Tree, ...] = ()
-    label: str = ""  # the subscript as part of a name
+    label: str = ""  # the subscript's text, if it may be a part of the name: Q of W_Q
     upper: str = ""  # the first place, if it is a word in a superscript in parentheses: x^{(q)}
 
 
@@ -49,14 +49,14 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Factors, each after its sign: none, `odot`, `cdot` or `/`."""
+    """Factors, each with the sign before it: "", `odot`, `cdot` or `/`."""
 
     factors: tuple[tuple[str, Tree], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A power of a part that is no name."""
+    """A power of a part other than a name; a name has its power in `above`."""
 
     base: Tree
     exponent: Tree
@@ -64,7 +64,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    r"""A function, a choice, or a word or a sign over indices: `softmax_j(..)`, `\sum_j ..`."""
+    r"""A call in LaTeX: a function, or a reduction with what stands below and above, `\sum_j`."""
 
     function: str
     token: Token = field(compare=False)
@@ -108,7 +108,7 @@ class Equation(NamedTuple):
 
 
 def find_targets(equations: Iterable[Equation]) -> list[Name]:
-    """Return the tensors on the left sides."""
+    """Return the names that are left sides of equations."""
     return [each.left for each in equations if isinstance(each.left, Name)]
 
 
@@ -121,7 +121,7 @@ def refuse_at(says: str, token: Token | str | None, help: str = "") -> DeriveErr
 
 
 def walk_parts(tree: Tree | Iterable[object]) -> Iterator[Tree]:
-    """Yield a part, or several, and all their descendants."""
+    """Yield a tree, or several in nested tuples, and all their descendants."""
     if isinstance(tree, Tree):
         yield tree
     for part in find_parts(tree):
@@ -139,12 +139,12 @@ def find_binders(tree: Tree | Iterable[object]) -> Iterator[Call]:
 
 
 def to_words(tree: Tree | Iterable[object]) -> set[str]:
-    """Return the words and integers in a part, or in several."""
+    """Return the words and integers, such as names of indices, in a tree or several."""
     return {*map(to_word, walk_parts(tree))} - {""}
 
 
 def find_parts(tree: Any) -> Iterator[Tree]:
-    """Yield the children of a part, or the parts in nested tuples."""
+    """Yield the children of a tree, or the trees in nested tuples."""
     is_tree = isinstance(tree, Tree)
     for part in (getattr(tree, each.name) for each in fields(tree)) if is_tree else tree:
         if isinstance(part, Tree):
@@ -193,7 +193,7 @@ _UNNAMED = {"LN", "Norm", "NORM"}  # names of layer norm in papers; not the func
 
 
 def find_function(word: str) -> str | None:
-    """Return the function of the notation that a word names."""
+    """Return the function of the notation that a word names; None if there is none."""
     plain = word.replace("_", "").replace(" ", "")
     return None if plain in _UNNAMED else WORDS.get(plain.lower())
 
@@ -209,7 +209,7 @@ def has_label(name: Name) -> bool:
 
 
 def to_word(tree: Tree | None) -> str:
-    """Return the text of a sub- or superscript that may be part of a name, else nothing."""
+    """Return the text of a script that is one word or number, and may be part of a name; or ""."""
     match tree:
         case Name(base, _, None, ()):
             return base
@@ -219,7 +219,7 @@ def to_word(tree: Tree | None) -> str:
 
 
 def write_name(name: Name, *, has_places: bool = False) -> tuple[str, tuple[Tree, ...]]:
-    """Return the name in the notation with its labels, and its places.
+    """Return (name in the notation with its labels, its places): ("W_Q", ()) of `W_Q`.
 
     With `has_places` a subscript that does not look like a label is a place.
     """

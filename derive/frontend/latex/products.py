@@ -1,4 +1,4 @@
-"""Sums and products of values: of numbers, vectors and matrices.
+"""What sums and products of numbers, vectors and matrices are in the notation.
 
 Juxtaposition is the product of matrices and vectors; `u v` of two vectors of one kind is their
 inner product. Numbers are broadcast in a sum.
@@ -41,7 +41,7 @@ class Products:
         return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
 
     def multiply(self, one: Value, sign: str, other: Value) -> Value:
-        """Return the product of numbers, vectors and matrices, or of their elements."""
+        """Return the product by a sign: "", cdot, odot, otimes, times, star or /."""
         free = tuple(dict.fromkeys((*one.free, *other.free)))
         if sign == "/":
             if len(other.axes) > 1 or (len(one.axes) > 1 and other.axes):

@@ -1,4 +1,4 @@
-"""Translation of LaTeX equations into the notation, for one choice of the omitted indices.
+"""How LaTeX equations are written in the notation, for one choice of the omitted indices.
 
 A tensor with fewer indices than extents is a scalar, a vector or a matrix for each value of the
 other indices. Its last extents are those of the vector or matrix. Each extent before them has one
@@ -75,7 +75,7 @@ class Reading:
         return name
 
     def write_equation(self, left: Tree, right: Tree) -> str:
-        """Return the line of an equation."""
+        """Return the line of an equation in the notation."""
         read = self.names.resolve(left, is_target=True) if isinstance(left, Name) else None
         if read is None or read.power is not None or read.is_transposed:
             raise MisfitError("the left side is no tensor", help="write y_{i} = ..")
@@ -119,7 +119,7 @@ class Reading:
     def place_batch(
         self, places: Sequence[str], free: Sequence[str]
     ) -> tuple[list[str], tuple[int, ...]]:
-        """Insert the indices of omitted extents; also return the positions of the written ones."""
+        """Return (places with indices of omitted extents inserted, positions of written ones)."""
         every = list(places)
         inside = [i for i in self.batch.values() if i in free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):
@@ -185,7 +185,7 @@ class Reading:
         return Value(f"{name}[{','.join(places)}]", free=find_words(places))
 
     def read_part(self, tree: Tree, scope: frozenset[str]) -> Value:
-        """Translate a part, with these indices in scope."""
+        """Return the value of a part; `scope`: the indices that are bound or on the left."""
         match tree:
             case Number(text):
                 return Value(text)
@@ -225,7 +225,7 @@ class Reading:
         raise MisfitError("a comparison stands where a value is expected")
 
     def read_name(self, name: Name, scope: frozenset[str]) -> Value:
-        """Translate a number, an index, a size or a tensor, perhaps to a power or transposed."""
+        """Return the value of a name: a number, index, size or tensor, with power or transpose."""
         read = self.names.resolve(name)
         is_bare, is_number = not read.places, read.name in self.names.numbers
         is_free = not self.names.is_known(read.name) or read.name in self.names.indexed
@@ -260,7 +260,7 @@ class Reading:
         return value if read.power is None else self.read_power(value, read.power, scope)
 
     def read_power(self, base: Value, exponent: Tree, scope: frozenset[str]) -> Value:
-        """Translate a power of a number, of a vector's elements, or an inverse."""
+        """Return the power of a number or of a vector's elements, or the inverse of a matrix."""
         match exponent:
             case tex.Sum((("-", Name(word)),)) if word in TRANSPOSED and len(base.axes) > 1:
                 return transpose(self.read_axes("inverse", base))
@@ -280,7 +280,7 @@ class Reading:
         return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
 
     def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:
-        """Translate an elementwise function, or a row operation over an index or an axis."""
+        """Return the value of an elementwise function, or of a reduction over indices or axes."""
         word, below = call.function, call.below
         is_norm = word.startswith("norm") and not below  # a norm of a matrix runs over both axes
         if word not in ROWS or is_norm or (len(call.arguments) > 1 and word in FUNCTIONS):
@@ -316,7 +316,7 @@ class Reading:
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
-        """Apply a row operation to the last axis, or to both axes of a matrix."""
+        """Return a reduction such as softmax over the last axis, or over both axes of a matrix."""
         row = ROWS[word]
         if row.is_matrix and len(value.axes) != len(("row", "column")):
             raise MisfitError(f"{word} is of a matrix", token)
@@ -331,7 +331,7 @@ class Reading:
         return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
 
     def read_function(self, call: tex.Call, values: Sequence[Value]) -> Value:
-        """Apply an elementwise function, a norm, an inner product or a trace."""
+        """Return an elementwise function, a norm, an inner product or a trace of values."""
         word, first = call.function, max(values, key=lambda value: len(value.axes))
         free = tuple(dict.fromkeys(i for value in values for i in value.free))
         marks = ", ".join(f"<{axis.mark}>" for axis in first.axes)
@@ -384,7 +384,7 @@ class Reading:
         *,
         is_listed: bool = False,
     ) -> tuple[tuple[str, ...], str]:
-        """Return the bound indices (if listed, none of a condition), and the text of the range."""
+        """Return (bound indices, text of the bracket); `is_listed`: only bare indices are bound."""
         bound: dict[str, None] = {}
         conditions: list[str] = []
         relation: Relation | None = None
@@ -484,7 +484,7 @@ class Reading:
                 return value.text, value.free
 
     def read_choice(self, parts: Sequence[Tree], scope: frozenset[str]) -> Value:
-        """Translate a choice between two numbers, after its condition."""
+        """Return the value `where(condition, then, other)` of these three parts."""
         condition, *branches = parts
         found = [self.read_part(each, scope) for each in branches]
         if any(value.axes for value in found):

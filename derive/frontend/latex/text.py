@@ -1,4 +1,4 @@
-r"""Equations and declarations of a LaTeX text: prose is skipped, shapes are read.
+r"""Which lines of a LaTeX text are equations, and which declarations; prose is skipped.
 
 An equation is inside `$..$`, `\[..\]` or an environment, or the text has no such delimiters. A
 declaration is a shape `X: [B, S]` or `W \in \mathbb{R}^{D \times E}`, a line of the notation, or a
@@ -39,7 +39,7 @@ _SHAPE = re.compile(
     r"\^\s*(?:\{(?P<power>(?:[^{}]|\{[^{}]*\})*)\}|(?P<single>\w)))\s*(?:$|[,.;]\s*(?:and\s+)?|and\s+)"
 )
 _SIGN = r"(?:[-+*/]|\\(?:cdot|times|odot|wedge|vee|land|lor)(?![A-Za-z]))"
-# names and separators only
+# a line of names and separators only
 _MENTIONED = re.compile(rf"[\s(]*{_NAMED}(?:\s*[,(]\s*{_NAMED})*[\s),.;]*$")
 _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _COUNTED = re.compile(r"(?:\s*&\s*\\text\{)?\s*(?:indices|places) count from ([01])[\s}]*$")
@@ -51,7 +51,7 @@ NOTATION = re.compile(
 
 
 def split_text(text: str) -> tuple[list[str], list[str]]:
-    """Return the equations, one line each, and the declarations."""
+    """Return the pair (lines of equations, lines of declarations)."""
     text = re.sub(r"(?<!\\)%.*", "", text)
     is_marked = _SEGMENT.search(text) is not None
     lines: list[str] = []
@@ -96,7 +96,7 @@ def is_continued(line: str, more: str) -> bool:
 
 
 def split_prose(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a text, and whether each is prose: a part outside math delimiters.
+    """Yield pairs (part of a text, whether it is prose: outside math delimiters).
 
     A part outside in which a line begins like an equation is no prose.
     """
@@ -122,7 +122,7 @@ def split_stated(line: str) -> list[str]:
 
 
 def read_shapes(stated: Sequence[str]) -> Shapes:
-    """Return the parsed declarations."""
+    """Return the shapes and other facts that lines of declarations give."""
     tensors: dict[str, tuple[str, ...]] = {}
     families: dict[str, tuple[str, ...]] = {}
     scalars: set[str] = set()
@@ -177,7 +177,7 @@ def to_plain(line: str) -> str:
 
 
 def read_word(text: str) -> str:
-    """Return the name in a declaration in the notation: `W^Q` is W_Q."""
+    """Return a name of a declaration as in the notation: W_Q of `W^Q`."""
     tree = Reader(text).read_factor() if re.search(r"[\\^{']", text) else None
     if not isinstance(tree, Name):
         return f"{text.strip()}_" if iskeyword(text.strip()) else text.strip()
@@ -185,7 +185,7 @@ def read_word(text: str) -> str:
 
 
 def read_extent(text: str) -> str:
-    """Return an extent in the notation."""
+    """Return an extent as text in the notation: D_z of `D_{z}`."""
     extent = write_extent(Reader(text).read_sum())
     if not extent:
         says = "an extent is made of sizes, numbers and + -"

@@ -1,4 +1,4 @@
-"""Tokens of a line of LaTeX, and the signs and commands that separate them."""
+"""Into which tokens a line of LaTeX is split, and which signs and commands separate its parts."""
 
 import re
 
@@ -77,7 +77,7 @@ class Tokens:
         return self.tokens[self.place].text if self.place < len(self.tokens) else ""
 
     def take_token(self, wanted: str = "") -> Token:
-        """Return the next token and advance; DeriveError unless it is the wanted one."""
+        """Return the next token and advance; DeriveError at the end, or if it is not `wanted`."""
         if self.place == len(self.tokens):
             end = Token("", "", len(self.line), len(self.line) + 1, self.line)
             raise refuse_at(f"{wanted or 'more'} is missing at the end of the equation", end)

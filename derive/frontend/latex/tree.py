@@ -1,4 +1,4 @@
-r"""Parser of LaTeX equations: the tree of each equation of a line.
+r"""Which syntax tree each equation of a line of LaTeX has.
 
     line      = equation (("," | ";") equation)*
     equation  = (sum | name "(" sum ("," sum)* ")") "=" sum | name "=" number "," \ldots "," sum
@@ -103,7 +103,7 @@ class Reader(Tokens):
         return self.read_sum()
 
     def find_defined(self) -> tuple[set[str], set[str]]:
-        """Return the functions that the line defines, and the tensors with a function's name."""
+        """Return (functions that the line defines, tensors on the left with a function's name)."""
         found: tuple[set[str], set[str]] = set(), set()
         places = (k + 1 for k, token in enumerate(self.tokens) if token.text in STOPS)
         for self.place in (0, *places):
@@ -127,7 +127,7 @@ class Reader(Tokens):
         return Call(word, name.token, arguments, places)
 
     def read_relation(self) -> Tree:
-        """Return a condition, or a sum if there is no relation."""
+        """Return a condition, or a sum if no relation follows."""
         parts: list[Tree] = [self._read_comparison()]
         words: set[str] = set()
         while self.peek() in LOGIC:
@@ -180,7 +180,7 @@ class Reader(Tokens):
                 self._refuse_open(factors, starts)
 
     def _refuse_open(self, factors: list[tuple[str, Tree]], starts: list[int]) -> None:
-        """Refuse `a/2 b`: b may multiply the quotient or its divisor. A sum sign is unambiguous."""
+        """Raise DeriveError for `a/2 b`: b may multiply the quotient or its divisor."""
         (sign, divisor), (_, behind) = factors[-2:]
         is_closed = self.tokens[starts[-2]].text in {"(", "[", "{", "\\{"}
         is_sign = any(isinstance(e, Call) and e.token.text in _BIG for e in (divisor, behind))
@@ -254,7 +254,7 @@ class Reader(Tokens):
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
-        """Return a superscript in parentheses, `x^{(b)}`: an index, or a number in the name."""
+        """Return a superscript in parentheses, b of `x^{(b)}`; None for another superscript."""
         start = self.place
         if name.base != "e" and self.peek() == "{":
             with suppress(DeriveError):
@@ -268,7 +268,7 @@ class Reader(Tokens):
         return None
 
     def _find_entry(self, tree: Tree) -> Name | Call | None:
-        """Return a call, or a name with places in brackets or several in parentheses; else None."""
+        """Return what `f(x)`, `x[i]` or `x(i, j)` is: a call or a name with places; or None."""
         start, opened = self.place, self.peek()
         if not isinstance(tree, Name):
             return None
@@ -313,7 +313,7 @@ class Reader(Tokens):
         return self._read_atom()
 
     def _read_places(self) -> tuple[tuple[Tree, ...], str]:
-        """Return the places in a subscript and its text as a label."""
+        """Return (places in a subscript, its text if it may be a label, else "")."""
         start = self.place
         if self.peek() != "{":
             place = self._read_group()
@@ -370,7 +370,7 @@ class Reader(Tokens):
         raise refuse_at(f"{token.text} is not read here", token)
 
     def _read_within(self, opened: Token) -> Tree:
-        """Return the content of parentheses, braces or brackets."""
+        """Return the content of parentheses, braces or brackets; a Bracket for a condition."""
         outside, self.bars, self.is_list = self.bars, 0, opened.text == "["
         part = self.read_relation()
         if opened.text == "[" and self.peek() in {"\\|", "\\Vert", ";", ","}:
@@ -438,14 +438,14 @@ class Reader(Tokens):
         return call if power is None else tex.Power(call, power)
 
     def _is_one(self, start: int) -> bool:
-        """Whether the tokens from `start` up to here are one factor."""
+        """Whether the tokens from `start` to the current one are one factor."""
         end, self.place = self.place, start
         self.read_factor()
         is_one, self.place = self.place == end, end
         return is_one
 
     def _is_alone(self) -> bool:
-        """Whether no argument follows the scripts, so that a function's word is a name."""
+        """Whether no argument follows a function's word, which then is the name of a tensor."""
         start = self.place
         self._read_scripts()
         is_alone = not self._starts_factor()
@@ -453,7 +453,7 @@ class Reader(Tokens):
         return is_alone
 
     def _read_scripts(self) -> tuple[tuple[Tree, ...], Tree | None]:
-        """Return the sub- and superscript of a function or a sign."""
+        """Return (places below, superscript or None) of a function or a sum sign."""
         below: tuple[Tree, ...] = ()
         above: Tree | None = None
         while self.peek() in {"_", "^"}:
@@ -555,7 +555,7 @@ class Reader(Tokens):
         return named
 
     def _read_cases(self, token: Token) -> Tree:
-        """Return the rows of cases, each `value & condition`; the last may have no condition."""
+        """Return the rows `value & condition` of cases as nested choices; the last is the rest."""
         rows: list[tuple[Tree, Tree | None]] = []
         while self.peek() != END:
             value, condition = self.read_sum(), None
@@ -580,7 +580,7 @@ class Reader(Tokens):
 
 
 def _spread_start(below: tuple[Tree, ...], above: Tree | None) -> tuple[Tree, ...]:
-    r"""Give the start in `\sum_{i, j = 1}^N` to each index."""
+    r"""Return the ranges below a sign, `i = 1, j = 1` for `\sum_{i, j = 1}^N`."""
     match below[-1]:
         case tex.Relation(Name(), (("==", least),)) if above is not None:
             each = (tex.Relation(i, (("==", least),)) if isinstance(i, Name) else i for i in below)

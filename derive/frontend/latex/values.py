@@ -1,4 +1,4 @@
-"""Values in LaTeX equations: texts with open axes, the axes, and the texts of extents."""
+"""Values of parts of LaTeX equations: texts of the notation with axes that have no index yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TERM, FACTOR, ATOM = range(1, 4)  # operator precedence of a text
 
 
 class MisfitError(DeriveError):
-    """A choice that does not fit the equations; another choice may."""
+    """The error of a choice that does not fit the equations; `of_extents`: two extents differ."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class MisfitError(DeriveError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a vector or a matrix: its extent, and the number of its index."""
+    """An axis of a vector or a matrix: its extent, and a number that stands for its index."""
 
     extent: str
     mark: int
 
 
 class Axes:
-    """The axes of one interpretation, as a union-find structure."""
+    """The axes of one interpretation; equal ones are merged in a union-find structure."""
 
     def __init__(self) -> None:
         self.extents: list[str] = []  # extents by mark
@@ -48,7 +48,7 @@ class Axes:
         self.pools: dict[str, list[str]] = {}  # names of indices, by extent
 
     def mark(self, extent: str) -> Axis:
-        """Return a new axis."""
+        """Return a new axis of this extent."""
         self.extents.append(extent)
         return Axis(extent, len(self.extents) - 1)
 
@@ -59,7 +59,7 @@ class Axes:
         return mark
 
     def unify_axes(self, some: Sequence[Axis], others: Sequence[Axis]) -> None:
-        """Unify two sequences of axes; MisfitError if extents differ."""
+        """Give each pair of axes one index; MisfitError if their extents differ."""
         for one, other in zip(some, others, strict=False):
             if one.extent != other.extent:
                 says = f"an extent {one.extent} meets an extent {other.extent}"
@@ -69,7 +69,7 @@ class Axes:
                 self.same[high] = low
 
     def name_indices(self, line: str, make: Callable[[str], str]) -> str:
-        """Replace the marks in a line by indices; an extent has the same ones in every line."""
+        """Return the line with indices for marks; `make` names a new index of an extent."""
         names: dict[int, str] = {}
         for mark in map(int, _MARK.findall(line)):
             root = self.root(mark)
@@ -84,11 +84,11 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The text of a part, its open axes, and its free indices."""
+    """The value of a part: its text in the notation, its axes, and its free indices."""
 
     text: str
-    holds: int = ATOM
-    axes: tuple[Axis, ...] = ()
+    holds: int = ATOM  # precedence of the text
+    axes: tuple[Axis, ...] = ()  # none for a number, one for a vector, two for a matrix
     free: tuple[str, ...] = ()
     is_row: bool | None = None  # of vectors only
     is_curved: bool = False  # a vector made elementwise, not by matrix products
@@ -100,15 +100,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A tensor's extents, the positions of its written indices, and the number of its last axes."""
+    """Which axes of a tensor have a written index, and how many are those of a vector or matrix."""
 
     extents: tuple[str, ...]
-    written: tuple[int, ...]
-    axes: int
+    written: tuple[int, ...]  # the axes with a written index
+    axes: int  # number of last axes: 0 for a number, 1 for a vector, 2 for a matrix
 
 
 def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
-    """Return the text of a linear form minus the number `less`."""
+    """Return the text of integer multiples of names minus a number: `2*i + 1`."""
     text = ""
     for name, factor in {**terms, "": terms.get("", 0) - less}.items():
         size = abs(factor)
@@ -148,7 +148,7 @@ def to_polynomial(extent: str) -> Polynomial:
 
 
 def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
-    """Refuse extents that differ from the stated ones, aligned at the last."""
+    """Raise MisfitError for extents that differ from the declared ones, aligned at the last."""
     for one, other in zip(found[::-1], stated[::-1], strict=False):
         if one and other and to_polynomial(one) != to_polynomial(other):
             raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
@@ -170,7 +170,7 @@ def transpose(value: Value, token: tree.Token | None = None) -> Value:
 
 
 def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozenset[str]) -> None:
-    """Refuse `x(j)` of a vector x or with a bare index j: an entry or a product."""
+    """Raise MisfitError for `x(j)` of a tensor x, which may be an entry or a product."""
     words = {part.base for part in tree.find_names(place)}
     is_place = words and words <= scope and (value.axes or tree.to_word(place))
     if is_place and isinstance(name, tree.Name) and "[" in value.text:
@@ -179,7 +179,7 @@ def refuse_entry(name: tree.Tree, value: Value, place: tree.Tree, scope: frozens
 
 
 def ask_rows(token: tree.Token, advice: str) -> DeriveError:
-    """Return the question whether a function applies to a matrix or to each row."""
+    """Return the error that asks whether a function applies to a matrix or to each row."""
     says = "it is open whether this runs over the whole matrix or over each row"
     return tree.refuse_at(says, token, f"write {advice}")
 
@@ -190,7 +190,7 @@ def find_words(places: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> None:
-    """Refuse a limit beyond the known extent of an index."""
+    """Raise MisfitError for a limit of a sum beyond the extent of its index, if that is known."""
     if extent is not None:
         further = to_polynomial(add_number(limit, shift)) - to_polynomial(extent)
         if (further.constant or 0) > 0:
