@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from derive.bench import timing
 from derive.bench.candidates import (
     compile_candidate,
+    compile_quietly,
     draw_moderate,
     find_candidates,
     load_hand,
-    quietly,
 )
 from derive.compiler import build_file
 from derive.errors import refuse
@@ -101,7 +101,7 @@ def bench(  # noqa: PLR0913 - the options, by name
     hand = load_hand(against, built.system) if against else None
     inputs = draw_moderate(built.system, built.plan.sizes, getattr(torch, dtype))
     skipped: list[str] = []
-    with quietly() if compiled else nullcontext():
+    with compile_quietly() if compiled else nullcontext():
         with timing.on_threads(1):
             candidates = find_candidates(built, hand, inputs)
             candidates += _list_compiled(candidates, skipped) if compiled else []
@@ -120,7 +120,7 @@ def bench(  # noqa: PLR0913 - the options, by name
 
 
 def _build(formula: Formula, options: Options, name: str | None, dtype: str) -> Built:
-    """The function for these sizes, which have to be possible and to fit."""
+    """The built function; DeriveError for sizes that are impossible or need too much memory."""
     if dtype not in DTYPES:
         says, facts = f"{dtype} is no type that is measured", [f"the types are {', '.join(DTYPES)}"]
         raise refuse("bench-dtype", says, facts=facts)

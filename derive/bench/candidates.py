@@ -1,6 +1,6 @@
-"""The ways to compute a formula that are compared: each is called without arguments.
+"""The ways to compute a formula that are compared, as calls without arguments.
 
-Somebody's code is loaded once, and its arguments matched as a check matches them. Code under
+The user's code is loaded once, and its arguments are matched as a check matches them. Code under
 torch.compile is compiled at its first call, which no row counts.
 
 Inputs are of the order that they have in a network: sums over many normal numbers grow, and
@@ -34,7 +34,7 @@ class Hand:
     program: Program
 
     def bind(self, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Candidate:
-        """A call of the code itself; what a check would do around it is done here, once."""
+        """The call of the code on these inputs, with its module made and its parameters set."""
         program = self.program
         found = program.find_given(inputs, sizes)
         given, parameters, made = (  # leaves of their own, whatever they are views of
@@ -62,7 +62,7 @@ def load_hand(against: str, system: ir.System) -> Hand:
 
 
 def _order_arguments(module: Any, name: str, value: Any) -> Any:
-    """The module's parameter or buffer of this name is the tensor from now on."""
+    """Make a tensor the module's parameter or buffer of this name, and return it."""
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
     is_buffer = last in owner._buffers
@@ -131,8 +131,8 @@ def compile_candidate(candidate: Candidate) -> Candidate:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Compile in this process, without warnings."""
+def compile_quietly() -> Iterator[None]:
+    """Have torch.compile work in this process and without warnings, within the context."""
     with warnings.catch_warnings(), internals.inductor.patch(compile_threads=1):
         warnings.simplefilter("ignore")
         yield
@@ -148,9 +148,9 @@ def _run_code(candidate: Candidate, says: str) -> tuple[Any, ...]:
 
 
 def _check(candidate: Candidate, wanted: Sequence[Any]) -> None:
-    """Refuse code that writes into its inputs, and results that differ by more than rounding.
+    """Refuse code that writes into its inputs, or whose results differ by more than rounding.
 
-    What is returned besides is not judged.
+    Further results are not compared.
     """
     before = [tensor._version for tensor in candidate.inputs]
     made = _run_code(candidate, f"{candidate.name} does not run")

@@ -1,11 +1,10 @@
 """The time and memory of a call: medians over interleaved runs.
 
-What slows the machine for a while slows all calls alike. The order changes from run to run, and a
-short call is made once before it is timed: what ran before it has filled the caches with other
-things.
+The runs are interleaved, so that a slow phase of the machine slows all calls alike. The order
+changes from run to run. A short call is made once before it is timed, to fill the caches.
 
-The most memory that a call holds beyond what was there before is found in a child process with one
-thread: those of the parent do not live on in it, and code that waits for them would wait for ever.
+The peak memory of a call, beyond that in use before, is measured in a child process with one
+thread: a fork has none of its parent's other threads, and code that waits for them would hang.
 """
 
 import ctypes
@@ -35,7 +34,7 @@ _SHORT = 0.05  # seconds, below which caches count
 
 @dataclass(frozen=True)
 class Candidate:
-    """A name, a call, and the tensors that it reads, which gradients are taken by."""
+    """A name, a call, and the tensors that it reads; gradients are taken by the real ones."""
 
     name: str
     call: partial[Any]
@@ -48,7 +47,7 @@ class Candidate:
 
 
 def to_forward(candidate: Candidate) -> Callable[[], Any]:
-    """A call without gradients."""
+    """The function that calls a candidate without gradients."""
 
     def run() -> None:
         with torch.no_grad():
@@ -58,7 +57,7 @@ def to_forward(candidate: Candidate) -> Callable[[], Any]:
 
 
 def to_backward(candidate: Candidate) -> Callable[[], Any]:
-    """A call with the gradients by every real input; DeriveError where no result has one."""
+    """The function that computes a candidate's gradients; DeriveError if it has none."""
     ones: list[Any] = []
 
     def run() -> None:
@@ -105,12 +104,12 @@ def _find_count(call: Callable[[], Any]) -> int:
 _STATUS = Path("/proc/self/status")
 _MACHINE = Path("/proc/meminfo")
 _SECONDS = 60
-_FULL = "can't allocate memory"  # torch has no class of its own for it on a processor, but words
+_FULL = "can't allocate memory"  # torch's words; on a processor it raises no class of its own
 _LONGEST = 160  # most characters of a foreign error message
 
 
 def say_failure(error: BaseException) -> str:
-    """An error in short; a lack of memory in our words."""
+    """An error on one short line; a lack of memory in derive's words."""
     if isinstance(error, errors.DeriveError):
         return error.diagnostic.says
     if isinstance(error, MemoryError) or _FULL in str(error):
@@ -124,7 +123,7 @@ _GRAIN = 1 << 16  # bytes; the system counts pages in batches, and reports some 
 
 
 def find_peak(call: Callable[[], Any]) -> int | None:
-    """Bytes; None where the system does not report them."""
+    """The peak memory of a call, in bytes; None where the system does not report it."""
     if not _STATUS.exists() or not hasattr(os, "fork"):
         return None
 
@@ -136,9 +135,9 @@ def find_peak(call: Callable[[], Any]) -> int | None:
             ctypes.CDLL(None).malloc_trim(0)
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        before = _read_rates(_STATUS, "VmRSS")
+        before = _read_bytes(_STATUS, "VmRSS")
         call()
-        grown = _read_rates(_STATUS, "VmHWM") - before
+        grown = _read_bytes(_STATUS, "VmHWM") - before
         send(max(0, round(grown / _GRAIN) * _GRAIN))
 
     found, _ = run_in_child(work, _SECONDS, _find_room())
@@ -146,7 +145,7 @@ def find_peak(call: Callable[[], Any]) -> int | None:
 
 
 def refuse_too_large(built: compiler.Built, width: int) -> None:
-    """Refuse sizes at which the inputs and steps, of so many bytes a number, do not fit at all."""
+    """Refuse sizes at which inputs and steps, `width` bytes a number, exceed the free memory."""
     plan = built.plan
     counts = [
         prod(plan.at_sizes(Polynomial.of(extent)) for extent in entry.shape)
@@ -155,7 +154,7 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
     ]
     drawn = 8 * max(counts, default=0)  # one after the other in double precision
     wanted = width * (sum(counts) + plan.at_sizes(plan.peak_elements)) + drawn
-    free = _read_rates(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
+    free = _read_bytes(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     if free and wanted > free:
         at = ", ".join(f"{name}={number}" for name, number in plan.sizes.items())
         raise errors.refuse(
@@ -167,12 +166,12 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
 
 def _find_room() -> int:
     """The bytes that a child may take."""
-    free = _read_rates(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
+    free = _read_bytes(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
     return free or MOST_MEMORY
 
 
-def _read_rates(path: Path, name: str) -> int:
-    """A line of the system's, in bytes."""
+def _read_bytes(path: Path, name: str) -> int:
+    """The value of a line `NAME: N kB` in bytes; 0 without such a line."""
     for line in path.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -181,7 +180,7 @@ def _read_rates(path: Path, name: str) -> int:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """In here torch works on so many threads."""
+    """Set the number of torch's threads within the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

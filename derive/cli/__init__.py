@@ -1,7 +1,7 @@
 """The command line: derive new | list | show | build | check | einsum | lint | bench | help.
 
 Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used. A refusal is a diagnostic on
-standard error; an exception that reaches the user is a mistake of ours. Each verb has a module of
+standard error; an exception that reaches the user is a bug in derive. Each verb has a module of
 its own, which is loaded when the verb is used, so that `--help` loads nothing else.
 """
 
@@ -27,7 +27,7 @@ from derive.cli.options import (
     Timed,
     Words,
     Written,
-    spread,
+    expand_options,
 )
 from derive.errors import DeriveError, Diagnostic
 from derive.options import Options
@@ -38,11 +38,11 @@ CODE_IS = (
     "A function, a method, a class of torch modules or an object of a file, a notebook, "
     "an einsum string, Python text; - reads one."
 )
-FROM = "Of the library, a file, one formula of a file, or a text with an = in it; - reads one."
+FROM = "A name of the library, a file, one formula of a file, or a text with =; - reads a text."
 
 
 def _complete(word: str) -> Names:
-    """The formulas of the library that begin so, for a shell."""
+    """The formulas of the library with this prefix, for a shell's completion."""
     from derive.cli.formulas import find_library
 
     return [name for name in find_library() if name.startswith(word)]
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _leave(diagnostic: Diagnostic, as_json: bool, *, is_shown: bool = False) -> None:
-    """Show a refusal; who asks for JSON gets an object, whatever happens."""
+    """Show a refusal, with --json as an object too, and exit with code 2."""
     from derive.cli.tables import print_json
 
     with suppress(BrokenPipeError):  # a closed pipe still gets the exit code
@@ -133,7 +133,7 @@ def _list(as_json: Json = False) -> None:
 
 
 @app.command("show")
-@spread
+@expand_options
 def _show(where: Where, options: Planned, parts: Parts, as_json: Json = False) -> None:
     """A formula: indices, einsum strings, steps, costs; or the formula of FILE.py:FUNCTION."""
     from derive.cli.show import show
@@ -142,7 +142,7 @@ def _show(where: Where, options: Planned, parts: Parts, as_json: Json = False) -
 
 
 @app.command("build")
-@spread
+@expand_options
 def _build(
     *,
     options: Options,
@@ -170,7 +170,7 @@ def _build(
 
 
 def read_build(words: Sequence[str]) -> Mapping[str, Any]:
-    """The arguments of `derive build` in a list of words; ValueError where it takes them not."""
+    """The arguments of `derive build` in a list of words; ValueError for words it does not take."""
     command: Any = typer.main.get_command(app)
     build = command.commands["build"]
     try:
@@ -195,7 +195,7 @@ def _new(
 
 # `->` alone is a string, and looks like an option.
 @app.command("einsum", context_settings={"ignore_unknown_options": True})
-@spread
+@expand_options
 def _einsum(
     equation: Annotated[str, typer.Argument(metavar="EQUATION", show_default=False)],
     options: Annotated[Options, ("sizes",)],
@@ -208,7 +208,7 @@ def _einsum(
 
 
 @app.command("check")
-@spread
+@expand_options
 def _check(
     *,
     code: Annotated[str, typer.Argument(metavar=CODE, help=CODE_IS, show_default=False)],
@@ -220,7 +220,7 @@ def _check(
 ) -> None:
     """Does this code compute that formula? Where not, and what is the edit?
 
-    Exit code 0: the same; 1: different; 2: it cannot be told.
+    Exit code 0: the same; 1: different; 2: unknown.
     """
     from derive.cli.check import print_verdict
 
@@ -228,7 +228,7 @@ def _check(
 
 
 @app.command("bench")
-@spread
+@expand_options
 def _bench(options: Planned, timed: Timed, where: Where, as_json: Json = False) -> None:
     """Time the generated function against code by hand and torch.compile."""
     from derive.cli.bench import print_bench
@@ -245,7 +245,7 @@ def _help(topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=Fal
 
 
 @app.command("lint")
-@spread
+@expand_options
 def _lint(
     *,
     chosen: Chosen,

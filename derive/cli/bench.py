@@ -30,7 +30,7 @@ BACKWARD_CAPTION = "and backward: forward and gradients by all real inputs toget
 
 
 def print_bench(where: str, options: Options, timed: Timed, as_json: bool) -> None:
-    """Measure the formula that is named, and print what was found."""
+    """Measure the named formula, and print the report."""
     found = formulas.find_one(where)
     report = bench(found.formula, name=found.name, options=options, **asdict(timed))
     data = report.to_data()

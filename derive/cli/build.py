@@ -3,8 +3,8 @@
 `derive build --check` builds in memory and compares bytes. A file is
 
     fresh      what derive writes
-    stale      made from another formula, or by another command; its header differs. Options that
-               the header names are no other command, unless some are given here
+    stale      made from another formula, or by another command; its header differs. Without options
+               here, those that the header names are used
     edited     its header is right, its code is not what derive writes
     missing    not there
 """
@@ -46,7 +46,7 @@ class Order:
 
     @property
     def out_option(self) -> str:
-        """The option that names the folder; none for the usual one, or one of this machine."""
+        """The option that names the folder; "" for the default, and an absolute path elsewhere."""
         elsewhere = self.out.is_absolute() and not self.out.is_relative_to(Path.cwd())
         is_named = self.out != DEFAULT_OUT and not elsewhere
         return f" --out {quote(show_path(self.out))}" if is_named else ""
@@ -64,7 +64,7 @@ class Outcome:
     path: Path
     state: str
     built: Built | None = None
-    options: Options = NONE  # as far as they are this formula's
+    options: Options = NONE  # with the sizes of this formula only
     refused: DeriveError | None = None
 
     def to_data(self) -> Data:
@@ -136,7 +136,7 @@ def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
 def _work(
     order: Order, work: Callable[[Found, Order, Options], Outcome], label: str
 ) -> tuple[Outcome, ...]:
-    """The outcome of every formula; one that is refused does not keep the others."""
+    """The outcome of every formula; a refused one does not stop the others."""
     known = _share_sizes(order)
     outcomes = []
     for found in tables.track(order.found, label):
@@ -148,7 +148,7 @@ def _work(
 
 
 def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
-    """Of the sizes that were given, those that each formula has; one that none has is refused."""
+    """The given sizes that each formula has, by formula; a size that none has is refused."""
     given = order.options.sizes
     if not given:
         return {found.name: {} for found in order.found}
@@ -166,6 +166,7 @@ def _share_sizes(order: Order) -> Mapping[str, Mapping[str, int]]:
 
 
 def _write_file(found: Found, order: Order, options: Options) -> Outcome:
+    """Build and judge a formula, and write its file if it differs."""
     built = build_found(found, options, order.out_option)
     path = order.find_path(found)
     before = _read_file(path)
@@ -183,7 +184,7 @@ def _write_file(found: Found, order: Order, options: Options) -> Outcome:
 
 
 def _compare(found: Found, order: Order, options: Options, read: ReadWords) -> Outcome:
-    """The state of a file; without options it is to be what its own header asks for."""
+    """The state of a file, compared with a build by the given options, else by its header's."""
     path = order.find_path(found)
     there = _read_file(path)
     made = None if there is None or order.options != NONE else read_made(there, read)

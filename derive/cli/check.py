@@ -9,7 +9,7 @@ from derive import checker, errors
 from derive.cli import formulas, tables
 from derive.cli.options import Judged
 
-# Unknown is no answer: the input could not be used for one.
+# "unknown" has the exit code of an input that cannot be used
 EXIT = {True: 0, False: 1, None: 2}
 
 

@@ -7,8 +7,8 @@
     NAME           a formula of the library
 
 A path is shown as it was given, so that the header of a generated file names no machine.
-A Python file is run as such, since the user named it; what goes wrong in it is shown with the line
-of the file, never as our traceback. A function or a class of a file is lifted.
+A Python file is run, since the user named it; its errors are shown with the line
+of the file, never as a traceback of derive. A function or a class of a file is lifted.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _read_input() -> str:
 
 
 def _from_file(path: Path, member: str = "") -> tuple[Found, ...]:
-    """The formulas of a file, of which one may be meant."""
+    """The formulas of a file; without any, the refusal may name the `member`."""
     shown = show_path(path)
     if path.suffix == ".ipynb":
         says = f"{shown} is a notebook, and holds no formula"
@@ -270,7 +270,7 @@ def run_file(path: Path, shown: str) -> dict[str, Formula]:
 
 
 def _run_file(path: Path, shown: str, text: str) -> dict[str, Any]:
-    """The names that the file defines; what goes wrong is told in Python's words."""
+    """The names that the file defines; its errors are refused with Python's message."""
     module = ModuleType(MODULE)
     module.__file__ = str(path)
     try:
@@ -295,7 +295,7 @@ def _run_file(path: Path, shown: str, text: str) -> dict[str, Any]:
 
 @contextmanager
 def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
-    """While the file runs: it is a module, and finds its neighbours behind what is installed."""
+    """Let the file be imported, and import its neighbours after what is installed."""
     before = list(sys.path)
     sys.modules[MODULE] = module
     sys.path.append(str(folder.resolve()))
@@ -307,7 +307,7 @@ def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
 
 
 def is_code(argument: str) -> bool:
-    """Is it FILE.py:NAME, and NAME a function or a class there?"""
+    """Whether it is FILE.py:NAME, where NAME is a function or a class."""
     path, _, member = argument.rpartition(":")
     return path.endswith(".py") and member in list_functions(Path(path))
 

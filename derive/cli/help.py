@@ -1,4 +1,4 @@
-"""The pages of `derive help`: each is the docstring of the room that it is about."""
+"""The pages of `derive help`: each is the docstring of a package."""
 
 import ast
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ PAGES = {
     "lint": "derive.linter",
     "bench": "derive.bench",
 }
-_INSIDE = "\n\nModules\n"  # the rest is for those who change the room
+_INSIDE = "\n\nModules"  # the rest is for those who change the package
 
 
 def print_page(topic: str) -> None:
@@ -33,7 +33,7 @@ def print_page(topic: str) -> None:
 
 
 def read_page(topic: str) -> str:
-    """The docstring of the page's module, which is not loaded for it."""
+    """The docstring of the page's module, read without importing it."""
     spec = find_spec(PAGES[topic])
     text = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""
     page = (ast.get_docstring(ast.parse(text)) or "").partition(_INSIDE)[0]

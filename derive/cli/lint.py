@@ -13,7 +13,7 @@ from derive.linter.rules import RULES, Severity, choose_codes, find_rule
 
 
 def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
-    """Lint the paths, print what was found, and give the exit code."""
+    """Lint the paths, print the findings, and return the exit code."""
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if chosen.everything or not rule.is_rare)
@@ -41,7 +41,7 @@ def _number(count: int, word: str) -> str:
 
 
 def print_rules(word: str, as_json: bool) -> None:
-    """All codes with their names and severities; of one that is named its chapter."""
+    """Print all codes with their names and severities, or the chapter of the one named."""
     rules = [find_rule(word)] if word else [*RULES]
     if as_json:
         heads = ("code", "name", "severity", "title", "why", "hurts", "fine")

@@ -1,4 +1,4 @@
-"""`derive new`: a commented formula file to start from, which builds as it stands."""
+"""`derive new`: a commented formula file to start from, which builds unchanged."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ alpha, z = tensors("alpha z")
 
 
 def write_new(name: str, folder: Path) -> None:
-    """Write NAME.py in the folder; a file that is there stays as it is."""
+    """Write NAME.py in the folder; DeriveError if there is such a file already."""
     check_name(name)
     path = folder / f"{name}.py"
     shown = show_path(path)

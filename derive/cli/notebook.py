@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def load(shell: Any) -> None:
-    """Give a shell of IPython the magic."""
+    """Register the magic in a shell of IPython."""
 
     def derive(line: str, cell: str) -> Built | None:
         """Build the formula in the cell; what is refused is shown as it is on a command line."""

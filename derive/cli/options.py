@@ -1,8 +1,7 @@
 """The options of the verbs, declared once for all, and their text in a file's header.
 
-A dataclass of options is a parameter of a verb, and `spread` gives the verb its fields as options
-of the command line. A file that derive wrote says in its header where it is from, and the command
-that makes it again.
+A verb has dataclasses of options as parameters. `expand_options` makes their fields options of the
+command line. The header of a generated file names its origin and the command that rebuilds it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 Names = list[str]  # `derive.cli.list` is a module
 Words = Names | None
 
-# The arguments of `derive build` in a list of words, by name; ValueError where it takes them not.
+# The arguments of `derive build` in a list of words, by name; ValueError for other words.
 ReadWords = Callable[[Sequence[str]], Mapping[str, Any]]
 
 _SIZE = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*=\s*(?P<number>[0-9]+(?:_[0-9]+)*)\s*")
@@ -35,7 +34,7 @@ _TYPED = ", the lines above as its input"  # behind the command of a formula tha
 
 
 def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
-    """The sizes `S=4096,B=2` in order; DeriveError shows what is no `name=number`."""
+    """The sizes `S=4096,B=2` in order; DeriveError for a part that is no `name=number`."""
     sizes: dict[str, int] = {}
     at = 0
     for part in text.split(",") if isinstance(text, str) and text.strip() else ():
@@ -59,9 +58,9 @@ def parse_sizes(text: str | Mapping[str, int]) -> Mapping[str, int]:
 
 
 CONFIG = '"Config(n_head=2)"'
-OUT = "Where files go."
-GRADIENT = "Of its gradients by these instead."
-INPUTS = "The arguments of code, as tensors."
+OUT = "The folder of the files."
+GRADIENT = "Take the gradients by these tensors instead."
+INPUTS = "Declare the code's arguments as tensors."
 
 
 OPTIONS = tuple(each.name for each in fields(Options))
@@ -95,11 +94,11 @@ class Written:
 class Judged:
     """The options of `derive.check`."""
 
-    bind: str = option("", "What is given.", "query=Q,W_q.weight=W_Q.T")
-    sizes: Mapping[str, int] = option({}, "Numbers to judge at.", "S=4096,...")
+    bind: str = option("", "Match arguments to inputs.", "query=Q,W_q.weight=W_Q.T")
+    sizes: Mapping[str, int] = option({}, "Judge at these sizes.", "S=4096,...")
     backward: bool = option(False, "Judge gradients too.")
     seconds: float = option(30, "The code's time limit.")
-    init: str = option("", "Make the class with these.", CONFIG)
+    init: str = option("", "Arguments of the class.", CONFIG)
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Timed:
     backward: bool = option(False, "Time gradients too.")
     compiled: bool = option(False, "Time torch.compile too.", name="--compile")
     threads: int = option(1, "Threads of torch.", min=1, max=1024)
-    dtype: str = option("float32", "Of real tensors.", "float32|float64")
+    dtype: str = option("float32", "The type of real tensors.", "float32|float64")
     runs: int = option(7, "Interleaved runs.", min=1)
 
 
@@ -120,7 +119,7 @@ class Chosen:
 
     select: Words = option(None, "Only these: DE101,DE2,plain-call.", "CODES")
     ignore: Words = option(None, "Not these.", "CODES")
-    everything: bool = option(False, "Also what is mostly meant so: DE102, DE103.", name="--all")
+    everything: bool = option(False, "Also DE102, DE103, which are often meant.", name="--all")
 
 
 def _negate(value: bool) -> bool:
@@ -141,10 +140,10 @@ def _to_parameter(field: Field[Any], kind: Any) -> Parameter:
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def spread(verb: Verb) -> Verb:
-    """A verb that takes the fields of its dataclasses one by one.
+def expand_options(verb: Verb) -> Verb:
+    """Make a verb take the fields of its dataclasses one by one, as options.
 
-    `Annotated[Options, names]` is a dataclass of which the verb has these fields alone.
+    `Annotated[Options, names]` is a dataclass of which the verb takes only these fields.
     """
     kinds: dict[str, tuple[Any, list[str]]] = {}
     given: list[Parameter] = []
@@ -173,7 +172,7 @@ def spread(verb: Verb) -> Verb:
 
 
 def find_header(source: str | bytes) -> str | None:
-    """The docstring of a module's text; None where it has none or is no Python."""
+    """The docstring of a module's text; None without one, or if the text is no Python."""
     try:
         return ast.get_docstring(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

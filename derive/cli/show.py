@@ -1,4 +1,4 @@
-"""`derive show`: a formula's text, its indices, its plan; or the parts that are asked for."""
+"""`derive show`: a formula's text, its indices and its plan, or the requested parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show(where: str, options: Options, parts: Parts, as_json: bool) -> None:
-    """Print the formula that is named, or that of a function: its parts, else all."""
+    """Print the named formula, or that of a function: the requested parts, else all."""
     if formulas.is_code(where):
         found = formulas.find_code(where, parts.inputs, sizes=options.sizes)
     else:

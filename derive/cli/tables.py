@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 GAP = "  "
-VERSION = 1  # of the JSON: keys may be added, none is removed or changes its meaning
+VERSION = 1  # version of the JSON: keys may be added, none is removed or changes its meaning
 _CLEARED = "\r\x1b[K"  # the start of the line, which becomes empty
 
 
@@ -37,7 +37,7 @@ def show_progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON; each top-level object has the version of its keys."""
+    """Print a value as JSON; each top-level object has the version of its keys."""
     if isinstance(value, dict):
         value = {"version": VERSION, **value}
     elif isinstance(value, list):
@@ -46,18 +46,18 @@ def print_json(value: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """A sentence, set in."""
+    """Print a sentence, indented."""
     print(f"{GAP}{text}" if text else "")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> None:
-    """A table; `numbers` names the columns, parted by blanks, that are set to the right."""
+    """Print a table; `numbers` names the right-aligned columns, separated by blanks."""
     right = [head in numbers.split() for head in heads]
     print(to_columns([tuple(heads), *rows], right))
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Labels with a text beside each."""
+    """Print pairs of a label and a text, a line each."""
     lines = to_columns(pairs, (False, False)).split("\n")
     print("\n".join(f"{GAP}{line}" for line in lines))
 
@@ -72,7 +72,7 @@ def to_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
 
 
 def track(items: Sequence[Item], label: str) -> Iterator[Item]:
-    """The items one after the other, with their number on a terminal where they are many."""
+    """Yield the items one by one; on a terminal, show the number of several items."""
     with show_progress(label) as show:
         for number, item in enumerate(items, 1):
             if len(items) > 1:
@@ -89,7 +89,7 @@ def to_time(seconds: float) -> str:
 
 
 def to_ratio(ratio: float) -> str:
-    """A ratio with two digits behind the point, or more where that would leave but one: 0.0034."""
+    """A ratio with two decimals, or with two significant digits if it is below 0.1: 0.0034."""
     return f"{ratio:.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.2g}"
 
 
@@ -107,20 +107,20 @@ SOURCES = {"given": "", "typical": " (typical)", "default": " (default)"}
 
 
 def print_roles(data: Sequence[to_data.Data]) -> None:
-    """A row for each index."""
+    """Print a row for each index."""
     heads = to_data.ROLE_HEADS
     if data:
         print_table(heads, to_data.to_role_rows(data), "number")
 
 
 def print_steps(data: to_data.Data) -> None:
-    """The steps in order: einsum strings, shape, operations at the plan's sizes."""
+    """Print the steps in order: einsum strings, shape, operations at the plan's sizes."""
     heads = to_data.STEP_HEADS
     print_table(heads, to_data.to_step_rows(data), "flops")
 
 
 def print_costs(data: to_data.Data, plan: Plan) -> None:
-    """Operations and memory over sizes, and as numbers; what is done block by block."""
+    """Print operations and memory as polynomials in sizes and as numbers, and the blocks."""
     if data["sizes"]:
         print(f"at {say_at(data['sizes'])}:")
     print_pairs(to_data.to_cost_pairs(data, plan))
@@ -132,7 +132,7 @@ def say_at(sizes: Mapping[str, int]) -> str:
 
 
 def say_sizes(built: Built, options: Options) -> str:
-    """`at N=64 D=64 (default; choose with --sizes)`: the sizes, and who chose them."""
+    """The sizes and their source: `at N=64 D=64 (default; choose with --sizes)`."""
     groups: dict[str, dict[str, int]] = {source: {} for source in SOURCES}
     for name, number in built.plan.sizes.items():
         source = "typical" if name in built.formula.typical else "default"

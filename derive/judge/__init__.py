@@ -1,1 +1,1 @@
-"""Judges: direct loops, samples, comparison."""
+"""Judges: loops (reference), evaluate (torch), fields (exact), samples, compare."""

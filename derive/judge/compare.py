@@ -154,7 +154,7 @@ NOTHING = "every element is nan by the formula"
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether a file computes its formula, the sizes, the worst error, and where it differs."""
+    """Whether a file computes its formula, the judged sizes, and the worst error."""
 
     agrees: bool
     sizes: tuple[Mapping[str, int], ...]
@@ -164,7 +164,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class BackwardCase:
-    """The formula of the gradients, the keywords to judge them at, and the names of gradients."""
+    """The formula of the gradients, the keywords to judge them with, and the names of gradients."""
 
     formula: Formula
     system: ir.System
@@ -415,7 +415,7 @@ def _judge_call(  # noqa: PLR0913 - a call, and what is expected of it
     slopes: bool = False,
     is_undefined: bool = False,
 ) -> tuple[float, str]:
-    """The worst error of a call with clones of the inputs, and its first difference described."""
+    """The worst error of a call with clones of the inputs, and its first difference in words."""
     given = copy_values(inputs, slopes=slopes)
     try:
         # the function of an integer formula computes in torch's default type

@@ -64,7 +64,7 @@ def align_grid(grid: Grid, indices: tuple[ir.Index, ...]) -> Any:
     return found
 
 
-def spread(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> Any:
+def spread_grid(grid: Grid, indices: tuple[ir.Index, ...], evaluator: Evaluator) -> Any:
     """The tensor over exactly these indices, each axis at its full extent."""
     shape = [evaluator.extent(index.extent) for index in indices]
     return align_grid(grid, indices).expand(shape)
@@ -138,7 +138,7 @@ class Evaluator:
         if self._owners.setdefault(target.tensor.name, equation) is not equation:
             raise refuse(
                 "place-filled-twice",
-                f"several equations fill {target.tensor.name}, or what stands before it",
+                f"several equations fill {target.tensor.name}, or its initial values",
                 help="evaluate the checked system of the formula, in which one equation does",
             )
         self._waiting.append(equation)
@@ -208,7 +208,7 @@ class Evaluator:
         )
 
     def recall(self, expr: ir.Expr) -> Any:
-        """The cached values of a node; None where it was not evaluated."""
+        """The cached tensor of a node; None where it was not evaluated."""
         found = self.known.get(expr)
         return None if found is None else found.tensor
 
@@ -225,7 +225,7 @@ class Evaluator:
         return Grid(found.tensor.bool(), found.indices)
 
     def number(self, expr: ir.Expr) -> Fraction | float | None:
-        """The value of a constant node; None where an index or a tensor is in it."""
+        """The value of a node without indices and tensors; None for other nodes."""
         if expr not in self._exact:
             self._exact[expr] = self._find_number(expr)
         return self._exact[expr]
@@ -343,7 +343,7 @@ def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None
     places = target.places
     if all(isinstance(place, ir.Index) for place in places):
         order = tuple(place for place in places if isinstance(place, ir.Index))
-        found = _fit(spread(value, order, evaluator), target)
+        found = _fit(spread_grid(value, order, evaluator), target)
         if list(found.shape) == shape:
             return found
     parts, order = align([evaluator.evaluate_place(place) for place in places])
@@ -356,7 +356,7 @@ def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None
                 f"{target.tensor.name} is filled outside of its places",
                 help="evaluate the checked system of the formula, in which starts are opened",
             )
-    source = _fit(spread(value, order, evaluator), target)
+    source = _fit(spread_grid(value, order, evaluator), target)
     whole = source.new_zeros(shape) if into is None else into
     return whole.index_put(positions, source)
 
@@ -369,7 +369,7 @@ def _fit(found: Any, target: ir.Access) -> Any:
 
 
 def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
-    """A power; for whole and half exponents by multiplication, division and square root."""
+    """A power; for exponents n and n + 1/2 by multiplication, division and square root."""
     under, number = evaluator.evaluate_node(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
         found, whole = under.tensor, int(abs(number))
@@ -407,6 +407,7 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
     return Grid(act(*parts, *values, **known.keywords), indices)
 
 
+# the value that replaces an entry where the condition is false
 _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
 
 
@@ -429,7 +430,7 @@ def _spread_rows(
     grid, mask = evaluator.evaluate_node(body), evaluator.condition(condition)
     free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
     order = (*free, *bound)
-    return spread(grid, order, evaluator), spread(mask, order, evaluator), free
+    return spread_grid(grid, order, evaluator), spread_grid(mask, order, evaluator), free
 
 
 def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""The effect of rounding on a formula, estimated by evaluating it with random last digits.
+"""How much rounding changes a formula's results, estimated by runs with random last digits.
 
 Source: Vignes, A stochastic arithmetic for reliable scientific computation, 1993.
 """
@@ -16,7 +16,7 @@ _ELEMENTWISE = {"add", "sub", "mul", "div", "pow", "sqrt", "reciprocal", "exp", 
 _ADDING = {"sum", "mean", "cumsum", "prod", "mm", "bmm", "mv", "dot"}  # terms may cancel
 
 
-def _round(seed: int) -> Any:
+def _make_rounding_mode(seed: int) -> Any:
     """A mode that perturbs results of arithmetic, and terms of sums, by one unit in last place."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -41,7 +41,7 @@ def evaluate_rounded(
     """The results of several runs, each with other last digits."""
 
     def evaluate_once(seed: int) -> tuple[Any, ...]:
-        with _round(seed):
+        with _make_rounding_mode(seed):
             made = evaluate_system(system, values, sizes)
         return tuple(made[tensor.name] for tensor in system.results)
 

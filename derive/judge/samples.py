@@ -3,8 +3,8 @@
 Equal sizes hide mistakes (a transposed square matrix has the right shape), so the sizes of one draw
 are pairwise distinct and, if possible, distinct from composite extents such as `H*D`. One draw has
 a size 1. Every extent is a whole number and, if possible, at least 1. The order of the sizes varies
-between draws. Sizes exceed the numbers in conditions, so that no clip or bracket is idle
-everywhere.
+between draws. Sizes exceed the numbers in conditions, so that each clip or bracket has an effect
+somewhere.
 """
 
 from collections import Counter
@@ -105,7 +105,7 @@ def _choose(demands: Demands, dice: Random, before: Sequence[Sizes], *, with_one
 
 
 def _is_singular(system: ir.System | None, sizes: Sizes) -> bool:
-    """Whether a matrix is singular at these sizes, as x[n,i]*x[n,j] over few n is."""
+    """Whether a matrix is singular at these sizes, such as `sum[n](x[n,i] * x[n,j])` over few n."""
     from derive.judge.evaluate import evaluate_system
 
     if system is None or any(_evaluate(e, sizes) < 0 for e in _find_demands(system).extents):
@@ -117,7 +117,7 @@ def _is_singular(system: ir.System | None, sizes: Sizes) -> bool:
     return False
 
 
-_IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8
+_IDLE, _EMPTY, _INVALID = 1e3, 1e5, 1e8  # penalties of a draw
 
 
 def _draw_sizes(demands: Demands, dice: Random, largest: int, with_one: bool) -> Sizes:
@@ -299,7 +299,7 @@ def draw_inputs(
     """An argument for every name: tensors of `dtype` (float64) in their domain, scalars, sizes.
 
     Truth values are drawn so that every row holds a True and some place a False; with `empty_row`
-    the last row holds no True. A scalar takes its default at seed 0, else a number beside it.
+    the last row holds no True. A scalar takes its default at seed 0, else another number.
     """
     generator = torch.Generator().manual_seed(seed)
     inputs: dict[str, Any] = {}

@@ -22,7 +22,7 @@ import torch
 from derive.judge.fields import tower as modular
 from derive.judge.fields.tower import UNKNOWN, Tower, center, find_character
 
-FINITE, BELOW, ABOVE, NAN, LOW, HIGH = range(6)
+FINITE, BELOW, ABOVE, NAN, LOW, HIGH = range(6)  # BELOW is -inf; LOW and HIGH are finite
 SIGNS = {BELOW: -1, ABOVE: 1, LOW: -1, HIGH: 1}
 SMALL = 1000  # random residues are larger than this, so that a smaller one is an integer
 _NEGATED = (FINITE, ABOVE, BELOW, NAN, HIGH, LOW)
@@ -72,7 +72,7 @@ class Parts:
         return Parts(self.tower, tuple(every[:levels]), tuple(every[levels:-1]), every[-1])
 
     def map(self, act: Callable[[torch.Tensor], Any]) -> Parts:
-        """Parts with each tensor replaced by `act(tensor)`."""
+        """Parts in which each tensor is replaced by `act(tensor)`."""
         return self.rebuild([act(each) for each in self.every])
 
     def by_level(self, act: Callable[..., torch.Tensor], *others: Parts) -> list[torch.Tensor]:
@@ -387,7 +387,7 @@ def accumulate(parts: Parts, dim: int) -> Parts:
 
 
 def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
-    """The inverses and the determinants of square matrices, by elimination at every level."""
+    """The inverses and determinants; UnluckyError at a singular matrix, unless `singular`."""
     if not parts.is_plain:
         raise NotModelledError("a matrix with an infinity")
     shape, size = parts.shape, parts.shape[-1]

@@ -92,6 +92,7 @@ def _is_decimal(value: float) -> bool:
 
 
 def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
+    """The quotient of small integers within a relative error of a float; None for none."""
     if not 1e-9 < abs(value) < 1e9:
         return Fraction(0) if not value else None
     found = Fraction(value).limit_denominator(_MOST)

@@ -152,7 +152,7 @@ def apply_opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
 
 
 def normalize(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
-    """The softmax over a dimension; see `unmask_full_rows` for rows of finite masks."""
+    """The softmax over a dimension; a row masked by finite numbers alone is an ordinary row."""
     parts = unmask_full_rows(run, parts, dim)
     raised = exp(run, parts)
     found = raised / algebra.reduce_sum(raised, dim, True)
@@ -225,7 +225,7 @@ def find_larger(
     return algebra.choose(first, one, other)
 
 
-def find_size(run: Run, parts: algebra.Parts) -> algebra.Parts:
+def take_abs(run: Run, parts: algebra.Parts) -> algebra.Parts:
     """The absolute value."""
     return algebra.choose(find_ranks(run, parts) < 0, -parts, parts)
 
@@ -297,7 +297,7 @@ def find_sign(run: Run, parts: algebra.Parts) -> algebra.Parts:
 _PRIMITIVES: dict[str, Callable[..., algebra.Parts]] = {
     "exp": exp,
     "log": log,
-    "abs": find_size,
+    "abs": take_abs,
     "sign": find_sign,
     "conj": lambda run, parts: parts,  # all numbers are real
     "re": lambda run, parts: parts,

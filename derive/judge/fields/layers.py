@@ -125,7 +125,7 @@ def _solve_system(value: Any, right: Any, left: bool = True, **_: Any) -> tuple[
 
 
 def _add_products(added: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The value beta * added + alpha * (the sum of matrix products)."""
+    """`beta * added + alpha * (the sum of the matrix products)`."""
     product = (one @ other).sum(0) * alpha
     return added * beta + product if beta else product
 

@@ -241,7 +241,7 @@ def _norm(
         square = algebra.reduce_sum(parts * parts, dims, keepdim)
         return replace(functions.root(run, square), square=square)
     if power == 1:
-        return algebra.reduce_sum(functions.find_size(run, parts), dims, keepdim)
+        return algebra.reduce_sum(functions.take_abs(run, parts), dims, keepdim)
     raise algebra.NotModelledError(f"a norm of order {power}")
 
 

@@ -72,7 +72,7 @@ class Exact:
         self.mode = make_mode(self.answer, of_operations=True)
 
     def answer(self, func: Any, args: Any, named: Any) -> Any:
-        """The result of an operation on any tensors."""
+        """The result of an operation on tensors over the tower, or of ordinary ones."""
         if self.paused:
             return func(*args, **named)
         if any(isinstance(each, FieldTensor) for each in iterate(args, named)):
@@ -110,7 +110,7 @@ def find_usage() -> algebra.Usage:
 
 @contextmanager
 def pause() -> Iterator[None]:
-    """A context in which created tensors are ordinary ones, for constructors of modules."""
+    """A context in which created tensors are ordinary ones, as constructors of modules need."""
     before = [(mode, mode.paused) for mode in _RUNNING]
     for mode in _RUNNING:
         mode.paused = True

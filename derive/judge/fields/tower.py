@@ -29,7 +29,7 @@ class Tower:
 
     primes: tuple[int, ...]
     bases: tuple[int, ...]
-    squares: tuple[int, ...]
+    squares: tuple[int, ...]  # small primes that are squares modulo all primes
     key: int  # the key of hashes; odd for odd seeds
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from derive.errors import refuse
 from derive.judge.loops import entries, runtime
-from derive.judge.loops.names import Names, name_of_left, read_whole_names
+from derive.judge.loops.names import Names, name_of_left, read_names
 from derive.notation.formula import Formula
 from derive.notation.words import find_complex
 
@@ -22,7 +22,7 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any]) -> Any:
 
     Raises DeriveError where values are missing or do not fit, and where a read is out of range.
     """
-    names = read_whole_names(formula)
+    names = read_names(formula)
     if not isinstance(tensors, Mapping):
         raise refuse(
             "values-form",
@@ -35,7 +35,8 @@ def evaluate_loops(formula: Formula, tensors: Mapping[str, Any]) -> Any:
     def read_all(found: Mapping[str, runtime.Tensor]) -> tuple[Any, ...]:
         for tensor in found.values():
             runtime.read_deeply(tensor.fill)
-        kinds = (complex if n in complexes else int if n in names.whole else float for n in results)
+        integers = names.integers
+        kinds = (complex if n in complexes else int if n in integers else float for n in results)
         return tuple(
             entries.to_result(found[name], tensors, kind)
             for name, kind in zip(results, kinds, strict=True)
@@ -56,7 +57,7 @@ def evaluate_entries(
     The entries of all results are computed in turn until the loops have taken `steps` steps. The
     remaining entries are left out.
     """
-    names = read_whole_names(formula)
+    names = read_names(formula)
     found: dict[str, dict[tuple[int, ...], runtime.Value]] = {name: {} for name in wanted}
     turns = zip_longest(*([(name, at) for at in places] for name, places in wanted.items()))
 
@@ -78,7 +79,7 @@ def _evaluate(
     steps: float,
     read: Callable[[Mapping[str, runtime.Tensor]], Any],
 ) -> Any:
-    """What `read` returns for the results of the formula; errors as DeriveError."""
+    """The value of `read` on the formula's results; an overflow becomes a DeriveError."""
     values = entries.bind_values(formula, names, tensors)
     try:
         return read(entries.open_formula(formula, names, values, steps))

@@ -29,7 +29,7 @@ from derive.judge.loops.names import (
     label_of,
     name_of_left,
     places_of_left,
-    read_whole_names,
+    read_names,
 )
 from derive.judge.loops.rows import ONE, Scope, extend, gather, make
 from derive.judge.loops.runtime import (
@@ -92,7 +92,7 @@ def _find_scalar(name: str, names: Names, given: Mapping[str, Any]) -> Any:
 
 
 def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Value], Value]) -> Any:
-    """A given tensor, its elements converted when read; a tensor without indices as a number."""
+    """A given tensor, whose elements are converted when read; one without indices is a number."""
     shape, elements = _list_elements(name, value)
     kind = getattr(names.bases[name], "kind", "real")
     rank = len(names.shapes.get(name, ()))
@@ -353,7 +353,7 @@ def prepare_entry(formula: Formula, name: str) -> Callable[..., float | None]:
     It returns inf or nan where the formula does, and None where digits or steps are exhausted.
     `most` is the number of precisions from DIGITS that are tried.
     """
-    names = read_whole_names(formula)
+    names = read_names(formula)
 
     def compute(tensors: Mapping[str, Any], place: Place, arithmetic: _Digits) -> float | None:
         convert = arithmetic.convert

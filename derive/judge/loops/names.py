@@ -39,24 +39,24 @@ class Names:
     bases: dict[str, Any] = field(default_factory=dict)  # tensor: an IndexedBase, with shape if any
     shapes: dict[str, list[Any]] = field(default_factory=dict)  # tensor: extents
     defined: dict[str, Any] = field(default_factory=dict)  # result: its first equation
-    before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: negative places
+    before: dict[str, tuple[int, ...]] = field(default_factory=dict)  # result: count of places < 0
     indices: dict[str, Any] = field(default_factory=dict)  # index: extent, None unknown
     sizes: dict[str, None] = field(default_factory=dict)
     scalars: dict[str, Any] = field(default_factory=dict)  # name: default
-    whole: dict[str, bool] = field(default_factory=dict)  # result: whether it holds integers
+    integers: dict[str, bool] = field(default_factory=dict)  # result: whether it holds integers
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The tensors that no equation defines."""
         return tuple(name for name in self.bases if name not in self.defined)
 
-    def is_whole_tensor(self, name: str) -> bool:
+    def is_integer_tensor(self, name: str) -> bool:
         """Whether the tensor holds integers."""
-        return self.whole.get(name, False) or getattr(self.bases.get(name), "kind", "real") == "int"
+        return name in self.integers or getattr(self.bases.get(name), "kind", "real") == "int"
 
 
-def read_names(formula: Formula) -> Names:
-    """The role, and the extent or shape, of every name."""
+def _read_roles(formula: Formula) -> Names:
+    """The role of every name, and its extent or shape."""
     names = Names()
     nodes = [node for equation in formula.equations for node in walk_nodes(equation)]
     _collect_tensors(formula, nodes, names)
@@ -285,23 +285,23 @@ def find_fraction(value: Any) -> tuple[Any, Any]:
     return above, below
 
 
-def is_whole(value: Any, names: Names) -> bool:
+def is_integer(value: Any, names: Names) -> bool:
     """Whether a value is an integer by its form."""
     if isinstance(value, (Idx, Symbol, Indexed, IndexedBase)):
         label = label_of(getattr(value, "base", value))
         known = {*names.indices, *names.sizes} if isinstance(value, (Idx, Symbol)) else ()
-        return label in known or names.is_whole_tensor(label)
+        return label in known or names.is_integer_tensor(label)
     if isinstance(value, Pow):
-        return value.exp.is_Integer and value.exp >= 0 and is_whole(value.base, names)
+        return value.exp.is_Integer and value.exp >= 0 and is_integer(value.base, names)
     if isinstance(value, (sympy.floor, argmax, KroneckerDelta)):
         return True
     if isinstance(value, Reduction):
         kind = WORDS[type(value)]
         is_full = value.condition == sympy.true and kind in {"max", "min"}
-        return (is_full or kind == "cumsum") and is_whole(value.body, names)
+        return (is_full or kind == "cumsum") and is_integer(value.body, names)
     kinds = (sympy.Add, Mul, sympy.Mod, sympy.Abs, sympy.Max, sympy.Min, ELEMENTWISE["clip"])
     if isinstance(value, (*kinds, Piecewise, Sum, Product, sympy.sign)):
-        return all(is_whole(part, names) for part in _find_parts(value))
+        return all(is_integer(part, names) for part in _find_parts(value))
     return bool(getattr(value, "is_Integer", False))
 
 
@@ -316,9 +316,9 @@ def _find_parts(value: Any) -> tuple[Any, ...]:
     return tuple(part.expr if isinstance(value, Piecewise) else part for part in value.args)
 
 
-def read_whole_names(formula: Formula) -> Names:
-    """The roles of all names, with results marked whole if their values are integers."""
-    names = read_names(formula)
+def read_names(formula: Formula) -> Names:
+    """The roles of all names, and the results whose values are integers."""
+    names = _read_roles(formula)
     values: dict[str, list[Any]] = {}
     for equation in formula.equations:
         parts = values.setdefault(name_of_left(equation), [])
@@ -327,11 +327,11 @@ def read_whole_names(formula: Formula) -> Names:
     rows = (Idx, argmax, Sum, REDUCTIONS["cumsum"])
     for name, parts in (*found.items(), *found.items()):  # twice, for mutual recurrences
         reads = (label_of(getattr(p, "base", p)) for p in parts if not p.args or p.is_Indexed)
-        is_made = any(names.is_whole_tensor(read) or read in names.indices for read in reads)
+        is_made = any(names.is_integer_tensor(read) or read in names.indices for read in reads)
         if is_made or any(isinstance(part, rows) for part in parts):
-            names.whole[name] = True
-    while wrong := [n for n in names.whole if not _is_exact(values[n], found[n], names)]:
-        names.whole = {name: True for name in names.whole if name not in wrong}
+            names.integers[name] = True
+    while wrong := [n for n in names.integers if not _is_exact(values[n], found[n], names)]:
+        names.integers = {name: True for name in names.integers if name not in wrong}
     return names
 
 
@@ -343,4 +343,4 @@ def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
     """Whether values are integers, with floor and sign of quotients of integers alone."""
     rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
     sides = (side for part in rounded for side in find_fraction(part.args[0]))
-    return all(is_whole(each, names) for each in (*values, *sides))
+    return all(is_integer(each, names) for each in (*values, *sides))

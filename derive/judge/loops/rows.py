@@ -37,15 +37,15 @@ from derive.judge.loops.names import (
     find_divisor,
     find_fraction,
     find_indices,
+    is_integer,
     is_kept,
-    is_whole,
     label_of,
 )
 from derive.judge.loops.runtime import Place, Tensor, Value, make_range, to_extent
 from derive.notation.words import ELEMENTWISE, MAKER, WORDS, Reduction
 
-Points: TypeAlias = Mapping[str, Sequence[Value]]
-Row: TypeAlias = Callable[[Points], Iterable[Value]]
+Points: TypeAlias = Mapping[str, Sequence[Value]]  # a column for each index
+Row: TypeAlias = Callable[[Points], Iterable[Value]]  # the values of an expression at points
 
 ONE: Points = {"": (0,)}  # a point without indices
 _AT = "'"  # the column with the number of the point; it is no name
@@ -66,12 +66,10 @@ class Scope:
     functions: Mapping[str, Any]
     count: Callable[[int], None] = lambda steps: None  # called with numbers of steps of loops
     empty_row: str = "nan"
-    kept: dict[Any, Any] = field(
-        default_factory=dict
-    )  # a reduction: known values, and its function
+    kept: dict[Any, Any] = field(default_factory=dict)  # reduction: known values, its function
 
     def apply(self, word: str, *arguments: Any) -> Row:
-        """The row of a function of nodes."""
+        """The row of a function, named by its word, of expressions."""
         return apply(self.functions[word], [make(argument, self) for argument in arguments])
 
     def read_extent(self, extent: Any) -> int:
@@ -103,7 +101,7 @@ def _select(points: Points, conditions: Iterable[Row]) -> Points:
 
 
 def apply(act: Callable[..., Value], rows: Sequence[Row]) -> Row:
-    """The row of a function of several rows."""
+    """The row of a function applied to the values of several rows."""
     return lambda points: map(act, *(row(points) for row in rows))
 
 
@@ -113,7 +111,7 @@ def gather(points: Points, rows: Sequence[Row]) -> Iterable[tuple[Value, ...]]:
 
 
 def _fill(value: Value) -> Row:
-    """The row of one value."""
+    """The row of the same value at every point."""
     return lambda points: repeat(value, len(points[""]))
 
 
@@ -264,7 +262,7 @@ def _(value: Any, scope: Scope) -> Row:
 @make.register(sympy.floor)
 def _(value: Any, scope: Scope) -> Row:
     above, below = find_fraction(value.args[0])
-    if not (is_whole(above, scope.names) and is_whole(below, scope.names)):
+    if not (is_integer(above, scope.names) and is_integer(below, scope.names)):
         return scope.apply("floor", value.args[0])
     return make(above, scope) if below == 1 else scope.apply("floordiv", above, below)
 
@@ -349,7 +347,7 @@ _MOST_POINTS = 10_000  # of several rows together, which bounds the memory
 def _make_reduction(
     value: Any, free: list[str], scope: Scope
 ) -> Callable[[Sequence[Place]], list[Any]]:
-    """The function of several values of the free indices; a kept row is a dictionary by place."""
+    """The function from keys, values of the free indices, to results; a row is a dictionary."""
     kind, body, conditions, limits = _split_reduction(value, scope)
     act, row, places = scope.functions[kind], make(body, scope), []
     if conditions and (ROWS[kind].keeps or kind == "argmax"):  # results are places of the whole row
@@ -395,7 +393,7 @@ def _split_reduction(value: Any, scope: Scope) -> tuple[str, Any, list[Any], lis
         return WORDS[type(value)], value.body, conditions, loops
     body, *limits = value.args
     loops, waiting = [], limits
-    while waiting:  # a loop stands inside those whose indices its ends have; SymPy allows any order
+    while waiting:  # a loop is inside those whose indices its ends contain; SymPy allows any order
         inner = {label_of(each[0]) for each in waiting}
         ends = [{label_of(s) for end in each[1:] for s in end.free_symbols} for each in waiting]
         first = next((k for k, names in enumerate(ends) if not names & inner), 0)

@@ -248,7 +248,7 @@ def read_deeply(read: Callable[[], Value]) -> Value:
 
 
 def to_extent(value: Value) -> int:
-    """The value as an integer, else an error."""
+    """The value as an integer; DeriveError if it is none."""
     if value != value or value in {INF, -INF} or value != int(value):
         raise refuse("extent-not-whole", f"an extent of {value} is no whole number")
     return int(value)
@@ -311,14 +311,14 @@ def _eliminate(rows: list[list[Value]], beside: list[list[Value]]) -> tuple[Valu
 
 
 def invert_matrix(flat: Iterable[Value]) -> Iterable[Value]:
-    """The inverse of a matrix."""
+    """The inverse of a square matrix; both are lists of entries, row by row."""
     rows = _nest(flat)
     places = range(len(rows))
     return chain(*_eliminate(rows, [[int(row == at) for at in places] for row in places])[1])
 
 
 def find_determinant(flat: Iterable[Value]) -> Value:
-    """The determinant of a matrix."""
+    """The determinant of a square matrix that is given row by row."""
     rows = _nest(flat)
     return _eliminate(rows, [[] for _ in rows])[0]
 
@@ -348,7 +348,7 @@ def _make_rows(
     divide: Callable[[Value, Value], Value],
     floor: Callable[[Value], Value],
 ) -> dict[str, Any]:
-    """The functions that are computed by others."""
+    """The functions that are computed from these four."""
 
     def softmax(row: Iterable[Value], empty: float = NAN) -> list[Value]:
         """`exp(x) / sum(exp(x))` of a row minus its maximum; `empty` if all entries are -inf."""
