@@ -48,7 +48,7 @@ from derive.ir.walk import (
     substitute,
     walk,
 )
-from derive.rewrite.guards import find_conditions, find_nonfinite, mark_tensors
+from derive.rewrite.guards import find_nonfinite, find_tensor_needs, mark_tensors
 from derive.rewrite.rule import rename_clashes, rename_equation_indices
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class _Reverse:
         self.taken = {each.name for each in tensors} | set(find_sizes(system))
         self.extents = {index.name: index.extent for index in find_all_indices(system)}
         self.active = set(self.wanted)
-        self.needed, self.nonfinite = find_conditions(system), find_nonfinite(system)
+        self.needed, self.nonfinite = find_tensor_needs(system), find_nonfinite(system)
         groups = find_groups(system)
         together = {equation: group for group in groups for equation in group}
         self.values = {e.target.tensor.name: e.value for e in system.equations if e not in together}

@@ -278,7 +278,7 @@ Read: TypeAlias = tuple[ir.Access, safety.Guards]
 
 def carry_guards(system: ir.System) -> ir.System:
     """The system with each definition protected by the condition under which it is needed."""
-    nonfinite, conditions = find_nonfinite(system), find_conditions(system)
+    nonfinite, conditions = find_nonfinite(system), find_tensor_needs(system)
     zeros = system.empty_row == "zeros"
     protector, plain = Protector(zeros, find_needed(system, conditions)), Protector(zeros)
     valued = _find_valued(system)
@@ -312,7 +312,7 @@ def _find_valued(system: ir.System) -> set[ir.Tensor]:
 
 def mark_harmful(system: ir.System) -> ir.System:
     """The system with tensors marked that may be infinite or nan at unneeded entries."""
-    conditions, bound = (find_conditions(system), partial(_bound_value, _find_compared(system)))
+    conditions, bound = (find_tensor_needs(system), partial(_bound_value, _find_compared(system)))
     harmful, protector = dict[ir.Tensor, ir.Tensor](), Protector(system.empty_row == "zeros")
     equations: list[ir.Equation] = []
     for equation in system.equations:
@@ -324,7 +324,7 @@ def mark_harmful(system: ir.System) -> ir.System:
     return replace(system, equations=tuple(equations))
 
 
-def find_conditions(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
+def find_tensor_needs(system: ir.System) -> dict[ir.Tensor, ir.Expr]:
     """The condition under which each defined tensor is needed, over the indices of its definition.
 
     A result is needed everywhere. Another tensor is needed where a needed equation reads it.

@@ -189,12 +189,12 @@ class _Loop:
             for arg in op.args:
                 yield from self._find_invariants(arg, own)
             return
-        if not _is_view(op) and not ops.is_boolean(op):
+        if not _is_pure_view(op) and not ops.is_boolean(op):
             yield op
 
     def _name_unless_view(self, op: ops.Op, wanted: str) -> ops.Op:
         """Return a view as it is, any other operation as a named step."""
-        return op if _is_view(op) else self._emit_step(wanted, op)
+        return op if _is_pure_view(op) else self._emit_step(wanted, op)
 
     def _start_peak(
         self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False
@@ -273,7 +273,7 @@ class _Loop:
         return next((self.peaks[root] for root in found if root in self.peaks), None)
 
 
-def _is_view(op: ops.Op) -> bool:
+def _is_pure_view(op: ops.Op) -> bool:
     return all(isinstance(part, ops.VIEWS) for part in ops.walk_ops(op))
 
 

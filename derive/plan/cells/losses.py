@@ -11,7 +11,7 @@ from derive.ir import nodes as ir
 from derive.ir.walk import substitute
 from derive.plan import ops
 from derive.plan.cells.matching import PLAIN, Definitions, is_equal, strip
-from derive.plan.lower.contraction import negate
+from derive.plan.lower.contraction import negate_op
 from derive.plan.lower.patterns import make_cell
 from derive.plan.meaning import to_expr
 
@@ -43,7 +43,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
             losses: dict[str, ir.Expr] = {"none": row} if {*op.axes} == {*rows} else {}
             if not op.axes:
                 losses = {end: ir.Reduce(end, rows, ir.TRUE, row) for end in ("sum", "mean")}
-            for (end, loss), value in product(losses.items(), (whole, negate(whole))):
+            for (end, loss), value in product(losses.items(), (whole, negate_op(whole))):
                 if is_equal(to_expr(value), loss):
                     order = (rows[0], index, *rows[1:])  # torch has the classes second
                     given: dict[str, Any] = {"x": ops.arrange(strip(logits), order)}

@@ -323,7 +323,7 @@ def join_product(factors: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.
     )
 
 
-def divide(op: ops.Op, under: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
+def divide_by_each(op: ops.Op, under: Sequence[ops.Op], order: tuple[ir.Index, ...]) -> ops.Op:
     """Return the operation divided by each divisor in turn."""
     return reduce(lambda one, other: ops.combine("/", (one, other), order), under, op)
 

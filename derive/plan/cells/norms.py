@@ -22,7 +22,7 @@ from derive.plan.cells.matching import (
     Definitions,
     Factors,
     Signed,
-    divide,
+    divide_by_each,
     is_same,
     join_product,
     join_sum,
@@ -32,7 +32,7 @@ from derive.plan.cells.matching import (
     strip,
 )
 from derive.plan.cost import find_strides, find_true_axes
-from derive.plan.lower.contraction import negate
+from derive.plan.lower.contraction import negate_op
 from derive.plan.lower.guarded import is_real
 from derive.plan.lower.patterns import make_cell, make_op, split_axes
 
@@ -176,7 +176,7 @@ def _make_cell(
     over = join_product(factors.over, order)
     if over is not None:
         result = ops.combine("*", (result, over), order)
-    result = divide(result, factors.under, order)
+    result = divide_by_each(result, factors.under, order)
     return ops.arrange(join_sum([Signed(result, factors.negative), *rest], order), order)
 
 
@@ -267,9 +267,9 @@ def match_channels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         return None
     if find_strides(arg, memory) != memory.find_dense(stored) or not is_real(arg):
         return None
-    scale = divide(join_product(scales, channels) or ops.Num(ir.ONE), found.under, channels)
+    scale = divide_by_each(join_product(scales, channels) or ops.Num(ir.ONE), found.under, channels)
     if wide.negative ^ found.negative ^ is_turned:
-        scale = negate(scale)
+        scale = negate_op(scale)
     # m in x - m, or in -(x - m)
     offsets = [Signed(each.op, each.negative is is_turned) for each in offsets]
     groups = [stored[: stored.index(channels[0])], *((i,) for i in stored if i in channels)]

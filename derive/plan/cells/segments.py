@@ -22,7 +22,7 @@ from derive.plan.cells.matching import (
     LACKS,
     Definitions,
     Signed,
-    divide,
+    divide_by_each,
     join_product,
     join_sum,
     list_pairs,
@@ -32,7 +32,7 @@ from derive.plan.cells.matching import (
 )
 from derive.plan.cost import find_true_axes
 from derive.plan.lower.contraction import NEUTRAL
-from derive.plan.lower.guarded import choose
+from derive.plan.lower.guarded import keep_where
 from derive.plan.lower.patterns import make_cell
 from derive.plan.lower.segments import ADDED, SUMS
 from derive.plan.steps import free_name
@@ -84,7 +84,7 @@ def match_running_reduction(op: ops.Op, definitions: Definitions) -> ops.Op | No
         text = f"torch.nn.functional.pad({text}, ({amounts}shift, 0), value=empty)"
         text += f".narrow({place}, 0, n)"
     text += f"{flip}.to(dtype)"
-    whole = ops.Reduction(kind, choose(kind, triangle, value, every), (bound,))
+    whole = ops.Reduction(kind, keep_where(kind, triangle, value, every), (bound,))
     note = EQUAL if is_extreme else ""
     return ops.arrange(make_cell(text, given, ops.arrange(whole, axes), note=note), op.axes)
 
@@ -220,7 +220,7 @@ def _split_segment_sum(term: Signed, definitions: Definitions) -> tuple[ops.Cell
     value, axes = cells[0].args[0], cells[0].args[0].axes
     if any(not {*f.axes} <= {*axes} & {*cells[0].axes} for f in (*factors, *parts.under)):
         return None
-    scaled = divide(join_product([value, *factors], axes) or value, parts.under, axes)
+    scaled = divide_by_each(join_product([value, *factors], axes) or value, parts.under, axes)
     if term.negative is not parts.negative:
         scaled = ops.Apply("neg", (scaled,), axes)
     return cells[0], ops.arrange(scaled, axes)

@@ -160,7 +160,7 @@ def match_convolution(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if term.negative or not isinstance(product, ops.Einsum) or len(product.args) != 2:
             continue
         (one, other), axes = _inline_flipped(product, definitions), product.axes
-        ways = [_find_convolution(one, other, axes), _find_convolution(other, one, axes)]
+        ways = [_find_window_product(one, other, axes), _find_window_product(other, one, axes)]
         found = [way for way in ways if way is not None]
         if op is product:
             return found[0].write(axes, definitions.memory) if found else None
@@ -184,7 +184,7 @@ def _inline_flipped(product: ops.Einsum, definitions: Definitions) -> list[ops.O
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class WindowProduct:
     """A convolution: windows, a kernel, and the other indices by role.
 
     `batch` are indices of the windows only, `made` of the kernel only; `channels` are in both and
@@ -208,9 +208,9 @@ class Convolution:
         return _write_convolution(self, axes, None)
 
 
-def _find_convolution(
+def _find_window_product(
     data: ops.Op, kernel: ops.Op, axes: tuple[ir.Index, ...]
-) -> Convolution | None:
+) -> WindowProduct | None:
     data, kernel = move_flip_to_kernel(data, kernel)
     data = swap_window_indices(data, kernel.axes)
     base, windows = split_windows(data)
@@ -227,11 +227,11 @@ def _find_convolution(
         return None
     if any(len(each) > 1 for each in (groups, channels, made)):
         return None
-    return Convolution(data, kernel, base, windows, batch, made, channels, groups)
+    return WindowProduct(data, kernel, base, windows, batch, made, channels, groups)
 
 
 def _write_convolution(
-    product: Convolution, axes: tuple[ir.Index, ...], bias: ops.Op | None
+    product: WindowProduct, axes: tuple[ir.Index, ...], bias: ops.Op | None
 ) -> ops.Op | None:
     windows, groups, channels = product.windows, product.groups, product.channels
     if len(product.batch) > 1:
@@ -282,7 +282,7 @@ def _write_convolution(
     return ops.arrange(result, axes)
 
 
-def _write_filter(product: Convolution, axes: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
+def _write_filter(product: WindowProduct, axes: tuple[ir.Index, ...], memory: Storage) -> ops.Op:
     """Return a short filter as an einsum over windows, along the contiguous axis of the data."""
     inner = product.windows[0].inner
     *rows, last = (i for i in sort_stored(product.data, memory) if i is not inner)
@@ -308,7 +308,7 @@ class Roles:
     is_transposed: bool = False
 
 
-def _assign_roles(product: Convolution) -> Roles:
+def _assign_roles(product: WindowProduct) -> Roles:
     """Return the operands by role.
 
     In sum_t w[s - z*t] x[t], a transposed convolution, the windows are cut from padded w, and the

@@ -34,7 +34,7 @@ from derive.plan.lower.condition import (
     widen_casts,
 )
 from derive.plan.lower.context import Context, layout_of
-from derive.plan.lower.contraction import NEUTRAL, eliminate
+from derive.plan.lower.contraction import NEUTRAL, eliminate_indices
 from derive.plan.lower.fourier import lower_transformed, reduce_angle
 from derive.plan.lower.guarded import Wanted
 from derive.plan.lower.integers import lower_integers
@@ -374,7 +374,7 @@ def lower_reduce(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...
     is_spread |= reduce.kind == "mean" and is_counted(reduce.body)
     if is_spread or (reduce.condition is not ir.TRUE and reduce.kind not in NEUTRAL):
         return lower_node(write_as_sums(reduce, context.names), context, order)
-    parted = eliminate(reduce, context, order)
+    parted = eliminate_indices(reduce, context, order)
     if parted is not None:
         return parted
     inner = (*(i for i in order if i not in reduce.bound), *reduce.bound)

@@ -69,7 +69,7 @@ def contract(
     (result,) = parts
     if late is not None:
         result = scale(result, late)
-    return negate(result) if negative else result
+    return negate_op(result) if negative else result
 
 
 def _is_inverse(op: ops.Op, context: Context) -> bool:
@@ -79,7 +79,7 @@ def _is_inverse(op: ops.Op, context: Context) -> bool:
     return isinstance(op, ops.Along) and op.kind == "inverse"
 
 
-def negate(op: ops.Op) -> ops.Op:
+def negate_op(op: ops.Op) -> ops.Op:
     """Negate an operation: b - a for a - b, -2 * a for 2 * a."""
     match op:
         case ops.Apply("-", (one, other), axes):
@@ -114,7 +114,9 @@ def _flatten_calls(function: str, parts: Sequence[ir.Expr]) -> Iterator[ir.Expr]
             yield part
 
 
-def eliminate(reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]) -> ops.Op | None:
+def eliminate_indices(
+    reduce: ir.Reduce, context: Context, order: tuple[ir.Index, ...]
+) -> ops.Op | None:
     """Lower a reduction by eliminating indices along a contraction path; None if not cheaper.
 
     None also for parts that may be infinite: a different order may give oo - oo.

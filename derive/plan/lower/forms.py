@@ -13,7 +13,7 @@ from derive.ir.walk import find_accesses, find_free
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AffineForm:
     """An affine place: the steps of its indices, the largest first, and the range it reads."""
 
     steps: tuple[tuple[ir.Index, Polynomial], ...]
@@ -38,7 +38,7 @@ class Form:
         return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)
 
 
-def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
+def find_form(place: ir.Expr, extent: ir.Expr) -> AffineForm | None:
     """Return a place as an affine form whose steps have known signs, or None."""
     (position, low), whole = split_steps(to_linear(place)), to_stride(find_free(place))
     signs = (is_positive(step) or is_positive(-step) for step in position.values())
@@ -48,7 +48,7 @@ def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
     if parts:
         strides = [to_stride(parts[k + 1 :]) for k in range(len(parts))]
         steps = tuple(zip(parts, strides, strict=True))
-        return Form(steps, (), Polynomial.of(0), length)
+        return AffineForm(steps, (), Polynomial.of(0), length)
     known = {atom: step for atom, step in position.items() if isinstance(atom, ir.Index)}
     if find_accesses(place) or not known or len(known) < len(position):
         return None
@@ -59,7 +59,7 @@ def find_form(place: ir.Expr, extent: ir.Expr) -> Form | None:
     for index in down:
         low = low - sizes[index] * (Polynomial.of(index.extent) - ONE)
     steps = _sort_steps(sizes, place)
-    return Form(steps, down, low, _find_length(steps))
+    return AffineForm(steps, down, low, _find_length(steps))
 
 
 def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:

@@ -200,11 +200,11 @@ def lower_masked(
             value = ops.Cast(shown, "int" if wanted.counted else "real")
             continue
         axes = ops.find_union((value, shown), order)
-        value = choose(kind, shown, value, axes)
+        value = keep_where(kind, shown, value, axes)
     return value
 
 
-def choose(kind: str, mask: ops.Op, value: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Choose:
+def keep_where(kind: str, mask: ops.Op, value: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Choose:
     """Return a value where a mask is True, the neutral element of a reduction elsewhere."""
     shown, taken = ops.align((mask, value), axes)
     return ops.Choose(shown, taken, NEUTRAL[kind], axes)
@@ -215,7 +215,7 @@ def take_where(
 ) -> ops.Op:
     """Return the sum of the values over `over` whose numbers equal the position `place`."""
     is_here = ops.combine("==", (numbers, ops.Iota(place)), axes)
-    return ops.Reduction("sum", choose("sum", is_here, value, axes), (over,))
+    return ops.Reduction("sum", keep_where("sum", is_here, value, axes), (over,))
 
 
 def is_data(expr: ir.Expr) -> bool:

@@ -25,12 +25,12 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
-    choose,
     find_row,
     finish,
     finish_operation,
     is_data,
     is_real,
+    keep_where,
     lower_masked,
     read_guarded,
     take_where,
@@ -315,7 +315,7 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     taken = _take_in_order(args[0], args[1], side.index, found.place)
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
-    whole = ops.Reduction(kind, choose(kind, mask, taken, wide), (found.place,))
+    whole = ops.Reduction(kind, keep_where(kind, mask, taken, wide), (found.place,))
     given, own_axes = dict(zip("xtn", args, strict=True)) | {"dim": dim}, args[0].axes
     fields = {"volume": (*own_axes, cost_index(LOGGED if kind == "logsumexp" else SUMMED))}
     text = f"{BELOW}(x, t, n, kind='{kind}', dim=dim)"

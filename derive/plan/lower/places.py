@@ -32,7 +32,7 @@ from derive.ir.walk import exchange, find_accesses, find_free
 from derive.plan import ops
 from derive.plan.lower.condition import lower_index
 from derive.plan.lower.context import Context, layout_of
-from derive.plan.lower.forms import Form, find_form
+from derive.plan.lower.forms import AffineForm, find_form
 from derive.plan.lower.patterns import make_cell
 from derive.plan.steps import free_name
 
@@ -70,7 +70,7 @@ def read_tensor(
     for k, start, end in reversed(merge):
         op = ops.Flatten(op, start, end, _hold_place(k, places[k], extents[k]))
     left: dict[ir.Index, ir.Expr] = {}
-    forms: dict[ir.Index, Form] = {}
+    forms: dict[ir.Index, AffineForm] = {}
     for k, place in reversed(list(enumerate(places))):
         axis = next((axis for axis in op.axes if axis.name == f"#{k}"), None)
         if axis is None:
@@ -83,7 +83,7 @@ def read_tensor(
         else:
             forms[axis] = form
     for is_windowed in (False, True):  # a skewed place needs the axis of its rows first
-        cut: dict[ir.Index, Form] = {}
+        cut: dict[ir.Index, AffineForm] = {}
         for axis, form in forms.items():
             if form.is_windowed is is_windowed:
                 at, read = op.axes.index(axis), {i for each in cut.values() for i, _ in each.steps}
@@ -111,14 +111,14 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
         op = ops.Diagonal(op, axes.index(axes[twice]), twice)
 
 
-def _find_row(form: Form, axes: Set[ir.Index]) -> ir.Index | None:
+def _find_row(form: AffineForm, axes: Set[ir.Index]) -> ir.Index | None:
     """Return k if a form is i - k or i + k and k, not i, is an axis when the form is read."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     known = [index for index, _ in form.steps if index in axes]
     return known[0] if plain and len(known) == 1 else None
 
 
-def _flip_skewed(op: ops.Op, at: int, form: Form) -> tuple[ops.Op, Form]:
+def _flip_skewed(op: ops.Op, at: int, form: AffineForm) -> tuple[ops.Op, AffineForm]:
     """Flip the axis of a skewed form k - i; return (the tensor, the form in the new axis)."""
     if form.row is None or all(index == form.row for index in form.down):
         return op, form
@@ -129,7 +129,9 @@ def _flip_skewed(op: ops.Op, at: int, form: Form) -> tuple[ops.Op, Form]:
     return op, replace(form, down=down, low=low)
 
 
-def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tuple[ops.Op, Form]:
+def _cut_axis(
+    op: ops.Op, at: int, form: AffineForm, *, is_made: bool = False
+) -> tuple[ops.Op, AffineForm]:
     """Cut or pad an axis to the range of a form, and return (the tensor, the form in that range).
 
     Torch needs at least one window, so a square form gets a spare position if the tensor is padded
@@ -149,7 +151,7 @@ def _cut_axis(op: ops.Op, at: int, form: Form, *, is_made: bool = False) -> tupl
     return _pad_axis(op, at, form), form
 
 
-def _pad_axis(op: ops.Op, at: int, form: Form) -> ops.Op:
+def _pad_axis(op: ops.Op, at: int, form: AffineForm) -> ops.Op:
     axis = op.axes[at]
     length = Polynomial.of(axis.extent)
     if form.low == Polynomial.of(0) and form.length == length:
@@ -177,7 +179,7 @@ def _pad_axis(op: ops.Op, at: int, form: Form) -> ops.Op:
     return ops.Slice(op, at, index, start.to_expr())
 
 
-def _is_in_bounds(axis: ir.Index, form: Form) -> bool:
+def _is_in_bounds(axis: ir.Index, form: AffineForm) -> bool:
     """Whether all positions of a form are in bounds; an extent max(n, 0) is taken as n."""
     rest = Polynomial.of(axis.extent) - form.low - form.length
     for atom in rest.atoms:
@@ -192,7 +194,7 @@ def _has_positions(rest: Polynomial) -> bool:
     return is_above_zero((rest + ONE).to_expr())
 
 
-def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
+def _read_form(op: ops.Op, at: int, form: AffineForm) -> ops.Op:
     """Replace an axis, cut to the range of a form, by the indices of the form."""
     down = form.down
     if form.row is not None:
@@ -215,7 +217,7 @@ def _read_form(op: ops.Op, at: int, form: Form) -> ops.Op:
     return op
 
 
-def _skew(op: ops.Op, at: int, form: Form, down: ir.Index) -> ops.Op:
+def _skew(op: ops.Op, at: int, form: AffineForm, down: ir.Index) -> ops.Op:
     """Shift each row of a matrix by one more position, x[i,k - i], by flattening and reshaping.
 
     For x[i,k + i] rows become longer by one position, and zeros are appended.

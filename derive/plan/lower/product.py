@@ -20,7 +20,7 @@ from derive.plan import ops
 from derive.plan.lower.calls import fold_parts
 from derive.plan.lower.condition import fill, lower_condition
 from derive.plan.lower.context import Context
-from derive.plan.lower.contraction import contract, negate, order_operand
+from derive.plan.lower.contraction import contract, negate_op, order_operand
 from derive.plan.lower.number import divide, divide_number, is_python_safe, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import has_smaller_product
@@ -47,7 +47,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
             whole = lower_number(ir.Add(tuple(numbers)))
             result, numbers = ops.Apply("-", (whole, op), op.axes), []
         else:
-            result = negate(op) if negative else op
+            result = negate_op(op) if negative else op
     if result is None:
         return lower_number(ir.Add(tuple(numbers)))
     return _add_numbers(result, numbers)

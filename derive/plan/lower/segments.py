@@ -26,11 +26,11 @@ from derive.plan.lower.context import Context
 from derive.plan.lower.guarded import (
     Guarded,
     Wanted,
-    choose,
     find_row,
     finish,
     finish_operation,
     is_real,
+    keep_where,
     lower_masked,
     name_operation,
     read_guarded,
@@ -252,7 +252,7 @@ def _reduce_segments(kind: str, label: Label, numbers: ops.Op, value: ops.Op) ->
         whole: ops.Op = ops.Einsum((mask, value), made)
     else:
         shown = _write_mask(label, numbers)
-        chosen = choose(kind, shown, value, (label.segment, *axes))
+        chosen = keep_where(kind, shown, value, (label.segment, *axes))
         whole = ops.Reduction(kind, chosen, (index,))
     name = SUMS if kind == "sum" else EXTREMES if kind in TORCH else LOGSUMEXP
     given = {"x": value, "t": numbers, "n": ops.Num(label.segment.extent)}
@@ -324,7 +324,7 @@ def _average_segments(
     made = (label.segment, *inner[1:])
     logits, x = ops.arrange(logits, first), ops.arrange(x, inner)
     mask = _write_mask(label, numbers)
-    row = ops.Along("softmax", choose("softmax", mask, logits, (label.segment, *inner)), index)
+    row = ops.Along("softmax", keep_where("softmax", mask, logits, (label.segment, *inner)), index)
     given = {"w": logits, "x": x, "t": numbers, "n": ops.Num(label.segment.extent)}
     zeros = ", zeros=True" if context.system.empty_row == "zeros" else ""
     text, whole = f"{AVERAGE}(w, x, t, n{zeros})", ops.Einsum((row, x), made)

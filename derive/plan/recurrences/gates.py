@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GatedCall:
     """A recurrence with gates as a call of torch.
 
     The parts are the input, the input matrix of each gate, the hidden matrix of each gate, the bias
@@ -107,7 +107,7 @@ def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
 
 def find_gated(
     recurrence: Recurrence, values: Sequence[ir.Expr], shown: Collection[ir.Tensor]
-) -> Gated | None:
+) -> GatedCall | None:
     """The recurrence as one call of torch, if that fits and only its first state is `shown`.
 
     `values` lack the initial values. The `shown` tensors are results or read by other equations.
@@ -153,7 +153,7 @@ class _Match:
     columns: dict[str, ir.Index] = field(default_factory=dict)  # the summed index for x and for h
     x: ir.Expr | None = None  # the input
 
-    def find_gated(self) -> Gated | None:
+    def find_gated(self) -> GatedCall | None:
         """The recurrence as one of this kind; None where it does not fit."""
         self.target = self.recurrence.targets[self.states["h"]]
         self.others = [place for place in self.target.places if place is not self.feature]
@@ -208,14 +208,14 @@ class _Match:
                     less = ir.Add((ir.ONE, less))
                 yield less, multiply(ir.MINUS_ONE, call.arguments[0])
 
-    def make_gated(self, insides: dict[str, ir.Expr]) -> Gated | None:
+    def make_gated(self, insides: dict[str, ir.Expr]) -> GatedCall | None:
         """The recurrence with the weights of each gate, from the gates' arguments."""
         reset, scaled = self.kind.reset
         sums: dict[tuple[str, str], list[ir.Expr]] = {}
         for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):
             if gate not in insides:
                 return None
-            for bound, factors in _expand(insides[gate]):
+            for bound, factors in _expand_terms(insides[gate]):
                 calls = [f for f in factors if isinstance(f, ir.Call) and self.recurrence.reads(f)]
                 rest = [f for f in factors if f not in calls]
                 if calls:
@@ -242,7 +242,7 @@ class _Match:
             late = ir.sum_of(sums.get((scaled, "late"), []))
             parts.append(Part(f"{scaled}_{reset}_bias", (e,), late))
         value = self.by_tensor[self.target.tensor]
-        return Gated(self.kind, self.target, (*self.states.values(),), e, value, tuple(parts))
+        return GatedCall(self.kind, self.target, (*self.states.values(),), e, value, tuple(parts))
 
     def classify_term(
         self, bound: tuple[ir.Index, ...], factors: Sequence[ir.Expr]
@@ -279,14 +279,14 @@ class _Match:
         return here == [index if place is self.feature else place for place in target.places]
 
 
-def _expand(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]]:
+def _expand_terms(expr: ir.Expr) -> list[tuple[tuple[ir.Index, ...], list[ir.Expr]]]:
     """The terms, each as bound indices and factors; a name may be bound twice."""
     match expr:
         case ir.Add(terms):
-            return [found for term in terms for found in _expand(term)]
+            return [found for term in terms for found in _expand_terms(term)]
         case ir.Mul(factors):
-            rows = (zip(*row, strict=True) for row in product(*map(_expand, factors)))
+            rows = (zip(*row, strict=True) for row in product(*map(_expand_terms, factors)))
             return [(tuple(chain(*bound)), [*chain(*parts)]) for bound, parts in rows]
         case ir.Reduce("sum", bound, condition, body) if condition is ir.TRUE:
-            return [((*bound, *inner), factors) for inner, factors in _expand(body)]
+            return [((*bound, *inner), factors) for inner, factors in _expand_terms(body)]
     return [((), [expr])]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from derive.ir import nodes as ir
 from derive.plan import ops
-from derive.plan.recurrences.gates import Gated
+from derive.plan.recurrences.gates import GatedCall
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Loop:
     turn: str = ""  # the name of the turn's number; "" if no position reads it
     dropped: set[ir.Tensor] = field(default_factory=set)  # states whose list is not kept
     last: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # last values of dropped states
-    whole: Linear | View | Gated | None = None  # one operation in place of turns
+    whole: Linear | View | GatedCall | None = None  # one operation in place of turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from derive.ir.walk import (
 from derive.plan import ops
 from derive.plan.plan import RECUR_CHUNK, Plan
 from derive.plan.recurrences.chunks import Chunks
-from derive.plan.recurrences.gates import Gated, find_gated
+from derive.plan.recurrences.gates import GatedCall, find_gated
 from derive.plan.recurrences.loops import Linear, Loop, View, find_indices_of
 from derive.plan.recurrences.readers import Turns, find_last, fold_readers, read_last
 from derive.plan.recurrences.turns import (
@@ -213,7 +213,7 @@ class _LoopExtractor:
                 first = next(e for e in self.outside if e.target.tensor is begun[-1])
                 self.starts[tensor] = first
 
-    def _use_gated(self, gated: Gated) -> list[ir.Equation]:
+    def _use_gated(self, gated: GatedCall) -> list[ir.Equation]:
         """Replace the loop by a call of torch; return the equations of the call's arguments."""
         begun = [self.loop.first.pop(tensor)[-1] for tensor in gated.states]
         given = [e.target for tensor in begun for e in self.outside if e.target.tensor is tensor]

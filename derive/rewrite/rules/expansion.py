@@ -324,20 +324,22 @@ def _find_key(term: Term) -> object:
     return min(keys, key=lambda key: key[0])[1]
 
 
-def expand(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:
+def expand_reduction(expr: ir.Expr, *, differences: bool, is_lossy: bool = False) -> ir.Expr | None:
     """A sum or a mean multiplied out and factored again; None where nothing expands.
 
     Without `differences`, sums alone. `is_lossy`: also differences between two kinds of points.
     """
     match expr:
-        case ir.Reduce() if _adds_up(expr) and not _is_square(expr.body):
-            found = _expand(expr, steps=1, is_lossy=is_lossy)
+        case ir.Reduce() if _adds_up(expr) and not _is_squared_distance(expr.body):
+            found = _expand_polynomial(expr, steps=1, is_lossy=is_lossy)
             return found[0] if found is not None and (found[1] > 0) == differences else None
     return None
 
 
 @lru_cache(maxsize=1 << 10)
-def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Expr, int] | None:
+def _expand_polynomial(
+    expr: ir.Expr, *, steps: int, is_lossy: bool = False
+) -> tuple[ir.Expr, int] | None:
     """(the factored polynomial, the number of differences that were multiplied in it), or None."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
@@ -362,7 +364,7 @@ def _expand(expr: ir.Expr, *, steps: int, is_lossy: bool = False) -> tuple[ir.Ex
     return None if new is expr else (new, degree)
 
 
-def _is_square(body: ir.Expr) -> bool:
+def _is_squared_distance(body: ir.Expr) -> bool:
     """Whether the body is a number times the square of a difference of points: a distance."""
     match [factor for factor in find_factors(body) if not is_number(factor)]:
         case [ir.Pow(ir.Add(terms), ir.Number(power))]:
@@ -379,7 +381,7 @@ def _is_square(body: ir.Expr) -> bool:
 )
 def expand_sum(expr: ir.Reduce) -> ir.Expr | None:
     """Multiply out the body of a sum, contract each term by itself, and factor again."""
-    return expand(expr, differences=False)
+    return expand_reduction(expr, differences=False)
 
 
 @rule(
@@ -394,7 +396,7 @@ def expand_difference(expr: ir.Reduce) -> ir.Expr | None:
 
     A mean is subtracted in products of differences between two kinds of points; squares stay.
     """
-    return expand(expr, differences=True, is_lossy=sums.multiply_out(expr) is None)
+    return expand_reduction(expr, differences=True, is_lossy=sums.multiply_out(expr) is None)
 
 
 @system_rule(
@@ -445,7 +447,7 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         if _count_written(value) > MOST_NODES:
             continue
         factored = rewrite_bottom_up(value, _factor_here)
-        whole = _expand(value, steps=2)
+        whole = _expand_polynomial(value, steps=2)
         forms = [expand_all(ir.Equation(reader.target, factored), names)]
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
@@ -544,9 +546,9 @@ def expand_all(equation: ir.Equation, names: rounding.Names) -> ir.Expr:
     sensitive, _ = rounding.find_sensitive(equation, names)
 
     def expand_sums(here: ir.Expr) -> ir.Expr:
-        new = expand(here, differences=False)
+        new = expand_reduction(here, differences=False)
         if new is None and here not in sensitive:
-            new = expand(here, differences=True)
+            new = expand_reduction(here, differences=True)
         return map_children(here, expand_sums) if new is None else new
 
     return expand_sums(equation.value)

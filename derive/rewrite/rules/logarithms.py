@@ -212,7 +212,7 @@ def find_named_softmax(system: ir.System) -> Iterator[ir.System]:
     """Recognise a logit minus a named logsumexp as a log_softmax."""
     for named in system.equations:
         if isinstance(named.value, ir.Reduce) and named.value.kind == "logsumexp":
-            yield from _inline_reads(system, named, _inline_logits)
+            yield from _inline_named(system, named, _inline_logits)
 
 
 def _inline_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
@@ -224,7 +224,7 @@ def _inline_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
     return (any(values) and find_log_softmax(ir.sum_of(opened))) or here
 
 
-def _inline_reads(
+def _inline_named(
     system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr, ir.Equation], ir.Expr]
 ) -> Iterator[ir.System]:
     """The system with a named value inlined by `open_read`, and its equation dropped if unread."""
@@ -274,7 +274,7 @@ def open_sigmoid(system: ir.System) -> Iterator[ir.System]:
     """Inline a named sigmoid into logarithms that read it, so that one call computes both."""
     for named in system.equations:
         if _is_call(named.value, "sigmoid"):
-            yield from _inline_reads(
+            yield from _inline_named(
                 system, named, lambda e, named: put_value(e, named) if _is_call(e, "log") else e
             )
 

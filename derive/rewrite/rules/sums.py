@@ -220,7 +220,7 @@ def multiply_out(expr: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr], ir.Expr] 
             inside = {*bound, *find_free(condition)}
             outer = [f for f in others if condition is ir.TRUE and not inside & {*find_free(f)}]
             rest = [f for f in others if f not in outer]
-            return outer, rest, _expand(expr, rest, _subtract_means(terms, expr))
+            return outer, rest, _expand_square(expr, rest, _subtract_means(terms, expr))
     return None
 
 
@@ -255,7 +255,7 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
     return None
 
 
-def _expand(square: ir.Reduce, rest: Sequence[ir.Expr], terms: _Terms) -> ir.Expr:
+def _expand_square(square: ir.Reduce, rest: Sequence[ir.Expr], terms: _Terms) -> ir.Expr:
     """The squares of the terms, and twice the product of each pair."""
 
     def make_term(number: Fraction, *factors: ir.Expr) -> ir.Expr:

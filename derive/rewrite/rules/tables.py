@@ -398,11 +398,11 @@ def _find_clip(pieces: Sequence[tuple[ir.Expr, Conditions]]) -> ir.Expr | None:
 )
 def tabulate_places(system: ir.System) -> Iterator[ir.System]:
     """Compute parts that depend on an index only through a place in tables over the place."""
-    keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
+    keys = tuple(dict.fromkeys(k for e in _inline_keyed(system) for k in find_keys(e.value)))
     for is_strict in (True, False):
         several = keys if is_strict else tuple(k for k in keys if len(find_free(k)) > 1)
         for allowed in (several, *((key,) for key in several if len(several) > 1)):
-            yield from _Places(system, allowed, is_strict).tabulate(_inline_reads(system))
+            yield from _Places(system, allowed, is_strict).tabulate(_inline_keyed(system))
 
 
 @system_rule(
@@ -415,11 +415,11 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
 )
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
     """Sum the factors of table reads by place before the product."""
-    keys = tuple(dict.fromkeys(k for e in _inline_reads(system) for k in find_keys(e.value)))
-    yield from _Places(system, keys, adds=True).tabulate(_inline_reads(system))
+    keys = tuple(dict.fromkeys(k for e in _inline_keyed(system) for k in find_keys(e.value)))
+    yield from _Places(system, keys, adds=True).tabulate(_inline_keyed(system))
 
 
-def _inline_reads(system: ir.System) -> tuple[ir.Equation, ...]:
+def _inline_keyed(system: ir.System) -> tuple[ir.Equation, ...]:
     """The equations, with elementwise ones that have keys inlined."""
     whole: list[ir.Equation] = []
     found: list[ir.Equation] = []
