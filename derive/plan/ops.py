@@ -416,10 +416,7 @@ def merge(op: Op, groups: Sequence[tuple[ir.Index, ...]]) -> Op:
 
 
 def with_args(op: Op, args: tuple[Op, ...], new: Mapping[Op, Op] | None = None) -> Op:
-    """The operation on other arguments of the same axes.
-
-    `new` maps operations inside a cell's `whole`, beside its arguments.
-    """
+    """The operation on other arguments; `new` maps further operations inside a cell's `whole`."""
     if not args or (args == op.args and new is None):
         return op
     values: dict[str, Any] = {name: getattr(op, name) for name in op.__match_args__}

@@ -188,10 +188,7 @@ class Plan:
         return self.at_sizes(self.peak_elements)
 
     def find_time(self) -> float:
-        """The estimated seconds at the sizes of the plan, by the machine's constants.
-
-        For several uses, the geometric mean of their times.
-        """
+        """The estimated seconds at the plan's sizes; for several uses, their geometric mean."""
         if self.uses:
             return geometric_mean(LAUNCH + part.find_time() for part in self.parts)
         memory = Storage(self.complete(self.sizes))

@@ -20,12 +20,9 @@ from derive.ir.walk import find_accesses, find_free, rewrite_bottom_up, substitu
 from derive.rewrite.guards import is_natural
 from derive.rewrite.rule import put_value
 
-Sensitive: TypeAlias = (
-    "tuple[set[ir.Expr], set[ir.Expr]]"  # to any rounding; to sign-keeping rounding
-)
-Names: TypeAlias = tuple[
-    set[str], set[str], set[str]
-]  # tensors sensitive in both ways, nonnegative ones
+# Parts sensitive to any rounding, to sign-keeping rounding; such tensors, and nonnegative ones.
+Sensitive: TypeAlias = "tuple[set[ir.Expr], set[ir.Expr]]"
+Names: TypeAlias = tuple[set[str], set[str], set[str]]
 
 
 def find_sensitive_names(system: ir.System, spared: Collection[ir.Expr] = ()) -> Names:

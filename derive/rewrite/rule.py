@@ -59,9 +59,8 @@ class Rule:
     after: str
     refuses: str
     loses: str = ""  # the loss of digits; empty for a rule that loses none
-    across: Callable[[ir.System], Iterator[ir.System]] | None = (
-        None  # for a law that spans equations
-    )
+    # The systems that one application of a law that spans equations gives.
+    across: Callable[[ir.System], Iterator[ir.System]] | None = None
     nan_rows: bool = False  # not valid where an empty row is zeros
     keeps_sign: bool = False  # rounding makes no nonnegative value negative
 

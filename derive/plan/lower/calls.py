@@ -29,7 +29,7 @@ _POINTS = (-3.1, -1.7, -0.6, -0.2, 0.3, 0.9, 1.4, 2.3)
 _ANY = 1.37  # value of a scalar
 _NEAR = 1e-9  # tolerance at a point, for candidates; the normal forms decide
 SAVED = 2  # operations that a call must save, since it takes the time of more than one
-STEADY = 1  # operations to save where the formula loses digits or gradients near 0 or overflow
+LOSSY = 1  # operations to save where the formula loses digits, overflows, or has bad gradients
 _LARGEST = 8  # largest numerator and denominator of factors and added numbers
 _NAMES = tuple(
     row.name
@@ -78,7 +78,6 @@ def fold_shifted(expr: ir.Expr, system: ir.System) -> ir.Expr:
 
 
 def _has_one_reader(part: ir.Expr, system: ir.System) -> bool:
-    """Whether an expression has exactly one reader."""
     values = (equation.value for equation in system.equations)
     readers = {here for value in values for here in walk(value) if part in here.children}
     return len(readers) == 1
@@ -201,16 +200,15 @@ def _find_call(expr: ir.Expr) -> ir.Expr | None:
     found.sort(key=lambda each: each[:2])
     match expr:
         case ir.Call("log", (value,)) if any(isinstance(part, ir.Call) for part in walk(value)):
-            most = least - STEADY
+            most = least - LOSSY
         case ir.Pow(base) if any(isinstance(part, ir.Call) for part in walk(base)):
-            most = least - STEADY
+            most = least - LOSSY
         case _:
             most = least - SAVED
     return next((w for n, _, w in found if n <= most and _is_proved(expr, w)), None)
 
 
 def _count_operations(expr: ir.Expr) -> int:
-    """Count the operations of an expression on tensors."""
     own = isinstance(
         expr, (ir.Add, ir.Mul, ir.Pow, ir.Call, ir.Where, ir.Compare)
     ) and not is_number(expr)

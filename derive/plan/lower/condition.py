@@ -1,4 +1,9 @@
-"""Lowering of conditions to masks, and of choices between two values."""
+"""Conditions as masks, and choices between two values.
+
+where(j <= i, x[i,j], 0)         a triangular mask, and a fill
+where(i < 2, x[i], y[i - 2])     torch.cat; or a pad, if one branch is a number
+where(m[i], x[i], y[i])          torch.where, if nothing else fits
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,4 +1,7 @@
-"""Contractions: operands multiplied in pairs and summed, and other reductions index by index."""
+"""Contractions: operands multiplied in pairs and summed, and other reductions index by index.
+
+sum_jk a_ij b_jk c_k = sum_j a_ij (sum_k b_jk c_k)      max_jk (a_ij + b_jk), likewise
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce as fold

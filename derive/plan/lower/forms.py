@@ -1,4 +1,7 @@
-"""Affine places of a tensor: the steps of their indices, and the range of positions they read."""
+"""Affine places of a tensor: the steps of their indices, and the range of positions they read.
+
+x[z*t + k - 1]     steps z for t and 1 for k, from -1 to z*(T - 1) + K - 2
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

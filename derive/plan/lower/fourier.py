@@ -156,10 +156,7 @@ def _read_angle(factor: ir.Expr) -> tuple[Polynomial, Polynomial, str]:
 
 
 def reduce_angle(expr: ir.Expr, equations: Sequence[ir.Equation]) -> ir.Expr:
-    """Replace terms 2*pi*p/q of a wave's angle by 2*pi*(p % q)/q, for integers p and q.
-
-    Full turns would cost digits of the remaining angle.
-    """
+    """Replace 2*pi*p/q in a wave's angle, p and q integers, by 2*pi*(p % q)/q to keep digits."""
     wave, kinds = expr, (ir.Scalar, ir.Access, ir.Reduce, ir.Along)
     for equation in reversed(equations if isinstance(expr, (ir.Call, ir.Pow)) else ()):
         if is_reading(wave, equation.target.tensor):

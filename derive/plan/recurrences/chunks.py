@@ -115,7 +115,7 @@ class Chunks:
     views: dict[ir.Equation, int] = field(default_factory=dict)  # the axis of the index
     # The keyword arguments, each with the index that it cuts and its default.
     lengths: dict[str, tuple[ir.Index, int]] = field(default_factory=dict)
-    inner: set[ir.Tensor] = field(default_factory=set)  # D and P
+    inner: set[ir.Tensor] = field(default_factory=set)  # D and P, products of decays in a chunk
 
 
 def chunk_values(system: ir.System, sizes: Mapping[str, int], *, keywords: bool = True) -> Chunks:

@@ -1,4 +1,7 @@
-"""Analyses of recurrences: slopes of linear ones, initial values, conditions, bounds."""
+"""Analyses of recurrences: slopes of linear ones, initial values, conditions, bounds.
+
+h[t] = where(t - 1 < 0, h0, h[t - 1])*a[t] + x[t]     slope a[t], rest x[t], initial value h0
+"""
 
 from __future__ import annotations
 
@@ -223,10 +226,7 @@ LARGEST = 700.0  # the largest power for which exp is a float
 
 
 def find_interval(expr: ir.Expr, system: ir.System) -> tuple[float, float]:
-    """The bounds of an expression by interval arithmetic.
-
-    A tensor has the bounds of its equation, or else its declared ones.
-    """
+    """The bounds of an expression; a tensor has those of its equation, or else declared ones."""
     values = {e.target.tensor: e.value for e in system.equations}
     return _find_interval(expr, values)
 

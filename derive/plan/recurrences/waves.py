@@ -104,7 +104,6 @@ class _Table:
         return self._write_system(values, lags)
 
     def _find_lags(self, access: ir.Access) -> Depths:
-        """The lag of a read along each index."""
         one, other = (loop.find_lag(access) or 0 for loop in self.loops)
         return one, other
 

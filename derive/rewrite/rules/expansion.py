@@ -63,9 +63,7 @@ class Reader:
 
     taken: set[str]
     bound: set[ir.Index]
-    names: frozenset[str] = (
-        frozenset()
-    )  # index names of the whole expression, which no mean may bind
+    names: frozenset[str] = frozenset()  # index names of the expression, which no mean may bind
     steps: int = 0
     is_centred: bool = False
     is_apart: bool = True  # a mean was subtracted in each difference, if `is_centred`
@@ -452,9 +450,8 @@ def expand_equations(system: ir.System) -> Iterator[ir.System]:
         if whole is not None and not (whole[1] and reader.target.tensor.name in names[0]):
             forms.insert(0, whole[0])
         if any(expand_difference(part) is not None for part in walk(value)):
-            yield replace_values(
-                {**values, reader.target: value}, parts
-            )  # for the rule `expand_difference`
+            # for the rule `expand_difference`
+            yield replace_values({**values, reader.target: value}, parts)
         for form in forms:
             if form is not value:
                 yield replace_values({**values, reader.target: form}, parts)

@@ -44,7 +44,6 @@ def split_index(system: ir.System) -> Iterator[ir.System]:
 
 
 def _split_equation(equation: ir.Equation, merged: Merged, names: Names) -> ir.Equation:
-    """The equation with its free and bound indices split."""
     if is_reading(equation.value, equation.target.tensor):
         return equation
     value, places = _split_bound(equation.value, merged, names), equation.target.places
@@ -57,7 +56,6 @@ def _split_equation(equation: ir.Equation, merged: Merged, names: Names) -> ir.E
 
 
 def _split_bound(expr: ir.Expr, merged: Merged, names: Names) -> ir.Expr:
-    """The expression with bound indices of reductions split."""
 
     def split_reduction(here: ir.Expr) -> ir.Expr:
         if not isinstance(here, ir.Reduce):

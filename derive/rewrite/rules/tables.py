@@ -190,9 +190,8 @@ class _Places(Tables):
     allowed: Sequence[ir.Expr]  # the keys to try
     is_strict: bool = True  # a table has no index of its key; else it lacks at least one
     adds: bool = False  # the factors of reads are summed by place first, instead
-    runs: dict[ir.Expr, ir.Index] = field(
-        default_factory=dict
-    )  # the indices over values of keys, by extent
+    # the indices over values of keys, by extent
+    runs: dict[ir.Expr, ir.Index] = field(default_factory=dict)
 
     def insert_reads(self, expr: ir.Expr, guards: Conditions) -> ir.Expr:
         """The expression with its largest parts that depend on a key replaced by table reads."""
