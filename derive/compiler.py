@@ -76,7 +76,7 @@ class Built:
 
     @property
     def _backward_variants(self) -> tuple[dict[str, Any], ...]:
-        """The same for the backward: all gradients in one call, one a call, and block lengths."""
+        """The keyword arguments of calls of the backward: one or all gradients, block lengths."""
         blocks = () if self.passes is None else self.passes.blocks.values()
         found = [{name: length} for name in blocks for length in (1, 2, 3)]
         return ({}, {ALONE: True}, *found)

@@ -289,7 +289,8 @@ def substitute_indices(place: Polynomial, new: Mapping[ir.Index, Polynomial]) ->
 def is_never_empty(index: ir.Index | None, relations: Sequence[Relation]) -> bool:
     """Whether some value of an index is shown to fulfil all relations, for all other indices.
 
-    The values tried are the ends of its range and the edges of the relations. None: no index.
+    The values tried are the ends of its range and the edges of the relations. `index` None: whether
+    the relations always hold.
     """
     for place in _find_witnesses(index, relations):
         new = {index: place} if index is not None else {}

@@ -493,7 +493,7 @@ def _is_fixed(expr: ir.Expr) -> bool:
 
 
 def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
-    """Whether a condition is shown to hold for some value of the index, whatever others are."""
+    """Whether a condition is shown to hold for some value of an index, for all other indices."""
     if condition is ir.TRUE or not is_never_negative(Polynomial.of(index.extent) - ONE):
         return is_never_negative(Polynomial.of(index.extent) - ONE)
     if find_accesses(condition):
@@ -518,7 +518,7 @@ def is_above_zero(number: ir.Expr) -> bool:
 
 
 def _lower_sizes(expr: ir.Expr) -> ir.Expr:
-    """The expression of sizes minus 1: what holds of it for all sizes holds where they are 0."""
+    """The expression with each size less 1: if it holds for sizes >= 1, the original does for 0."""
     sizes = map(ir.Size, find_size_names(expr))
     return substitute(expr, {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes})
 

@@ -40,7 +40,7 @@ from derive.ir.polynomial import (
 )
 from derive.ir.walk import find_free
 
-Facts = tuple[Polynomial, ...]
+Facts = tuple[Polynomial, ...]  # polynomials known to be >= 0
 
 
 def is_never_negative(value: ir.Expr | Polynomial, facts: Facts = ()) -> bool:
@@ -284,7 +284,7 @@ def fold_remainders(value: Polynomial) -> Polynomial:
 def _find_remainder(
     value: Polynomial, quotient: ir.Expr, over: ir.Expr, under: ir.Expr
 ) -> tuple[Polynomial, ir.Expr, Polynomial] | None:
-    """The triple with value = slope*remainder + rest, `rest` without the quotient; None: none."""
+    """The triple with value = slope*remainder + rest, in which the quotient is gone; or None."""
     whole = Polynomial.of(under)
     for divisor in (whole, *find_divisors(whole)):
         outer = divide_wholly(whole, divisor)

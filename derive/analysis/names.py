@@ -385,7 +385,7 @@ def is_condition(expr: ir.Expr) -> bool:
 
 
 def find_kind_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors for truth values used as numbers; no frontend takes a number for a condition."""
+    """The errors for truth values used as numbers; the frontends find the reverse."""
     for equation in system.equations:
         wants_condition = equation.target.tensor.kind == "bool"
         yield from _find_kind_mistakes(equation.value, equation, wants_condition=wants_condition)

@@ -143,7 +143,7 @@ def find_cover_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _is_filled_once(tensor: ir.Tensor, parts: Sequence[ir.Equation]) -> bool:
-    """Whether the parts are disjoint, in range, and as many as the positions of the tensor."""
+    """Whether the positions of the parts are disjoint, in range, and together all of a tensor."""
     runs: list[tuple[Run, ...]] = []
     facts, left = _find_facts(parts), Polynomial.of(ir.product_of(tensor.shape))
     for part in parts:
@@ -217,7 +217,7 @@ def _report_unfilled(
 def _find_unfilled(
     tensor: ir.Tensor, parts: Sequence[ir.Equation], sizes: dict[str, int]
 ) -> tuple[tuple[int, ...], int] | None:
-    """The pair (first position not filled exactly once, number of its equations); None: none."""
+    """The pair (first position not filled exactly once, number of its equations); or None."""
     shape = [evaluate_extent(extent, sizes) for extent in tensor.shape]
     filled: dict[tuple[int, ...], int] = {}
     for part in parts:

@@ -99,7 +99,7 @@ def _is_imaginary(value: ir.Expr) -> bool:
 
 
 def is_finite_where_defined(expr: ir.Expr) -> bool:
-    """Whether the value is finite wherever its quotients, roots and logarithms are."""
+    """Whether the value is finite wherever its quotients, roots and logarithms are defined."""
     return is_finite(expr, strict=False)
 
 

@@ -45,7 +45,7 @@ TWICE = "Second derivatives go through the backward; jvp needs the file without 
 
 
 def to_function(passes: Passes, system: ir.System, name: str, header: to_module.Header) -> str:
-    """The text of the file; the same plans and header give the same bytes."""
+    """The text of a file with a backward; the same plans and header give the same bytes."""
     forward, backward = passes.forward, passes.backward
     results = len(system.results)
     shown = replace(forward, system=system, results=forward.results[:results])

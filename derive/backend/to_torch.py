@@ -67,7 +67,7 @@ class Printer:
 
     @property
     def _complex(self) -> str:
-        """The dtype of complex numbers whose parts have the formula's, 32 bits at least."""
+        """The text of the complex dtype whose parts have the formula's dtype, at least 32 bits."""
         of_parts = self.dtype.endswith(".real.dtype")
         return (
             f"{self.like}.dtype"
@@ -163,7 +163,7 @@ class Printer:
         return f"{text} if {test} else {self.text(op.whole)}", OR
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
-        """The expression of the blocks of an operation along the index of a loop."""
+        """The expression that cuts an operation into blocks along the index of a loop."""
         told: tuple[Operand, ...]
         match op:
             case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):

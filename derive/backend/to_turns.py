@@ -88,7 +88,7 @@ def find_begun(plan: Plan) -> dict[str, str]:
 
 
 def _find_doubtful(each: Carried, place: int, plan: Plan) -> str:
-    """The text of a recurrence's extent, if it may have no such place; "" if it always has."""
+    """The text of a recurrence's extent, if it may be too short for a place; else ""."""
     extent = each.shape[each.axis]
     is_sure = each.skipped or to_checks.has_places(plan.system, extent, place + 1)
     return "" if is_sure else to_python(extent, ADD)

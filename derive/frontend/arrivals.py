@@ -66,7 +66,7 @@ def narrow_flow(flow: Flow, expr: ir.Expr) -> Flow:
 def choose_places(
     shape: Sequence[ir.Expr], reads: Sequence[tuple[ir.Expr, ...]], rename: Rename
 ) -> tuple[ir.Expr, ...]:
-    """The places of dT's left side: by axis that of a read of T, if it fills dT, or a new index."""
+    """The places of dT in its equation: on each axis that of a read of T, or else a new index."""
     found: list[ir.Expr] = []
     used: set[str] = set()
     for number, extent in enumerate(shape):

@@ -76,7 +76,7 @@ class Spec:
 
     @property
     def named(self) -> "Spec":
-        """The spec with names for characters that are no letters: `i3` for the third index."""
+        """The spec with names for indices that are no letters: `i3` for the third index."""
         known = {c: c if c in ascii_letters else f"i{k}" for k, c in enumerate(self.indices, 1)}
 
         def name(part: Sequence[Token]) -> tuple[Token, ...]:
@@ -242,7 +242,7 @@ def from_einsum(equation: str, name: str = "contraction") -> Formula:
 
 
 def to_notation(equation: str) -> str:
-    """The text formula of an einsum string."""
+    """The formula of an einsum string as a text in the notation; DeriveError if it is invalid."""
     spec = read_fixed(equation).named
     indices = spec.indices
     sizes = _name_sizes(indices)

@@ -62,7 +62,7 @@ def from_latex(
 
 
 def to_notation(text: str, declarations: str = "") -> str:
-    """Return the text of the formula in the notation."""
+    """Return LaTeX equations as a text in the notation; errors are those of `from_latex`."""
     if not isinstance(text, str):
         raise refuse("text-wanted", f"LaTeX is text, not {type(text).__name__}")
     lines, stated = split_text(text)

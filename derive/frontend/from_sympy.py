@@ -161,16 +161,16 @@ def find_names(formula: Formula) -> Context:
 
 
 def _find_extents(formula: Formula, context: Context) -> None:
-    """Infer the extents of indices without a range."""
+    """Set the extents of indices without a range, from their uses."""
 
     def to_sizes(expr: Any) -> Any:
-        """Replace plain symbols by those of sizes, which are positive integers."""
+        """Return the expression with symbols of sizes, positive integers, for plain symbols."""
         symbols = sorted(expr.free_symbols, key=str)
         plain = (each for each in symbols if isinstance(each, Symbol))
         return expr.xreplace({each: to_size(each.name) for each in plain})
 
     def to_form(place: Any) -> Any:
-        """Return a place as a polynomial of indices, as plain symbols, and sizes; else None."""
+        """Return a place as a polynomial over indices (plain symbols) and sizes, or None."""
         atoms = [part for part in walk_sympy(place) if isinstance(part, Idx | Symbol)]
         indices = {a: Symbol(find_label(a)) for a in atoms if find_label(a) in context.extents}
         sizes = {a: to_size(a.name) for a in atoms if a not in indices and isinstance(a, Symbol)}
@@ -202,7 +202,7 @@ def _find_extents(formula: Formula, context: Context) -> None:
 
 
 def _check_equations(formula: Formula) -> None:
-    """Refuse other objects than equations, and equations that SymPy has evaluated."""
+    """Raise DeriveError for objects other than equations, and equations evaluated by SymPy."""
     if not formula.equations:
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the formula has no equation", help=advice)

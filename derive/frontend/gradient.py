@@ -112,7 +112,7 @@ def _is_real(entry: object) -> bool:
 
 @dataclass
 class _Reverse:
-    """One pass over a system, from its results to its arguments."""
+    """Reverse mode: one pass over a system's equations, from its results to its arguments."""
 
     system: ir.System
     wanted: list[str]
@@ -235,9 +235,9 @@ class _Reverse:
     def pass_group(
         self, group: Sequence[ir.Equation], given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """The same for a group of mutually recurrent equations.
+        """Add the equations of the gradients of a recurrence, and carry them down the right sides.
 
-        Their gradients are named before they are computed, because they depend on each other.
+        They are named before they are computed, because they depend on each other.
         """
         passed = [e for e in reversed(group) if e.target.tensor.name in self.active]
         for target in (equation.target for equation in passed):
@@ -434,9 +434,9 @@ class _Reverse:
         self.carry(expr.body, self.name_flow(replace(inner, value=value), expr.body))
 
     def find_total(self, expr: ir.Along) -> ir.Expr | None:
-        """sum_j dp_j * p_j of a normalized row p, from its readers; None if one is not linear.
+        """sum_j dp_j * p_j of a softmax p, computed without p; None if a reader is not linear.
 
-        Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]), without p.
+        Where z[i,e] = sum[j](p[i,j] * V[j,e]) it is sum[e](dz[i,e] * z[i,e]).
         """
         assert self.here is not None
         named = self.here.target.tensor if expr is self.here.value else None

@@ -92,7 +92,7 @@ def read_definition(text: str, values: Mapping[str, Any], make: Maker) -> Any:
 
 @cache
 def parse_text(text: str) -> ast.expr:
-    """The syntax tree of an expression."""
+    """Python's syntax tree of a definition."""
     return ast.parse(text, mode="eval").body
 
 

@@ -85,7 +85,7 @@ def node(cls: Class) -> Class:
 class Expression:
     """The base of all expressions; `children` are the direct subexpressions in reading order.
 
-    No children: bound indices, the extent of an index, the shape of a tensor.
+    Bound indices, the extent of an index and the shape of a tensor are no children.
     """
 
     __slots__ = ("children",)
@@ -205,7 +205,7 @@ class Where(Expression, inside=("condition", "then", "other")):
 
 @node
 class Reduce(Expression, inside=("condition", "body")):
-    """The body reduced over the bound indices, wherever the condition holds."""
+    """`kind[bound, condition](body)`, such as the sum of the body where the condition holds."""
 
     kind: str
     bound: tuple[Index, ...]
@@ -239,7 +239,7 @@ class Along(Expression, inside=("condition", "body")):
 
 @node
 class Truth(Expression, inside=()):
-    """True or false."""
+    """A condition that always holds, or never."""
 
     value: bool
 
@@ -255,21 +255,21 @@ class Compare(Expression, inside=("left", "right")):
 
 @node
 class And(Expression, inside=("parts",)):
-    """All of the parts."""
+    """The condition that all parts hold."""
 
     parts: tuple[Expr, ...]
 
 
 @node
 class Or(Expression, inside=("parts",)):
-    """Any of the parts."""
+    """The condition that some part holds."""
 
     parts: tuple[Expr, ...]
 
 
 @node
 class Not(Expression, inside=("part",)):
-    """True where the part is false."""
+    """The condition that a part does not hold."""
 
     part: Expr
 

@@ -53,7 +53,7 @@ class Recurrence:
         return {equation.target.tensor: equation.target for equation in self.equations}
 
     def find_reads(self, *values: ir.Expr) -> list[ir.Access]:
-        """The accesses in values of tensors that the recurrence defines, each once."""
+        """The accesses, in expressions, of tensors that the recurrence defines, each once."""
         own = self.targets
         every = (access for value in values for access in find_accesses(value))
         return list(dict.fromkeys(access for access in every if access.tensor in own))
@@ -200,9 +200,9 @@ def _find_lags(recurrence: Recurrence) -> dict[ir.Access, list[int | None]]:
 
 
 def find_weights(recurrence: Recurrence) -> list[int] | None:
-    """The weight of each loop; element (i, j) is computed at turn w0*i + w1*j of one loop.
+    """The weights w with which one loop may compute element (i, j) at turn w[0]*i + w[1]*j.
 
-    With them each read is of an earlier turn. None where a read has no fixed lag.
+    None where a read has no fixed lag.
     """
     loops, lags = recurrence.loops, _find_lags(recurrence)
     weights = [1]

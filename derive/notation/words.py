@@ -70,7 +70,7 @@ class TensorBase(IndexedBase):  # type: ignore[misc]
         below: Any = None,
         domain: Any = None,
     ) -> TensorBase:
-        """The tensor of this name; `S` is a name too, though SymPy would read it as its own S."""
+        """The tensor of this name, which SymPy must not evaluate: `S` is a name here."""
         base: TensorBase = IndexedBase.__new__(
             cls, label if isinstance(label, str) else str(label), shape=tuple(shape or ()) or None
         )
@@ -162,12 +162,10 @@ def tensors(
 ) -> Any:
     """Tensors of one shape: `W_Q, W_K = tensors("W_Q W_K", H, D, D)`.
 
-    A tensor without a shape is one that an equation defines.
-
-    A name in the shape stands for the size. `dtype` is "real" or "float", "int" (with `below=V` for
-    values 0..V-1), "bool" or "complex". `domain=(low, high)` says that values keep
-    `low <= value <= high`; `domain=(low, high, "<", "<")` excludes the bounds; None leaves a side
-    open.
+    A tensor without a shape is one that an equation defines. A name in the shape stands for the
+    size. `dtype` is "real" or "float", "int" (with `below=V` for values 0..V-1), "bool" or
+    "complex". `domain=(low, high)` says that `low <= value <= high`; `domain=(low, high, "<", "<")`
+    excludes the bounds; None leaves a side open.
     """
     kind = SPELT.get(dtype, dtype)
     if kind not in DTYPES:
@@ -280,7 +278,7 @@ def multiply(*factors: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Return the base to the exponent."""
+    """Return base**exponent, unevaluated."""
     return sympy.Pow(base, exponent, evaluate=False)
 
 
@@ -313,7 +311,7 @@ def reduce_over(word: str, body: Any, bound: Sequence[Any], condition: Any | Non
 
 
 def to_rational(value: Fraction | int) -> Any:
-    """Return an exact number."""
+    """Return an exact number as SymPy's."""
     return sympy.Rational(value.numerator, value.denominator)
 
 
@@ -356,7 +354,7 @@ def _make_function(name: str) -> Callable[..., Any]:
 
 
 def _make_reduction(word: str) -> Callable[..., Any]:
-    """The same for a reduction: norm(x, j) is sqrt(Sum(x**2, j))."""
+    """The Python function whose calls are replaced by the definition of a reduction, as norm's."""
 
     def act(body: Any, *rest: Any) -> Any:
         bound = tuple(a for a in rest if isinstance(a, (Idx, Symbol)))

@@ -35,7 +35,7 @@ class Shapes:
 
     @property
     def sizes(self) -> set[str]:
-        """The names of all sizes."""
+        """The names of the sizes in declarations."""
         declared = [line.removeprefix("size ") for line in self.lines if line.startswith("size ")]
         every = (*self.tensors.values(), *self.families.values(), self.indices.values(), declared)
         return {word for shape in every for e in shape for word in re.findall(r"[^\W\d]\w*", e)}

@@ -129,12 +129,12 @@ def walk_parts(tree: Tree | Iterable[object]) -> Iterator[Tree]:
 
 
 def find_names(tree: Tree | Iterable[object]) -> Iterator[Name]:
-    """Yield the names in a part, or in several."""
+    """Yield the names in a tree, or in several."""
     return (part for part in walk_parts(tree) if isinstance(part, Name))
 
 
 def find_binders(tree: Tree | Iterable[object]) -> Iterator[Call]:
-    """Yield the sum signs, product signs and functions in a part: these may bind an index."""
+    """Yield the sum signs, product signs and functions in a tree: these may bind an index."""
     return (part for part in walk_parts(tree) if isinstance(part, Call))
 
 
@@ -204,7 +204,7 @@ def is_label(word: str) -> bool:
 
 
 def has_label(name: Name) -> bool:
-    """Whether the subscript is a label; adjacent capitals are one word."""
+    """Whether the subscript of a name is a label, not places; adjacent capitals are one word."""
     return is_label(name.label) and (len(name.below) == 1 or name.label.isupper())
 
 

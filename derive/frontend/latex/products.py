@@ -14,7 +14,7 @@ VECTORS = "write \\odot for their elements, ^T for the inner product"
 
 @dataclass
 class Products:
-    """The sums and products of one interpretation."""
+    """The rules of sums and products, with the facts of one interpretation that they need."""
 
     axes: Axes
     extents: Mapping[str, str]  # extents of indices

@@ -129,7 +129,7 @@ class Reading:
         return every, tuple(k for k, place in enumerate(every) if place not in inside)
 
     def find_layout(self, name: str, written: int) -> Layout:
-        """Return the layout of a tensor with this number of written indices."""
+        """Return the Layout of a tensor that is read with this number of written indices."""
         if name in self.layouts:
             return self.layouts[name]
         extents = self.names.shapes.find_shape(name)
@@ -145,7 +145,7 @@ class Reading:
         return Layout(extents, tuple(range(written)), max(len(extents) - written, 0))
 
     def read_tensor(self, read: Read, name: Name) -> Value:
-        """Return an access with the written and the omitted indices."""
+        """Return the access of a tensor, with its written and its omitted indices."""
         places = [self.write_place(place) for place in read.places]
         if not self.names.is_known(read.name):
             return self.read_undeclared(read.name, places, name.token)
@@ -316,7 +316,7 @@ class Reading:
         return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
-        """Return a reduction such as softmax over the last axis, or over both axes of a matrix."""
+        """Return the reduction `word` over the last axis, or over both axes of a matrix."""
         row = ROWS[word]
         if row.is_matrix and len(value.axes) != len(("row", "column")):
             raise MisfitError(f"{word} is of a matrix", token)

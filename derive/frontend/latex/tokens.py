@@ -88,5 +88,5 @@ class Tokens:
         return token
 
     def is_gap(self) -> bool:
-        """Whether the next token separates equations: punctuation, a gap or a word."""
+        """Whether the next token separates equations: punctuation, a gap, or a word like `for`."""
         return any(t.text in STOPS or t.kind == "gap" for t in self.tokens[self.place :][:1])

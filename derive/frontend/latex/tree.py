@@ -515,7 +515,7 @@ class Reader(Tokens):
         raise refuse_at(f"{command} is not read", token, advice)
 
     def _read_font(self, word: str, token: Token) -> Tree:
-        """Return a name in a font or with an accent; the letters in braces are one word."""
+        r"""Return a name in a font or with an accent, `\mathrm{out}`, or an indicator's bracket."""
         end = self.take_token().end if self.peek() == "*" else token.end
         braced = re.compile(r"\s*\{([^{}]*)\}").match(self.line, end)
         is_upright = word in {"mathrm", "operatorname", "text", "textrm", "mathop", "rm"}

@@ -53,7 +53,7 @@ class Axes:
         return Axis(extent, len(self.extents) - 1)
 
     def root(self, mark: int) -> int:
-        """Return the representative of a mark's class."""
+        """Return the mark that stands for all marks merged with this one."""
         while mark in self.same:
             mark = self.same[mark]
         return mark
@@ -94,7 +94,7 @@ class Value:
     is_curved: bool = False  # a vector made elementwise, not by matrix products
 
     def within(self, holds: int) -> str:
-        """Return the text, in parentheses if its precedence is below that of its place."""
+        """Return the text, in parentheses if its precedence is below `holds`."""
         return self.text if self.holds >= holds else f"({self.text})"
 
 

@@ -227,7 +227,7 @@ def walk_sympy(value: Any) -> Iterator[Any]:
 
 @singledispatch
 def to_node(value: Any, context: Context) -> ir.Expr:
-    """Translate one SymPy object."""
+    """Return the expression of a SymPy object; DeriveError if it has no meaning."""
     raise refuse(
         "expression-unknown",
         f"{type(value).__name__} has no meaning in the notation: {value}",
@@ -236,7 +236,7 @@ def to_node(value: Any, context: Context) -> ir.Expr:
 
 
 def to_extent(value: Any, context: Context) -> ir.Expr:
-    """Translate an extent; one made with SymPy gets its terms in descending degree."""
+    """Return the expression of an extent; terms ordered by SymPy get descending degrees."""
     made = to_node(value, context)
     return made if context.is_ordered else polynomial.Polynomial.of(made).to_expr()
 
@@ -267,7 +267,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
 
 
 def to_nodes(values: Iterable[Any], context: Context) -> tuple[ir.Expr, ...]:
-    """Translate several SymPy objects."""
+    """Return the expressions of several SymPy objects."""
     return tuple(to_node(value, context) for value in values)
 
 
@@ -371,7 +371,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 
 @to_node.register(sympy.floor)
 def _(value: Any, context: Context) -> ir.Expr:
-    """Translate to `i // r` if all parts are integers, else to a floor."""
+    """Return `i // r` for a floor of a quotient of integers, else a call of floor."""
     inside = value.args[0]
     if all(_is_whole(part, context) for part in walk_sympy(inside)):
         over, under = _split_quotient(inside)

@@ -45,7 +45,7 @@ def to_index(name: str, extent: Any) -> Any:
 
 
 def invert(base: Any) -> Any:
-    """Return one over the base."""
+    """Return 1 / base, unevaluated."""
     return sympy.Pow(base, sympy.S.NegativeOne, evaluate=False)
 
 

@@ -80,7 +80,7 @@ class Names:
             )
 
     def index(self, name: str, place: tuple[int, int]) -> Any:
-        """Return the index; DeriveError if its extent is unknown."""
+        """Return the index of this name; DeriveError at `place` if its extent is unknown."""
         if name in self.extents.known:
             return build.to_index(name, self.extents.known[name])
         sizes = ", ".join(n for n, claim in self.claims.items() if claim.kind == "size")

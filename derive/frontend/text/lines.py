@@ -88,7 +88,7 @@ def read_elements(bracket: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def match_call(node: ast.expr) -> Call | None:
-    """Return the node as a call of a word; None for other nodes."""
+    """Return a node `word[..](..)` or `word(..)` as a Call; None for other nodes."""
     match node:
         case ast.Call(ast.Subscript(ast.Name(word) as name, bracket), arguments, keywords):
             return Call(word, read_elements(bracket), tuple(arguments), tuple(keywords), name)

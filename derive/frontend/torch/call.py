@@ -88,7 +88,7 @@ class Call:
         return (value,) if isinstance(value, int) else tuple(value)
 
     def flag(self, position: int, name: str) -> bool:
-        """A Boolean argument."""
+        """A Boolean argument; False if it is not given."""
         return bool(self.argument(position, name))
 
 
@@ -131,7 +131,7 @@ def find_fields(found: Any) -> dict[str, Any] | None:
 
 
 def find_tensors(found: Any) -> Iterator[Any]:
-    """The tensors in nested lists and tuples, in order."""
+    """The torch tensors in nested lists and tuples, in order."""
     if isinstance(found, torch.Tensor):
         yield found
     elif isinstance(found, (tuple, list)):

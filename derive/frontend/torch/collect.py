@@ -56,7 +56,7 @@ class Draft:
         self.names[target.tensor] = self.names[old]
 
     def map_reads(self, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> None:
-        """Replace every access of a tensor by what `read` returns for it."""
+        """Replace every access of a tensor in the draft by `read(access)`."""
         for reader, each in self.equations.items():
             if is_reading(each.value, tensor):
                 self.equations[reader] = ir.Equation(
@@ -65,7 +65,7 @@ class Draft:
 
 
 def map_reads(value: ir.Expr, tensor: ir.Tensor, read: Callable[[ir.Access], ir.Expr]) -> ir.Expr:
-    """Replace every access of a tensor in a value by what `read` returns for it."""
+    """Return the value with every access of a tensor replaced by `read(access)`."""
 
     def act(here: ir.Expr) -> ir.Expr:
         if isinstance(here, ir.Access) and here.tensor is tensor:
@@ -101,7 +101,7 @@ def drop_copies(draft: Draft) -> None:
 
 
 def name_views(views: Sequence[View], draft: Draft) -> None:
-    """Name unnamed steps after their views; use a view's indices if it has more axes."""
+    """Name unnamed steps after variables of their views, and take a view's shape if longer."""
     chosen: dict[ir.Tensor, tuple[View, tuple[ir.Index, ...]]] = {}
     for view in views:
         tensor = view.value.tensor
@@ -261,7 +261,7 @@ class _Names:
         return self.taken.take(Names((*self.taken, *self.extents)).propose(wish))
 
     def index(self, index: ir.Index, used: Mapping[str, None]) -> str:
-        """Return a name that is unused in the equation and has the index's extent elsewhere."""
+        """Return a name for an index: not in `used`, and of the same extent wherever it occurs."""
         extent, wish = index.extent, hint_of(index) or "i"
         if wish == "i" and not hint_of(index) and isinstance(extent, ir.Size):
             wish = extent.name.lower() if extent.name[0].isupper() else "i"

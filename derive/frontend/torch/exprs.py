@@ -209,7 +209,7 @@ def to_condition(value: ir.Expr) -> ir.Expr:
 
 
 def tidy(expr: ir.Expr) -> ir.Expr:
-    """Return the expression with simplified index arithmetic, without the choices it decides."""
+    """Return the expression with simplified index arithmetic and without decided choices."""
     done: dict[ir.Expr, ir.Expr] = {}
 
     def visit(here: ir.Expr) -> ir.Expr:

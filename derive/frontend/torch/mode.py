@@ -187,7 +187,7 @@ def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
 
 
 def _strip(value: Any) -> Any:
-    """Return the arguments with plain numbers for symbolic ones."""
+    """Return a value or nested values with plain numbers for symbolic ones."""
     if type(value) in {tuple, list, torch.Size}:
         return type(value)(map(_strip, value))
     if type(value) is slice:

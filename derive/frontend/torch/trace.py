@@ -75,7 +75,7 @@ class Shadow:
 
     @property
     def kind(self) -> str:
-        """The kind of the elements: real, int or bool."""
+        """The kind of the elements: real, int, bool or complex."""
         return self.buffer.kind
 
     @property
@@ -199,11 +199,11 @@ class Trace:
         return _fold_numbers(substitute(value, self.fixed)).to_expr()
 
     def number(self, extent: ir.Expr) -> int:
-        """The extent in this run."""
+        """The number that an extent is in this run."""
         return evaluate_extent(extent, self.sizes)
 
     def to_int(self, extent: ir.Expr) -> int:
-        """The extent as the number that the code receives."""
+        """The extent as the symbolic integer that the code receives."""
         return numbers.make_int(self.number(extent), Polynomial.of(extent), self.watch)
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
@@ -285,7 +285,7 @@ class Trace:
         return found is not None and found[0] is self
 
     def copy(self, shadow: Shadow) -> Shadow:
-        """A copy in memory of its own."""
+        """The same tensor in a new buffer."""
         axes = self.like(*shadow.indices)
         return Shadow.of(axes, self.read_element(shadow, tuple(map(at, axes))), shadow.kind)
 
@@ -295,7 +295,7 @@ class Trace:
         return exprs.substitute_at(shadow.buffer.value, shadow.buffer.axes, inner)
 
     def read_number(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
-        """The element as a number: 1 and 0 for truth values."""
+        """The element of a tensor at these places as a number: 1 and 0 for truth values."""
         return exprs.to_number(self.read_element(shadow, places))
 
     def open_element(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
@@ -312,7 +312,7 @@ class Trace:
         return self.read_element(shadow, places)
 
     def broadcast(self, *shadows: Shadow) -> tuple[ir.Index, ...]:
-        """Fresh indices for the common shape."""
+        """Fresh indices for the shape to which tensors are broadcast."""
         rank = max((shadow.rank for shadow in shadows), default=0)
         axes = [[*shadow.indices][::-1] for shadow in shadows]
         last = ([own[k] for own in axes if k < len(own)] for k in range(rank))
@@ -360,7 +360,7 @@ class Trace:
         return numbers.find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
     def may_be_empty(self, value: ir.Expr) -> bool:
-        """Whether there is a -oo in the value, or in the steps that it reads."""
+        """Whether -oo occurs in the value or the steps it reads, so that a softmax may be empty."""
         todo, seen = [value], set[ir.Tensor]()
         while todo:
             for part in walk(todo.pop()):

@@ -14,6 +14,6 @@ _BY_NAME = {name: op for op in OPS for name in op.names.split()}
 
 
 def find_op(name: str) -> tuple[Op | None, bool]:
-    """Return (the row of a torch function, whether it is in place, as `add_`); None: unknown."""
+    """Return (row of a torch function, None if unknown; whether it is in place, as `add_`)."""
     is_in_place = name.endswith("_") and name not in _BY_NAME
     return _BY_NAME.get(name[:-1] if is_in_place else name), is_in_place

@@ -215,8 +215,8 @@ def _divide(call: Call) -> Shadow:
 
 
 @op("floor_divide remainder", "x[S]: x[torch.arange(x.shape[0]) // 2]")
-def _whole(call: Call) -> Shadow:
-    """Return // or % of integers; those of reals are refused."""
+def _divide_integers(call: Call) -> Shadow:
+    """Return // or % of integers; DeriveError for reals."""
     if call.kind != "int":
         raise call.trace.refuse("lift-op", f"{call.name} of real numbers is not known")
     name = "floordiv" if "floor" in call.name else "mod"
@@ -256,7 +256,7 @@ def _agree(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     "x[S]; bool m[S]: torch.where(~m, x, 0.0)",
 )
 def _logic(call: Call) -> Shadow:
-    """Return and, or, xor, not of truth values; bitwise operations on integers are refused."""
+    """Return and, or, xor, not of truth values; DeriveError for bits of integers."""
     prefix, _, word = call.name.partition("_")
     given = [call.argument(0, "input"), *([] if word == "not" else [call.argument(1, "other")])]
     indices, parts = _spread(call, *given)
@@ -304,7 +304,7 @@ _EXPRS = Maker(
 
 
 def _refuse_cut(call: Call) -> None:
-    """Refuse `dtype=torch.int64`, which truncates real numbers before a reduction."""
+    """Raise DeriveError for `dtype=torch.int64`, which truncates reals before a reduction."""
     if call.kind != "real" and call.shadow(0).kind == "real":
         raise call.trace.refuse("lift-op", "real numbers cut to integers are not known")
 
@@ -331,8 +331,8 @@ def _reduce(call: Call, kind: str) -> Shadow:
 
 
 @op("argmax", "x[B, S]; y[S]: y[x.argmax(1)]")
-def _find_place(call: Call) -> Shadow:
-    """Return the position of the largest element."""
+def _argmax(call: Call) -> Shadow:
+    """Return argmax: the position of the largest element along an axis."""
     axes = (call.axis(1, call.shadow(0).rank),)
     indices, bound, value = _open_axes(call, axes, call.flag(2, "keepdim"))
     found = ir.Reduce("argmax", bound, ir.TRUE, value) if bound else ir.ZERO
@@ -374,7 +374,7 @@ def _along(call: Call, kind: str) -> Shadow:
 
 
 def _running(call: Call, kind: str) -> Shadow:
-    """Return the reduction of the prefix up to each position."""
+    """Return at each position the reduction `kind` of the elements up to it, as cumprod does."""
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank)
     indices, value = trace.open_element(shadow)
@@ -389,7 +389,7 @@ def _running(call: Call, kind: str) -> Shadow:
 
 
 def _of_matrix(call: Call, kind: str) -> Shadow:
-    """Return a function of the matrices in the last two axes."""
+    """Return the function `kind`, such as det, of the matrices in the last two axes."""
     trace, shadow = call.trace, call.shadow(0)
     if shadow.rank < 2:
         raise trace.refuse("lift-op", f"{call.name} of a tensor of {shadow.rank} axes is not known")

@@ -18,7 +18,7 @@ from derive.frontend.torch.ops.views import clamp, to_list
 from derive.libraries import torch
 
 
-def unknown(says: str, code: str = "lift-op", help: str = "") -> Any:
+def refuse_call(says: str, code: str = "lift-op", help: str = "") -> Any:
     """Raise DeriveError for a call whose arguments a definition does not support."""
     raise refuse(code, says, help=help)
 
@@ -47,7 +47,7 @@ def _triangle(input: Any, diagonal: Any = 0, *, keep: Callable[[Any, Any], Any])
 def _repeat_each(input: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
     """Return repeat_interleave: each element `repeats` times in a row, along an axis."""
     if not isinstance(repeats, int) or dim is None:
-        unknown("repeat_interleave without a dimension is not known")
+        refuse_call("repeat_interleave without a dimension is not known")
     axis = dim % input.dim()
     lengths = [-1] * (input.dim() + 1)
     lengths[axis + 1] = repeats
@@ -84,7 +84,7 @@ def _split_evenly(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
         ends = [*(clamp(each, total) for each in indices_or_sections), total]
         lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
         if any(length < 0 for length in lengths):
-            unknown("pieces that overlap are not known")
+            refuse_call("pieces that overlap are not known")
         return input.split(lengths, dim)
     count = int(indices_or_sections)
     if total % count == 0:
@@ -150,7 +150,7 @@ def _chunk(input: Any, chunks: int, dim: int = 0) -> Any:
 
 def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
     if wrap or x.dim() != 2:
-        unknown("only the diagonal of a matrix is filled")
+        refuse_call("only the diagonal of a matrix is filled")
     x.diagonal().fill_(fill_value)
     return x
 
@@ -201,7 +201,7 @@ def _norm(
     order = p if ord is None else ord
     order = 2 if order is None or order == "fro" else order
     if isinstance(order, str) or not order > 0:
-        unknown(f"a norm of order {order} is not known")
+        refuse_call(f"a norm of order {order} is not known")
     if order == 2:
         return (input**2).sum(dim, keepdim) ** 0.5
     if order == math.inf:
@@ -216,7 +216,7 @@ def _norm_of_matrix(
 ) -> Any:
     count = A.dim() if dim is None else 1 if isinstance(dim, int) else len(dim)
     if ord not in {None, "fro"} and count >= least:
-        unknown(f"a norm of matrices of order {ord} is not known")
+        refuse_call(f"a norm of matrices of order {ord} is not known")
     return A.norm(2 if ord is None else ord, dim, keepdim)
 
 
@@ -224,7 +224,7 @@ def _solve_triangle(
     input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
     if unitriangular:
-        unknown("a triangle with ones that are not written is not known")
+        refuse_call("a triangle with ones that are not written is not known")
     triangle = (input.triu() if upper else input.tril()).inverse()
     return triangle @ B if left else B @ triangle
 
@@ -292,7 +292,7 @@ ROWS = (
         "x[B, S]; y[B, S]: torch.stack((x, y), -1)"),
     composite("diag_embed",
         lambda input, offset=0, dim1=-2, dim2=-1: (
-            unknown("diag_embed beside the diagonal is not known")
+            refuse_call("diag_embed beside the diagonal is not known")
             if offset or (dim1, dim2) != (-2, -1)
             else _keep_where(input.unsqueeze(-1), torch.eye(input.shape[-1], dtype=torch.bool))),
         "x[B, S]: x.diag_embed()"),
@@ -306,7 +306,7 @@ ROWS = (
         "x[B, V]; int t[B] < V: x.take_along_dim(t[:, None], 1)[:, 0]"),
     composite("one_hot",
         lambda tensor, num_classes=-1: (
-            unknown("one_hot without num_classes depends on data") if num_classes < 0
+            refuse_call("one_hot without num_classes depends on data") if num_classes < 0
             else (tensor[..., None] == torch.arange(num_classes)).long()),
         "int t[B] < V; E[V, D]: torch.nn.functional.one_hot(t, E.shape[0])"),
     composite("repeat_interleave", _repeat_each, "x[B, S]: x.repeat_interleave(2, dim=1)"),
@@ -426,7 +426,7 @@ ROWS = (
     composite("matrix_power linalg_matrix_power",
         lambda A, n: (
             reduce(matmul, [A if n > 0 else A.inverse()] * abs(n)) if n
-            else unknown("the power 0 of a matrix is not known")),
+            else refuse_call("the power 0 of a matrix is not known")),
         "x[S, S]: torch.linalg.matrix_power(x, -2)"),
     composite("linalg_solve", _solve,
         "x[S, S]; y[S]: torch.linalg.solve(x, y)",

@@ -8,7 +8,7 @@ from typing import Any
 
 from derive.frontend.torch import call
 from derive.frontend.torch.numbers import is_symbolic
-from derive.frontend.torch.ops.composites import unknown
+from derive.frontend.torch.ops.composites import refuse_call
 from derive.libraries import internals, torch
 
 
@@ -138,7 +138,7 @@ def _loss(name: str, find: Callable[..., Any], *examples: str) -> call.Op:
         losses = find(*(given.pop(each) for each in signature(find).parameters))
         for other, value in given.items():
             if value is not known.parameters[other].default:
-                unknown(f"{other} is not known to the lifter")
+                refuse_call(f"{other} is not known to the lifter")
         losses, weights = losses if isinstance(losses, tuple) else (losses, None)
         losses = losses if weights is None else losses * weights
         if reduction == "mean" and weights is not None:
@@ -157,7 +157,7 @@ def _cross_entropy(
     logs = input.log_softmax(axis)
     if target.is_floating_point():
         if weight is not None:
-            unknown("weight is not known to the lifter")
+            refuse_call("weight is not known to the lifter")
         if label_smoothing:
             rest = label_smoothing * (1 / input.shape[axis])
             target = target * (1 - label_smoothing) + rest
@@ -166,7 +166,7 @@ def _cross_entropy(
     if not label_smoothing:
         return found
     if isinstance(found, tuple):
-        unknown("label_smoothing with weights or ignored classes is not known")
+        refuse_call("label_smoothing with weights or ignored classes is not known")
     return (1 - label_smoothing) * found + label_smoothing * -logs.mean(axis)
 
 
@@ -174,7 +174,7 @@ def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
     """Return the elements of nll_loss, or them and their weights; ignore_index < 0 does nothing."""
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
-            unknown("weights or ignored classes of one row are not known")
+            refuse_call("weights or ignored classes of one row are not known")
         return -input[target]
     losses = -input.gather(1, target.unsqueeze(1)).squeeze(1)
     if weight is None and ignore_index < 0:
@@ -226,7 +226,7 @@ ROWS = (
     # layers
     call.composite("dropout alpha_dropout feature_dropout",
         lambda input, p=0.5, training=True, inplace=False, *, train=None: (
-            unknown("dropout draws random numbers", "lift-random", "call .eval()")
+            refuse_call("dropout draws random numbers", "lift-random", "call .eval()")
             if p and (training if train is None else train) else input),
         f"x[B, S]: {_NN}.dropout(x, 0.1, False)", "x[B, S]: torch.dropout(x, 0.1, train=False)"),
     call.composite("layer_norm",

@@ -253,7 +253,7 @@ def _split_axis(call: Call) -> tuple[Shadow, ...]:
     is_view=True,
 )
 def _stride(call: Call) -> Shadow:
-    """Return a strided view of a contiguous tensor."""
+    """Return as_strided of a contiguous tensor; DeriveError for other tensors."""
     trace, shadow = call.trace, call.shadow(0)
     tensor, size, steps = call.args[0], call.argument(1, "size"), call.argument(2, "stride")
     start = call.argument(3, "storage_offset", 0) or 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from derive.frontend.torch.call import Op, composite
 from derive.frontend.torch.numbers import is_symbolic
-from derive.frontend.torch.ops.composites import unknown
+from derive.frontend.torch.ops.composites import refuse_call
 from derive.frontend.torch.ops.views import to_list
 from derive.libraries import torch
 
@@ -52,7 +52,7 @@ def _find_edges(lengths: Sequence[Any], steps: Any, gaps: Any, padding: Any) -> 
     count = len(lengths)
     if padding == "same":
         if any(step != 1 for step in _repeat_for_axes(steps, count)):
-            unknown("padding='same' with a stride is not known")
+            refuse_call("padding='same' with a stride is not known")
         wide = zip(_repeat_for_axes(gaps, count), lengths, strict=True)
         totals = [gap * (length - 1) for gap, length in wide]
         return [(total // 2, total - total // 2) for total in totals]
@@ -133,7 +133,7 @@ def _pool_mean(  # noqa: PLR0913, PLR0917 - torch's
     """Return the mean of each window, in which padding counts as entries of 0."""
     lengths, edges = _repeat_for_axes(kernel_size, count), _repeat_for_axes(padding, count)
     if ceil_mode or not (count_include_pad or edges == [0] * count):
-        unknown("a pool whose windows reach past the padding is not known")
+        refuse_call("a pool whose windows reach past the padding is not known")
     edges = list(zip(edges, edges, strict=True))
     windows = _open_windows(input, lengths, (stride or kernel_size, 1), edges)
     dims = tuple(range(-count, 0))
@@ -152,7 +152,7 @@ def _pool_largest(  # noqa: PLR0913, PLR0917 - torch's
     count: int,
 ) -> Any:
     if ceil_mode or return_indices:
-        unknown("a pool with positions, or with windows that reach past the end, is not known")
+        refuse_call("a pool with positions, or with windows that reach past the end, is not known")
     lengths, edges = _repeat_for_axes(kernel_size, count), _repeat_for_axes(padding, count)
     edges = list(zip(edges, edges, strict=True))
     windows = _open_windows(input, lengths, (stride or kernel_size, dilation), edges, -math.inf)
@@ -164,7 +164,7 @@ def _pool_wholly(
 ) -> Any:
     """Return the reduction `kind` of each channel over its last `count` axes, which stay as 1."""
     if return_indices or any(is_symbolic(n) or n != 1 for n in to_list(output_size)):
-        unknown("an adaptive pool is known for one place, without positions")
+        refuse_call("an adaptive pool is known for one place, without positions")
     return getattr(input, kind)(tuple(range(-count, 0)), True)
 
 
