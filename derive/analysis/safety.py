@@ -44,7 +44,7 @@ def find_reads(expr: ir.Expr, guards: Guards = ()) -> Iterator[tuple[ir.Access, 
             yield from find_reads(then, (*guards, condition))
             yield from find_reads(other, (*guards, ir.negate(condition)))
         case ir.Reduce(_, _, condition, body) | ir.Along(_, _, condition, body):
-            # The body is evaluated for all values of the index, so that outer guards on it fall.
+            # The body is evaluated for all values of the index: no outer guard on it holds there.
             bound = {*(expr.indices)}
             around = tuple(guard for guard in guards if not bound & {*find_free(guard)})
             yield from find_reads(condition, around)

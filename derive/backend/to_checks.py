@@ -110,8 +110,8 @@ def write_sizes(system: ir.System, code: Sequence[str]) -> list[str]:
         if len(wanted) > 1 and _is_unpacked(tensor, wanted):
             lines.append(f"{', '.join(map(to_python, tensor.shape))} = {tensor.name}.shape")
         else:
-            told = [line for source in wanted for line in _write_size(source, system)]
-            lines += [line for line in told if line[0] != " " and not line.startswith("if ")]
+            reads = [line for source in wanted for line in _write_size(source, system)]
+            lines += [line for line in reads if line[0] != " " and not line.startswith("if ")]
     return lines
 
 

@@ -61,9 +61,9 @@ def to_roles_data(system: ir.System, sizes: Mapping[str, int]) -> list[Data]:
             is_repeated = any(len({index in free for free in each}) == 2 for each in reads)
             if is_repeated or index in find_broadcast(equation):
                 roles["broadcast"][name] = None
-        told = {"index": index.name, "extent": to_text(index.extent)}
+        entry = {"index": index.name, "extent": to_text(index.extent)}
         number = evaluate_extent(index.extent, sizes)
-        found.append({**told, "number": number, **{role: [*n] for role, n in roles.items()}})
+        found.append({**entry, "number": number, **{role: [*n] for role, n in roles.items()}})
     return found
 
 

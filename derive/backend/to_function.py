@@ -52,7 +52,7 @@ def to_function(passes: Passes, system: ir.System, name: str, header: to_module.
     blocks = passes.blocks
     validate = to_checks.name_validate(shown)
     ranges = to_checks.write_ranges(system, validate)
-    told = to_checks.write_sizes(system, ranges) if ranges else []
+    reading = to_checks.write_sizes(system, ranges) if ranges else []
     body = to_module.write_body(forward)
     checking, check = to_checks.write_check(system, body, forward)
     body = [*checking, *body]
@@ -83,7 +83,7 @@ def to_function(passes: Passes, system: ir.System, name: str, header: to_module.
         write_function(
             to_module.sign(shown, name, validate, keywords),
             to_module.write_docstring(shown, header, rows, remarks),
-            [*told, *ranges, *call],
+            [*reading, *ranges, *call],
         ),
         _ClassWriter(passes, system, given).write(system.sizes),
         write_function(to_module.sign(forward, "_forward"), [f'"""{words}"""'], body),
@@ -284,9 +284,9 @@ def _write_backward(passes: Passes, given: Sequence[str]) -> str:
             zeros = f"{printer.like}.new_zeros({shape or '()'})"
             value = f"{zeros} if {name} is None else {name}.to({printer.dtype})"
             fill += fit_assignment(name, value)
-    sure = [entry for entry in plan.system.inputs if entry not in seeds]  # they may be None
-    told = replace(plan.system, inputs=tuple(sure))
-    head = to_checks.write_sizes(told, [*fill, *body])
+    sure = [entry for entry in plan.system.inputs if entry not in seeds]  # seeds may be None
+    given_system = replace(plan.system, inputs=tuple(sure))
+    head = to_checks.write_sizes(given_system, [*fill, *body])
     if not is_one:
         places = [given.index(name) for name in flags]
         parts = ", ".join(flags.values())

@@ -35,15 +35,15 @@ from derive.plan.plan import Plan, find_subscripts
 from derive.plan.steps import Step, Tile
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
-WIDE = ("zero", "empty", "lowest")  # initial values of running sums and of their scales
-INNER = WIDTH - 2 * len(INDENT)  # and of its loop
+INNER = WIDTH - 2 * len(INDENT)  # columns of a line of its loop
+WIDE = ("zero", "empty", "lowest")  # initial values of running values in a wider dtype
 MOST_TERMS = 40  # most terms of a cost that is shown as a polynomial
-REASONS = {  # for a start that is not the usual one
+REASONS = {  # comments on unusual initial values
     "lowest": "# not -inf: a block of nothing but -inf has weights of 0 then, not nan",
     "empty": "# 0 / 1 where there is nothing to sum",
 }
 
-Row: TypeAlias = tuple[str, str, str, str]  # column widths of the argument table
+Row: TypeAlias = tuple[str, str, str, str]  # an argument's name, indices, extents and contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,9 @@ def write_docstring(
     made = (op for step in plan.steps for op in ops.walk_ops(step.op))
     einsums = [op for op in made if isinstance(op, ops.Einsum)]
     read = [a for op in einsums if not find_matrices(op.args, op.axes) for a in op.args]
-    told = {index for arg in read for index in arg.axes}
+    lettered = {index for arg in read for index in arg.axes}
     letters = find_subscripts(plan.steps).items()
-    longer = {i.name: c for i, c in letters if i.name != c and i in told}
+    longer = {i.name: c for i, c in letters if i.name != c and i in lettered}
     if longer and not plan.is_matmul:
         pairs = ", ".join(f"{index} for {name}" for name, index in longer.items())
         sentences.append(f"Letters in the einsum strings: {pairs}.")
@@ -223,7 +223,7 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
         lines += [f"{name} = None" for _, name, _ in tile.joined]
     else:
         lines += [f"{name} = []" for _, name, _ in tile.joined]
-    # where nothing is summed, no block has a largest
+    # over an empty extent the loop has no turn: an empty block has no largest entry
     is_sure = isinstance(tile.index.extent, ir.Number)
     is_sure = is_sure or not any(each.start in {"lowest", "-oo", "oo"} for each in tile.running)
     end = ":" if is_sure else f" if {to_python(tile.index.extent)} else ():"
@@ -327,7 +327,7 @@ def _write_starts(tile: Tile, place: _Place) -> list[str]:
         sizes = []
         for index in each.axes:
             sizes.append(to_python(index.extent))
-            around = place.around  # a block of it has the length of those cut with it
+            around = place.around  # an extent may be the length of the outer loop's block
             if around is not None and index.extent == ir.Size(around.block):
                 name, op = around.sliced[0]
                 sizes[-1] = f"{name}.shape[{op.axes.index(around.index)}]"
@@ -347,7 +347,7 @@ def _choose_block(tile: Tile) -> list[str]:
     first = [
         f"if {tile.block} is None and torch.compiler.is_compiling():  # it would unroll the loop"
     ]
-    if tile.start:  # in parts, what is written into would be copied for each
+    if tile.start:  # compilers and autograd copy the whole result for each block written into it
         is_whole = "torch.compiler.is_compiling() or torch.is_grad_enabled()"
         first = [f"if {tile.block} is None and ({is_whole}):  # in one block"]
     return [

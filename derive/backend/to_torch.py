@@ -38,7 +38,7 @@ from derive.plan.matrices import find_matrices, is_batched, to_matmul
 from derive.plan.steps import Tile
 
 ONE = Polynomial.of(1)
-# functions of the file
+# names of helper functions of a generated file
 RECUR, FOURIER, UNFOLD, SPLIT = "_recur", "_transform", "_unfold", "_split_windows"
 
 
@@ -164,18 +164,18 @@ class Printer:
 
     def text_blocks(self, op: ops.Op, tile: Tile) -> str:
         """The expression that cuts an operation into blocks along the index of a loop."""
-        told: tuple[Operand, ...]
+        last: tuple[Operand, ...]
         match op:
             case ops.Unfold(arg, place, _, inner, step) if tile.is_shifting(op):
-                size, told = ops.Num(inner.extent), ()
+                size, last = ops.Num(inner.extent), ()
             case ops.Cell(TorchCall(_, (_, place, *_, to)), (arg, size, ops.Num(step))) if (
                 tile.is_shifting(op)
             ):
-                told = (to,)
+                last = (to,)
             case _:
                 at = op.axes.index(tile.index)
                 return f"{self.text(op, ATOM)}.split({tile.block}, {at})"
-        parts = (self.text(arg), place, self.text(size), to_python(step), tile.block, *told)
+        parts = (self.text(arg), place, self.text(size), to_python(step), tile.block, *last)
         return f"{SPLIT}({', '.join(map(str, parts))})"
 
     def _transform(self, op: ops.Fourier) -> str:
@@ -214,8 +214,8 @@ class Printer:
                 if places == (0,) and count == 2 and not ops.is_boolean(arg):
                     given = f"{self.text(first)}, {self.text(arg)}"
                     return f"torch.nn.functional.embedding({given})"
-                told = dict(zip(places, map(self.text, by), strict=True))
-                where = ", ".join(told.get(k, ":") for k in range(places[-1] + 1))
+                by_axis = dict(zip(places, map(self.text, by), strict=True))
+                where = ", ".join(by_axis.get(k, ":") for k in range(places[-1] + 1))
                 return f"{self.text(arg, ATOM)}[{where}]"
             case ops.Unflatten(arg, place, parts):
                 sizes = ", ".join(to_python(i.extent) for i in parts)
@@ -244,7 +244,7 @@ class Printer:
             before = _find_before(op.before, here, op.index.extent)
             after = Polynomial.of(op.index.extent) - Polynomial.of(here) - Polynomial.of(before)
             amounts = before, after.to_expr()
-            if Polynomial.of(here).terms.get((), 0) < 0:  # where a size is 0 it has no fewer
+            if Polynomial.of(here).terms.get((), 0) < 0:  # N - 1 where N is 0
                 amounts = _limit(*amounts, op.index.extent)
             elif ir.ZERO in amounts:  # also at size 0
                 amounts = _keep_from_below(amounts[0], here), _keep_from_below(amounts[1], here)
@@ -253,8 +253,8 @@ class Printer:
         count = len(op.axes)
         each = (pairs.get(place, ("0", "0")) for place in reversed(range(min(pairs), count)))
         text = ", ".join(", ".join(pair) for pair in each)
-        told = "" if pad.value is ir.ZERO else f", value={to_python(pad.value)}"
-        return f"torch.nn.functional.pad({self.text(op)}, ({text}){told})"
+        filling = "" if pad.value is ir.ZERO else f", value={to_python(pad.value)}"
+        return f"torch.nn.functional.pad({self.text(op)}, ({text}){filling})"
 
     def _is_cut(self, index: ir.Index) -> bool:
         return any(index.extent == ir.Size(name) for name, _ in self.blocks)
@@ -389,8 +389,8 @@ def _write_slice(op: ops.Slice) -> str:
     count = ir.Call("floordiv", ((length - start + step - ONE).to_expr(), op.step))
     is_last = to_linear(count) == to_linear(op.index.extent)
     first = to_python(op.start) if start.terms else ""
-    is_told = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # also for no entries
-    end = to_python(stop.to_expr()) if is_told else ""
+    has_end = not is_last or (start.terms and isinstance(op.arg, ops.Unfold))  # also for no entries
+    end = to_python(stop.to_expr()) if has_end else ""
     return f"{first}:{end}" + (f":{to_python(op.step)}" if step != ONE else "")
 
 

@@ -31,7 +31,7 @@ from derive.plan.plan import Plan
 from derive.plan.steps import Carried, Scan, Step, free_name, name_op
 
 OUTER = WIDTH - len(INDENT)  # columns of a line of the function
-INNER = WIDTH - 2 * len(INDENT)  # and of its loop
+INNER = WIDTH - 2 * len(INDENT)  # columns of a line of its loop
 
 
 def write_step(step: Step, printer: Printer, name: str, room: int = OUTER) -> list[str]:

@@ -55,7 +55,7 @@ def narrow_flow(flow: Flow, expr: ir.Expr) -> Flow:
     if not gone:
         return flow
     guards, factors = split_guards(ir.split_product(flow.value))
-    if guards:  # guards stay outside the sum: 0 whatever it is multiplied by
+    if guards:  # as conditions they exclude infinite values, which a factor of 0 would not
         flow = replace(flow, value=multiply(*factors)).where(*guards)
     inside = [each for each in flow.conditions if set(find_free(each)) & set(gone)]
     value = ir.Reduce("sum", gone, ir.all_of(*inside), flow.value)
@@ -112,7 +112,7 @@ def place_contribution(
         try:
             tried = [substitute(e, solved) for e in (value, *conditions, *rest)]
             others = [substitute(e, solved) for e in open_reads]
-        except ValueError:  # a row's index cannot be an expression
+        except ValueError:  # the index of a softmax or cumsum cannot become an expression
             tried, others = [value, *conditions, *rest], open_reads
             solved, bounds = {}, [ir.Compare("==", place, here)]
         value, changed = tried[0], tried[1:]

@@ -46,7 +46,7 @@ from derive.notation.formula import About, Formula
 
 MOST = 4096  # most interpretations that are tried
 SHOWN = 4  # most interpretations that a message shows
-MATRIX = 2  # axes that a tensor may have without written indices
+MATRIX = 2  # most axes of a value without written indices
 
 
 def from_latex(

@@ -91,7 +91,7 @@ def from_sympy(formula: Formula) -> ir.System:
     )
     if declarations is None:
         system = replace(system, sizes=tuple(map(ir.SizeInput, find_open_sizes(system))))
-    else:  # `to_lines` writes their lines in any case
+    else:  # undeduced indices get an `index` line in any case
         undeduced = {index.name for index in text.find_undeduced(system)}
         winning = text.find_contradicted(system, declarations.indices)
         system = replace(system, declared=tuple(name for name in winning if name not in undeduced))

@@ -112,7 +112,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
         elif line.word == "function":
             word, place = line.name.text, line.name.span
             rows = FUNCTIONS.get(word), ROWS.get(word)
-            # a user may redefine a function that is defined by others
+            # a user may redefine a function that is no primitive
             is_composite = any(
                 row and row.definition and (row is rows[0] or not row.is_kept) for row in rows
             )

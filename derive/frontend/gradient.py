@@ -130,7 +130,7 @@ class _Reverse:
     values: Mapping[str, ir.Expr] = field(default_factory=dict)  # right sides, no recurrences
     # the condition under which any equation uses an element; elsewhere its gradient is 0
     needed: Mapping[ir.Tensor, ir.Expr] = field(default_factory=dict)
-    nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # as marked by `safety`
+    nonfinite: Mapping[ir.Tensor, ir.Tensor] = field(default_factory=dict)  # by `safety`
 
     def build_system(self) -> ir.System:
         system = self.system
@@ -336,7 +336,7 @@ class _Reverse:
         row = FUNCTIONS.get(call.function)
         arguments = call.arguments
         if row is not None and row.is_variadic:
-            sign = ">=" if call.function == "max" else "<="  # between arguments
+            sign = ">=" if call.function == "max" else "<="  # of the result to other arguments
             pairs = [[ir.Compare(sign, a, b) for b in arguments if b != a] for a in arguments]
             best = [ir.all_of(*each) for each in pairs]
             alike = (ir.Where(each, ir.ONE, ir.ZERO) for each in best)

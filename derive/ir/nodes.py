@@ -151,7 +151,7 @@ class Tensor:
     shape: tuple[Expr, ...]
     kind: str = "real"  # real | int | bool | complex
     below: Expr | None = None  # int: 0 <= value < below
-    lower: Expr | None = None  # real: samples keep between the bounds
+    lower: Expr | None = None  # real: bounds of the values
     upper: Expr | None = None
     strict: tuple[bool, bool] = (False, False)  # whether the lower, the upper bound is excluded
 

@@ -70,7 +70,7 @@ class Call:
     token: Token = field(compare=False)
     arguments: tuple[Tree, ...]
     below: tuple[Tree, ...] = ()
-    above: Tree | None = None  # the end of the range below
+    above: Tree | None = None  # the end of the range below, N of `i=1` and N
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Reading:
         self.limits: dict[str, str] = {}  # extents that only the limits of sums give
         self.layouts: dict[str, Layout] = {}
         self.undeclared: dict[str, tuple[str, ...]] = {}  # indices of undeclared tensors
-        self.alike: list[tuple[str, str]] = []  # indices with one extent
+        self.alike: list[tuple[str, str]] = []  # pairs of indices with equal extents
         self.used: dict[str, None] = {}  # declared tensors that are read
         self.own, self.reads_own = ("", list[str]()), False  # the defined tensor and its places
         self.batch: dict[str, str] = {}  # indices of omitted extents

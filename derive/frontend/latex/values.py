@@ -90,7 +90,7 @@ class Value:
     holds: int = ATOM  # precedence of the text
     axes: tuple[Axis, ...] = ()  # none for a number, one for a vector, two for a matrix
     free: tuple[str, ...] = ()
-    is_row: bool | None = None  # of vectors only
+    is_row: bool | None = None  # whether a vector is a row; None for other values
     is_curved: bool = False  # a vector made elementwise, not by matrix products
 
     def within(self, holds: int) -> str:

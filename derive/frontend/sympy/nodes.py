@@ -40,7 +40,7 @@ Limits: TypeAlias = tuple[ir.Index, ir.Expr, ir.Expr]
 
 _LARGEST_DIVISOR = 1000  # a fraction with a larger divisor is shown as a decimal
 
-# kinds of factors; that of a compound factor is one more
+# ranks of factors in a product; a sum or a product as a factor has the next rank
 _NUMBER, _BARE, _SIZE, _TENSOR, _SUM, _INDEX, _BRACKET, _DIVISOR = 0, 1, 2, 4, 6, 8, 10, 12
 
 

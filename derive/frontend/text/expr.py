@@ -253,8 +253,8 @@ def refuse_syntax(node: ast.expr, scope: Scope) -> DeriveError:
 
 DEEPEST = 60  # levels of one expression, inlined functions included
 LONGEST_ADVICE = 60  # characters of the text quoted in an advice
-LARGEST = 50_000  # nodes of one expression as a tree, beyond those of the text
-TYPED = 10  # the most nodes for a character of the text: an index has a range
+LARGEST = 50_000  # most nodes of an expression, beside TYPED for each character of the text
+TYPED = 10  # an index has several nodes: its range
 
 
 def to_number(node: ast.expr, scope: Scope) -> Any:

@@ -247,7 +247,7 @@ def _check_words(source: Source, statement: tuple[Token, ...]) -> None:
             says = f"not cannot stand behind {statement[k - 1].text}"
             raise source.refuse("syntax", says, token.span, help="put it into a bracket: [not ..]")
         depth += (token.text in CLOSING) - (token.text in CLOSING.values())
-        # `f(.., name` up to here
+        # whether a keyword argument `f(.., name=` begins here
         is_named = k > 1 and statement[k - 1].kind == "name" and statement[k - 2].text in {"(", ","}
         if token.text == "=" and depth > 0 and not is_named:
             says = "inside a bracket = says nothing"

@@ -45,7 +45,7 @@ for _word in _OPERATORS.split():
     _name = _NAMES.get(_word, _word)
     _DUNDERS[f"__{_word}__"], _DUNDERS[f"__i{_word}__"] = _name, f"{_name}_"
     _DUNDERS[f"__r{_word}__"] = _name if _name in _COMMUTING else f"r{_name}"
-# a tensor has another method of that name, or the arguments in another order
+# names of ops for torch functions that share a name with a method of other arguments
 _HOMONYMS = {"torch.nn.functional.unfold": "im2col", "torch.Tensor.where": "where_of_tensor"}
 
 

@@ -129,7 +129,7 @@ def _judge(
         raise refuse("lift-unsure", says)
     if all(compare(*draw) is not False for draw in elsewhere):
         return ()
-    for name in sizes:  # `1.0 / S` calls no method of S
+    for name in sizes:  # one may be used as a number unseen: `1.0 / S` calls no method of S
         held = {**lifted.fixed, name: sizes[name]}
         _, *others = find_other_draws(lifted.system, sizes, held)
         verdicts = [compare(*draw) for draw in others if name not in lifted.fixed]

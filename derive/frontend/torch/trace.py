@@ -42,7 +42,7 @@ class Buffer:
 
     axes: tuple[ir.Index, ...]
     value: ir.Expr
-    kind: str  # real | int | bool
+    kind: str  # real | int | bool | complex
     unknown: DeriveError | None = None  # reason why the value is unknown
 
 
@@ -178,7 +178,7 @@ class Trace:
             for name in fixed
         }
         self.watch = numbers.Watch()
-        self.numbers = count(1)  # of indices
+        self.numbers = count(1)  # for names of indices
         self.steps: dict[ir.Tensor, ir.Equation] = {}
         self.names: dict[ir.Tensor, str] = {}  # variables of the code, by step
         self.magnitudes: dict[ir.Tensor, float] = {}  # largest integers, by step
@@ -188,7 +188,7 @@ class Trace:
         self.buffers: dict[int, dict[Buffer, None]] = {}  # by address
         self.kept: list[Any] = []  # kept alive, so that no address is reused in one run
         self.views: list[View] = []
-        self.depth = 0  # running definitions: their steps have no name in the code
+        self.depth = 0  # number of composites being run, whose steps get no variable's name
 
     def extent(self, value: ir.Expr | Polynomial | int) -> ir.Expr:
         """The canonical form of an extent, with numbers for fixed sizes."""

@@ -35,7 +35,7 @@ _MOST_PARTS = 8  # elements of a list with sizes that becomes a choice
 )
 def _fill(call: Call) -> Shadow:
     trace, name = call.trace, call.name
-    first = int(name.startswith("new_"))  # after the tensor itself
+    first = int(name.startswith("new_"))  # position of the size, after the tensor if any
     is_full = "full" in name
     if name.endswith("_like"):
         indices = trace.like(*call.shadow(0).indices)

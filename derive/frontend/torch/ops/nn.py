@@ -45,7 +45,7 @@ def _group_norm(
     """Return group_norm: each group of C // groups channels is standardized."""
     channels, behind = input.shape[1], input.dim() - 2
     if num_groups != 1 and (weight is not None or is_symbolic(channels % num_groups)):
-        channels = int(channels)  # the module's own number
+        channels = int(channels)  # a number with which the module was made
     parts = (num_groups, channels // num_groups if num_groups != 1 else -1)
     grouped = input.unflatten(1, parts)
     dims = tuple(range(2, grouped.dim()))
