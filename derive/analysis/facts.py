@@ -72,7 +72,7 @@ def _is_never_negative(value: Polynomial, facts: Facts) -> bool:
             slack = Polynomial.of(1 - Fraction(1, parts if is_whole(value) else 1))
             if (low := _find_sum_range(rest).low) is not None and _holds_for_sizes(low + slack):
                 return True
-    return any(_is_never_negative(each, facts) for each in _open_quotients(value))
+    return any(_is_never_negative(each, facts) for each in _clear_quotients(value))
 
 
 @lru_cache(maxsize=20000)
@@ -84,7 +84,7 @@ def _holds_for_sizes(value: Polynomial, facts: Facts = ()) -> bool:
     if not facts and sum(terms.values()) < 0 and all(isinstance(a, ir.Size) for a in value.atoms):
         return False  # the sum of the coefficients is the value at sizes 1
     cleared = clear_divisors(value)
-    if _has_no_minus(cleared) or any(map(_holds_for_sizes, _open_quotients(cleared))):
+    if _has_no_minus(cleared) or any(map(_holds_for_sizes, _clear_quotients(cleared))):
         return True
     for count in range(1, min(len(facts), 2) + 1):
         for chosen in combinations(facts, count):
@@ -134,7 +134,7 @@ def _is_counting(atom: ir.Expr) -> bool:
     return False
 
 
-def _open_quotients(value: Polynomial) -> Iterator[Polynomial]:
+def _clear_quotients(value: Polynomial) -> Iterator[Polynomial]:
     """Polynomials that are >= 0 only where the value is, each without one quotient `a // n`.
 
     n*r + a >= 0 is r + a // n >= 0 for an integer r; other slopes use a/n or (a + 1 - n)/n.
@@ -181,23 +181,23 @@ def find_facts(condition: ir.Expr) -> Facts:
             return find_facts(ir.Compare(ir.NEGATED[relation], left, right))
         case ir.Compare(relation, left, right):
             facts = _compare(relation, Polynomial.of(left), Polynomial.of(right))
-            return tuple(chain.from_iterable(_open_calls(fact) for fact in facts))
+            return tuple(chain.from_iterable(_expand_calls(fact) for fact in facts))
     return ()
 
 
-def _open_calls(fact: Polynomial) -> Facts:
+def _expand_calls(fact: Polynomial) -> Facts:
     """The fact without abs and %: abs(e) <= b is e <= b and -e <= b; e % n is e - n*(e // n)."""
     for atom in fact.atoms:
         slope, rest = fact.split_linear(atom) or (NOTHING, NOTHING)
         match atom:
             case ir.Call("abs", (inside,)) if (slope.constant or 0) < 0:
                 value = slope * Polynomial.of(inside)
-                return (*_open_calls(rest + value), *_open_calls(rest - value))
+                return (*_expand_calls(rest + value), *_expand_calls(rest - value))
             case ir.Call("mod", (inside, under)) if slope.constant:
                 value, quotient = Polynomial.of(inside), ir.Call("floordiv", (inside, under))
                 opened = [value - Polynomial.of(under) * Polynomial.atom(quotient)]
                 opened += [value] if slope.constant > 0 and is_never_negative(value) else []
-                return (fact, *chain.from_iterable(_open_calls(rest + slope * e) for e in opened))
+                return (fact, *chain.from_iterable(_expand_calls(rest + slope * e) for e in opened))
     return (fact,)
 
 

@@ -195,7 +195,7 @@ def _find_extents(formula: Formula, context: Context) -> None:
     bases = {n: base.shape for n, base in context.bases.items() if base.shape is not None}
     shapes = {name: [*map(to_sizes, shape)] for name, shape in bases.items()}
     known = {name: to_sizes(e[0]) for name, e in context.extents.items() if e}
-    context.resolved = Extents(known, shapes, lefts, uses).spread()
+    context.resolved = Extents(known, shapes, lefts, uses).infer()
     for name, extent in context.resolved.known.items():
         if not context.extents[name]:
             context.extents[name].append(extent)

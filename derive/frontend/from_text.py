@@ -76,7 +76,7 @@ def _to_formula(code: Source, lines: list[Line], name: str, **about: Unpack[Abou
         for each, own in names.equations.items()
     }
     uses = [(tensor, k, _to_form(names, place)) for tensor, k, place in _find_uses(lines)]
-    names.extents = Extents(dict(names.ranges), names.shapes, lefts, uses).spread()
+    names.extents = Extents(dict(names.ranges), names.shapes, lefts, uses).infer()
     moved = _begin_recurrences(names, lines)
     read = [
         _to_equation(names, line, moved.get(number, {}))

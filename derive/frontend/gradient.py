@@ -172,13 +172,13 @@ class _Reverse:
             self.wanted = [each for each in self.wanted if each in self.arrived]
             if not self.wanted:
                 raise _refuse("no result depends on a real argument")
-        last = [self.collect(inputs[each]) for each in self.wanted]
+        last = [self.sum_contributions(inputs[each]) for each in self.wanted]
         self.made = {
             each: equation.target.tensor.name
             for each, equation in zip(self.wanted, last, strict=True)
         }
         results = tuple(equation.target.tensor for equation in last)
-        return self.tidy([*system.equations, *self.backward, *last], given, results)
+        return self.drop_unneeded([*system.equations, *self.backward, *last], given, results)
 
     def name_gradient(self, of: str) -> str:
         """A free name for the gradient of something: `dx` of x, or `dx_` if that is taken."""
@@ -215,7 +215,7 @@ class _Reverse:
             if value is not None:
                 flow = Flow(value, find_free(target))
                 self.arrived[tensor.name].insert(0, (target.places, flow))
-            self.backward.append(self.collect(tensor))
+            self.backward.append(self.sum_contributions(tensor))
             value = ir.Access(self.backward[-1].target.tensor, target.places)
         self.passed[tensor.name] = value
         if value is not None:
@@ -254,7 +254,7 @@ class _Reverse:
             begun.append((len(self.backward), made))
             self.carry_equation(equation, made)
         for equation, (at, made) in reversed([*zip(passed, begun, strict=True)]):
-            self.backward.insert(at, self.collect(equation.target.tensor, made))
+            self.backward.insert(at, self.sum_contributions(equation.target.tensor, made))
 
     def rename_apart(
         self, indices: Sequence[ir.Index], seen: Iterable[ir.Expr], *parts: ir.Expr
@@ -267,7 +267,7 @@ class _Reverse:
             taken.add(made.name)
         return tuple(new.values()), [substitute(part, new) for part in parts]
 
-    def copy(
+    def freshen(
         self, indices: Sequence[ir.Index], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
         """Fresh indices, and the parts over them; for a sum beside the original indices."""
@@ -360,7 +360,7 @@ class _Reverse:
         seen = (*flow.indices, flow.value, *flow.conditions)
         bound, (condition, body) = self.rename_apart(expr.bound, seen, expr.condition, expr.body)
         inner = replace(flow, indices=(*flow.indices, *bound)).where(condition)
-        again, (where, other) = self.copy(bound, condition, body)
+        again, (where, other) = self.freshen(bound, condition, body)
         reduce = partial(ir.Reduce, bound=again, condition=where)
         result = self.read_left_side(expr)
         match expr.kind:
@@ -410,7 +410,7 @@ class _Reverse:
             given = ir.Where(ir.all_of(*own), flow.value, ir.ZERO)
             flow = replace(flow, value=given, conditions=rest)
         inner = flow.where(expr.condition)
-        (other,), (value, there, where, held) = self.copy(
+        (other,), (value, there, where, held) = self.freshen(
             (index,), flow.value, made, expr.condition, ir.all_of(*flow.conditions)
         )
         over = partial(ir.Reduce, "sum", (other,), ir.all_of(where, held))
@@ -478,7 +478,7 @@ class _Reverse:
         """Carry - sum[p, q](Y[p, i] * g[p, q] * Y[j, q]) to A[i, j], for the inverse Y."""
         made = self.read_left_side(expr)
         rows, columns = expr.indices
-        (p, q), (given, held) = self.copy(expr.indices, flow.value, ir.all_of(*flow.conditions))
+        (p, q), (given, held) = self.freshen(expr.indices, flow.value, ir.all_of(*flow.conditions))
         left = substitute(made, {rows: p, columns: rows})
         right = substitute(made, {rows: columns, columns: q})
         value = ir.Reduce("sum", (p, q), held, multiply(ir.MINUS_ONE, left, given, right))
@@ -495,7 +495,7 @@ class _Reverse:
         self.backward.append(ir.Equation(made, flow.value))
         return replace(flow, value=made)
 
-    def collect(
+    def sum_contributions(
         self, entry: ir.Tensor | ir.ScalarInput, target: ir.Access | None = None
     ) -> ir.Equation:
         """The equation `target = sum of contributions` of the gradient of a tensor or scalar."""
@@ -517,7 +517,7 @@ class _Reverse:
         ]
         return ir.Equation(target, add(*terms))
 
-    def tidy(
+    def drop_unneeded(
         self,
         equations: list[ir.Equation],
         given: list[ir.Tensor | ir.ScalarInput],

@@ -46,7 +46,7 @@ class Extents:
     lefts: Mapping[str, Sequence[Sequence[Any]]]  # the places of the equations of each tensor
     uses: Sequence[Use]
 
-    def spread(self) -> Extents:
+    def infer(self) -> Extents:
         """Add the extents that follow from plain uses to `known`; return self."""
         is_open, uses = True, sorted(self.uses, key=lambda use: use[0] not in self.shapes)
         while is_open:

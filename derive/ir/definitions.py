@@ -102,7 +102,7 @@ def bind(row: Function, arguments: Sequence[Any], make: Maker) -> dict[str, Any]
     return defaults | dict(zip((*row.tensors, *row.defaults), arguments, strict=False))
 
 
-def open_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
+def expand_call(name: str, arguments: Sequence[Any], make: Maker) -> Any:
     """The object that a maker constructs for a function's definition at these arguments."""
     row = FUNCTIONS[name]
     return read_definition(row.definition, bind(row, arguments, make), make)
@@ -163,5 +163,5 @@ def is_flat(name: str) -> bool:
 
 def unfold_call(name: str, arguments: Sequence[ir.Expr]) -> ir.Expr:
     """The definition of a function at these arguments, as an expression."""
-    found: ir.Expr = open_call(name, arguments, PLAIN)
+    found: ir.Expr = expand_call(name, arguments, PLAIN)
     return found

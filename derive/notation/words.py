@@ -40,7 +40,7 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.logic.boolalg import Boolean
 
 from derive.errors import refuse
-from derive.ir.definitions import Maker, bind, open_call, read_definition
+from derive.ir.definitions import Maker, bind, expand_call, read_definition
 from derive.ir.functions import FUNCTIONS as TABLE
 from derive.ir.functions import ROWS
 
@@ -247,7 +247,7 @@ class Elementwise(Function):  # type: ignore[misc]
         if not 1 <= argindex <= len(self.args):
             raise ArgumentIndexError(self, argindex)
         places = [sympy.Dummy(real=True) for _ in self.args]
-        slope = open_call(row.name, places, MAKER).diff(places[argindex - 1])
+        slope = expand_call(row.name, places, MAKER).diff(places[argindex - 1])
         return slope.xreplace(dict(zip(places, self.args, strict=True)))
 
 
@@ -320,7 +320,7 @@ def call_function(name: str, *arguments: Any) -> Any:
     if name in CONSTANTS:
         return CONSTANTS[name]
     if not TABLE[name].is_kept:
-        return open_call(name, arguments, MAKER)
+        return expand_call(name, arguments, MAKER)
     kind = ELEMENTWISE[name]
     if name in {"max", "min"}:  # in the order of the text
         made = Expr.__new__(kind, *arguments)
@@ -350,7 +350,7 @@ def _make_class(kind: type, row: Row | ReductionRow, name: str, call: str) -> An
 
 def _make_function(name: str) -> Callable[..., Any]:
     """The Python function whose calls are replaced by the definition of a row, as sqrt's are."""
-    return lambda *arguments: open_call(name, arguments, MAKER)
+    return lambda *arguments: expand_call(name, arguments, MAKER)
 
 
 def _make_reduction(word: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import derive
 from derive.backend.to_latex import to_latex
 from derive.frontend.from_sympy import from_sympy as to_system
 from derive.ir import nodes as ir
-from derive.ir.definitions import Maker, open_call, read_definition, unfold
+from derive.ir.definitions import Maker, expand_call, read_definition, unfold
 from derive.ir.functions import COMPOSITES, FUNCTIONS, REDUCTIONS, find_call, find_confused
 from derive.ir.text import to_lines
 from derive.ir.walk import walk
@@ -115,7 +115,7 @@ def evaluate(row, point):
 
     def call(name, given):
         if FUNCTIONS[name].definition:
-            return open_call(name, given, make)
+            return expand_call(name, given, make)
         special = {"max": max, "min": min, "abs": abs, "pi": lambda: +mpmath.pi}
         return (special.get(name) or getattr(mpmath, name))(*given)
 
@@ -130,7 +130,7 @@ def evaluate(row, point):
         call,
     )
     assert read_definition("x", {"x": 1}, make) == 1
-    return open_call(row.name, point, make)
+    return expand_call(row.name, point, make)
 
 
 @each(KEPT)

@@ -78,7 +78,7 @@ class Call:
             value = (value, *(a for a in self.args[position + 1 :] if type(a) is int))
         return tuple(int(each) % max(rank, 1) for each in value)
 
-    def spread_args(self, position: int, name: str) -> tuple[Any, ...]:
+    def list_numbers(self, position: int, name: str) -> tuple[Any, ...]:
         """Arguments given one by one or as one tuple: `view(2, 3)`, `view((2, 3))`."""
         if name in self.named:
             value = self.named[name]
@@ -181,7 +181,7 @@ def write_through(trace: Trace, target: Shadow, value: Shadow) -> None:
     """Record `target.copy_(value)`; the value is broadcast to the target's shape."""
     buffer = target.buffer
     condition, indices = _invert(trace, target)
-    new = trace.spread(value, target.indices)
+    new = trace.read_broadcast(value, target.indices)
     new = new if buffer.kind == "bool" else exprs.to_number(new)
     placed = exprs.substitute_at(new, target.indices, indices)
     buffer.value = exprs.tidy(exprs.choose(condition, placed, buffer.value))

@@ -140,7 +140,7 @@ def _to_constant(value: Any) -> ir.Expr:
     return ir.Truth(value) if isinstance(value, bool) else exprs.from_float(value)
 
 
-LIGHT = 60  # nodes; a mask or position with more of them gets an equation of its own
+MOST_INLINED = 60  # nodes; a mask or position with more of them gets an equation of its own
 SHADOW = "_derive_shadow"  # attribute of a torch tensor that holds its Shadow
 
 
@@ -208,9 +208,9 @@ class Trace:
 
     def index(self, extent: ir.Expr | Polynomial | int, hint: str = "") -> ir.Index:
         """A fresh index, under a unique name that begins with its preferred one."""
-        return self.like(ir.Index(hint, self.extent(extent)))[0]
+        return self.fresh_indices(ir.Index(hint, self.extent(extent)))[0]
 
-    def like(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
+    def fresh_indices(self, *indices: ir.Index) -> tuple[ir.Index, ...]:
         """Fresh indices with the same extents and preferred names."""
         names = (f"{hint_of(index)}~{next(self.numbers)}" for index in indices)
         return tuple(ir.Index(name, i.extent) for name, i in zip(names, indices, strict=True))
@@ -286,7 +286,7 @@ class Trace:
 
     def copy(self, shadow: Shadow) -> Shadow:
         """The same tensor in a new buffer."""
-        axes = self.like(*shadow.indices)
+        axes = self.fresh_indices(*shadow.indices)
         return Shadow.of(axes, self.read_element(shadow, tuple(map(at, axes))), shadow.kind)
 
     def read_element(self, shadow: Shadow, places: Sequence[ir.Expr]) -> ir.Expr:
@@ -298,12 +298,12 @@ class Trace:
         """The element of a tensor at these places as a number: 1 and 0 for truth values."""
         return exprs.to_number(self.read_element(shadow, places))
 
-    def open_element(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
+    def read_fresh(self, shadow: Shadow) -> tuple[tuple[ir.Index, ...], ir.Expr]:
         """The pair (fresh indices of a tensor, its element there as a number)."""
-        indices = self.like(*shadow.indices)
+        indices = self.fresh_indices(*shadow.indices)
         return indices, self.read_number(shadow, tuple(map(at, indices)))
 
-    def spread(self, shadow: Shadow, indices: Sequence[ir.Index]) -> ir.Expr:
+    def read_broadcast(self, shadow: Shadow, indices: Sequence[ir.Index]) -> ir.Expr:
         """A tensor's element at indices of a broadcast shape, whose last axes are the tensor's."""
         own = tuple(indices[len(indices) - shadow.rank :])
         places = [
@@ -316,9 +316,9 @@ class Trace:
         rank = max((shadow.rank for shadow in shadows), default=0)
         axes = [[*shadow.indices][::-1] for shadow in shadows]
         last = ([own[k] for own in axes if k < len(own)] for k in range(rank))
-        return tuple(self.join(each) for each in [*last][::-1])
+        return tuple(self.join_axes(each) for each in [*last][::-1])
 
-    def join(self, axes: Sequence[ir.Index]) -> ir.Index:
+    def join_axes(self, axes: Sequence[ir.Index]) -> ir.Index:
         """A fresh index for axes that are broadcast together.
 
         RestartError, to fix the size, if an axis is repeated because a size is 1 in this run.
@@ -333,14 +333,14 @@ class Trace:
                     one = chosen if here == 1 else index
                     raise RestartError(find_size_names(one.extent))
                 self.unify(chosen.extent, index.extent)
-        return self.like(chosen)[0]
+        return self.fresh_indices(chosen)[0]
 
     def make_tensor(
         self, indices: Sequence[ir.Index], value: ir.Expr, kind: str = "real"
     ) -> Shadow:
         """A new tensor with this value; a short mask, position or constant gets no equation."""
         value = exprs.tidy(value)
-        if _is_light(value, kind):
+        if _is_inlined(value, kind):
             return Shadow.of(indices, value, kind)
         return self.define(indices, value, kind)
 
@@ -352,7 +352,7 @@ class Trace:
         self.names[tensor] = self.spot.name
         if kind == "int":
             self.magnitudes[tensor] = numbers.find_magnitude(value, self.magnitudes)
-        axes = self.like(*indices)
+        axes = self.fresh_indices(*indices)
         return Shadow.of(axes, ir.Access(tensor, tuple(map(at, axes))), kind)
 
     def measure(self, shadow: Shadow) -> float:
@@ -402,7 +402,7 @@ class Trace:
         return refuse(code, place + says, marks=mark_spot(self.spot), facts=facts, help=help)
 
 
-def _is_light(value: ir.Expr, kind: str) -> bool:
+def _is_inlined(value: ir.Expr, kind: str) -> bool:
     parts = tuple(walk(value))
     if any(isinstance(part, (ir.Reduce, ir.Along)) for part in parts):
         return False
@@ -410,7 +410,7 @@ def _is_light(value: ir.Expr, kind: str) -> bool:
     is_read = any(isinstance(part, ir.Access) and part.tensor.kind in kinds for part in parts)
     if kind in kinds and is_read:
         return False
-    return exprs.count_nodes(value) <= LIGHT
+    return exprs.count_nodes(value) <= MOST_INLINED
 
 
 def remap(shadow: Shadow, indices: Sequence[ir.Index], olds: Sequence[ir.Expr]) -> Shadow:

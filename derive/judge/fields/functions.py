@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from derive.ir.definitions import Maker, bind, open_call, read_definition
+from derive.ir.definitions import Maker, bind, expand_call, read_definition
 from derive.ir.functions import FUNCTIONS, find_by_torch_name, find_call
 from derive.judge.fields import algebra, elements
 from derive.judge.fields import tower as modular
@@ -336,7 +336,7 @@ def make_parts(run: Run) -> Maker:
         if name == "pi":
             return math.pi
         if FUNCTIONS[name].definition:
-            found: Value = open_call(name, given, make)
+            found: Value = expand_call(name, given, make)
             return found
         act = _PRIMITIVES.get(name) or (lambda run, *parts: apply_opaque(run, name, *parts))
         return act(run, *map(to_parts, given))

@@ -17,7 +17,7 @@ from derive.frontend.torch.numbers import is_symbolic, to_expr
 from derive.frontend.torch.trace import Shadow, at, find_address
 from derive.ir import functions
 from derive.ir import nodes as ir
-from derive.ir.definitions import Maker, open_call, read_definition
+from derive.ir.definitions import Maker, expand_call, read_definition
 from derive.ir.functions import FUNCTIONS, find_by_torch_name
 from derive.ir.polynomial import Polynomial
 
@@ -38,9 +38,9 @@ def _fill(call: Call) -> Shadow:
     first = int(name.startswith("new_"))  # position of the size, after the tensor if any
     is_full = "full" in name
     if name.endswith("_like"):
-        indices = trace.like(*call.shadow(0).indices)
+        indices = trace.fresh_indices(*call.shadow(0).indices)
     else:
-        asked = call.argument(first, "size") if is_full else call.spread_args(first, "size")
+        asked = call.argument(first, "size") if is_full else call.list_numbers(first, "size")
         indices = tuple(trace.index(trace.extent(length)) for length in asked)
     value = call.argument(first + 1, "fill_value") if is_full else int("ones" in name)
     return trace.make_tensor(indices, _to_value(call, value), call.kind)
@@ -167,7 +167,7 @@ def _convert(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     if call.kind == shadow.kind:
         return shadow
-    indices = trace.like(*shadow.indices)
+    indices = trace.fresh_indices(*shadow.indices)
     value = trace.read_element(shadow, [at(index) for index in indices])
     return trace.make_tensor(indices, _convert_value(call, shadow, value), call.kind)
 
@@ -179,7 +179,7 @@ def _spread(call: Call, *values: Any) -> tuple[tuple[ir.Index, ...], list[ir.Exp
     """Return (indices of the broadcast shape, the element of each operand there)."""
     shadows = [call.trace.shadow(value) for value in values]
     indices = call.trace.broadcast(*shadows)
-    return indices, [call.trace.spread(shadow, indices) for shadow in shadows]
+    return indices, [call.trace.read_broadcast(shadow, indices) for shadow in shadows]
 
 
 def _apply(call: Call, act: Callable[..., ir.Expr], *values: Any) -> Shadow:
@@ -294,7 +294,7 @@ def _call_function(call: Call) -> Shadow:
 def _call(name: str, arguments: tuple[ir.Expr, ...]) -> ir.Expr:
     if FUNCTIONS[name].is_kept:
         return ir.Call(name, arguments)
-    found: ir.Expr = open_call(name, arguments, _EXPRS)
+    found: ir.Expr = expand_call(name, arguments, _EXPRS)
     return found
 
 
@@ -313,7 +313,7 @@ def _open_axes(
     call: Call, axes: Sequence[int], keepdim: bool
 ) -> tuple[tuple[ir.Index, ...], tuple[ir.Index, ...], ir.Expr]:
     """Return (indices of the result, reduced indices, the element) of a reduction over axes."""
-    fresh, value = call.trace.open_element(call.shadow(0))
+    fresh, value = call.trace.read_fresh(call.shadow(0))
     bound = tuple(fresh[k] for k in axes if fresh[k].extent is not ir.ONE)
     kept = [
         index if k not in axes else call.trace.index(ir.ONE)
@@ -361,7 +361,7 @@ def _variance(call: Call) -> Shadow:
 def _along(call: Call, kind: str) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank)
-    indices, value = trace.open_element(shadow)
+    indices, value = trace.read_fresh(shadow)
     if functions.ROWS[kind].normalizes and trace.may_be_empty(value):
         trace.empty_rows["zeros" if call.name.startswith("_safe") else "nan"] = None
     _refuse_cut(call)
@@ -377,10 +377,10 @@ def _running(call: Call, kind: str) -> Shadow:
     """Return at each position the reduction `kind` of the elements up to it, as cumprod does."""
     trace, shadow = call.trace, call.shadow(0)
     axis = call.axis(1, shadow.rank)
-    indices, value = trace.open_element(shadow)
+    indices, value = trace.read_fresh(shadow)
     _refuse_cut(call)
     if indices[axis].extent is not ir.ONE:
-        (inner,) = trace.like(indices[axis])
+        (inner,) = trace.fresh_indices(indices[axis])
         upto = exprs.compare("<=", inner, indices[axis])
         value = ir.Reduce(
             kind, (inner,), upto, exprs.substitute_at(value, (indices[axis],), (inner,))
@@ -395,7 +395,7 @@ def _of_matrix(call: Call, kind: str) -> Shadow:
         raise trace.refuse("lift-op", f"{call.name} of a tensor of {shadow.rank} axes is not known")
     if call.flag(1, "upper"):
         raise trace.refuse("lift-op", f"{call.name} with upper=True is not known")
-    indices, value = trace.open_element(shadow)
+    indices, value = trace.read_fresh(shadow)
     *batch, rows, columns = indices
     trace.unify(rows.extent, columns.extent)
     keeps = functions.ROWS[kind].keeps
@@ -423,7 +423,7 @@ def _contract(
     for part, own in zip(parts, names, strict=True):
         for name, index in zip(own, part.indices, strict=True):
             axes.setdefault(name, []).append(index)
-    indices = {name: trace.join(own) for name, own in axes.items()}
+    indices = {name: trace.join_axes(own) for name, own in axes.items()}
     factors = []
     for part, own in zip(parts, names, strict=True):
         pairs = zip(own, part.indices, strict=True)

@@ -113,7 +113,7 @@ def _squeeze(call: Call) -> Shadow:
 @op("expand broadcast_to", "x[S]: x.expand(2, -1)", is_view=True)
 def _expand(call: Call) -> Shadow:
     """Return the view with repeated axes of length 1, and more axes in front."""
-    trace, shadow, shape = call.trace, call.shadow(0), call.spread_args(1, "size")
+    trace, shadow, shape = call.trace, call.shadow(0), call.list_numbers(1, "size")
     extra = len(shape) - shadow.rank
     indices: list[ir.Index] = []
     olds: list[ir.Expr] = []
@@ -147,7 +147,7 @@ def _multiply(extents: Sequence[ir.Expr]) -> Polynomial:
 def _reshape(call: Call) -> Shadow:
     """Return the reshaped view; an axis with the same extent before and after keeps its index."""
     trace, shadow = call.trace, call.shadow(0)
-    asked = call.spread_args(1, "shape" if "shape" in call.named else "size")
+    asked = call.list_numbers(1, "shape" if "shape" in call.named else "size")
     extents = [None if is_rest(each) else trace.extent(each) for each in asked]
     rest = _multiply([each for each in extents if each is not None])
     new = [
@@ -321,7 +321,7 @@ def _slice(trace: Trace, shadow: Shadow, axis: int, key: slice) -> Shadow:
 def gather_all(trace: Trace, shadow: Shadow, gathers: Sequence[Gather]) -> Shadow:
     """Return the tensor of the elements at the positions of `gathers`, with torch's axis order."""
     indices, olds = _find_gathered(trace, shadow, gathers)
-    fresh = trace.like(*indices)
+    fresh = trace.fresh_indices(*indices)
     moved = exprs.substitute_at(
         trace.read_element(shadow, olds), tuple(indices), tuple(map(at, fresh))
     )
@@ -336,7 +336,7 @@ def _find_gathered(
     common = trace.broadcast(*(each.places for each in gathers))
     olds: list[ir.Expr] = [at(index) for index in shadow.indices]
     for each in gathers:
-        place = trace.spread(each.places, common)
+        place = trace.read_broadcast(each.places, common)
         extent = shadow.shape[each.axis]
         if each.wraps and isinstance(place, ir.Number):
             place = exprs.add(place, extent) if place.value < 0 else place
@@ -385,7 +385,7 @@ def _set(call: Call) -> Shadow:
         mask = trace.shadow(key)  # `x[mask] = number` is a write of a choice to the whole tensor
         if value.rank or mask.rank > target.rank:
             raise trace.refuse("lift-write", "a write of many values at a mask is not known")
-        indices, old = trace.open_element(target)
+        indices, old = trace.read_fresh(target)
         for own, index in zip(mask.indices, indices, strict=False):
             trace.unify(own.extent, index.extent)
         condition = trace.read_element(mask, [at(index) for index in indices[: mask.rank]])
@@ -429,7 +429,7 @@ def _gather_slices(call: Call) -> Shadow:
 def _gather(call: Call) -> Shadow:
     trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
     axis = call.axis(1, shadow.rank)
-    indices = trace.like(*places.indices)
+    indices = trace.fresh_indices(*places.indices)
     olds: list[ir.Expr] = [
         ir.ZERO if shadow.shape[k] is ir.ONE else at(index) for k, index in enumerate(indices)
     ]
@@ -451,8 +451,8 @@ def _add_at(call: Call) -> Shadow:
     trace, shadow, places = call.trace, call.shadow(0), call.shadow(2, "index")
     axis, is_scatter = call.axis(1, shadow.rank), call.name.startswith("scatter")
     source = call.shadow(3, "src" if is_scatter else "source")
-    indices, old = trace.open_element(shadow)
-    inner = trace.like(*(places if is_scatter else source).indices)
+    indices, old = trace.read_fresh(shadow)
+    inner = trace.fresh_indices(*(places if is_scatter else source).indices)
     own = [at(index if k != axis else inner[k]) for k, index in enumerate(indices)]
     for k, index in enumerate(indices):
         if k != axis:
@@ -484,7 +484,7 @@ def _concatenate(call: Call) -> Shadow:
     for part in parts:
         starts.append(total)
         total = total + trace.to_int(part.shape[axis])
-    indices = list(trace.like(*parts[0].indices))
+    indices = list(trace.fresh_indices(*parts[0].indices))
     indices[axis] = trace.index(trace.extent(total))
     kind = call.kind
     value: ir.Expr | None = None
@@ -511,7 +511,7 @@ def _pad(call: Call) -> Shadow:
     trace, shadow = call.trace, call.shadow(0)
     widths = list(call.argument(1, "pad"))
     value = call.argument(2, "value")
-    indices = list(trace.like(*shadow.indices))
+    indices = list(trace.fresh_indices(*shadow.indices))
     olds: list[ir.Expr] = [at(index) for index in indices]
     inside: list[ir.Expr] = []
     for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=False)):
@@ -542,7 +542,7 @@ def _where(call: Call) -> Shadow:
         raise trace.refuse("lift-op", "where of a condition alone depends on data")
     mask, *parts = (trace.shadow(given[word]) for word in ("condition", "input", "other"))
     indices = trace.broadcast(mask, *parts)
-    condition = exprs.to_condition(trace.spread(mask, indices))
-    values = [trace.spread(part, indices) for part in parts]
+    condition = exprs.to_condition(trace.read_broadcast(mask, indices))
+    values = [trace.read_broadcast(part, indices) for part in parts]
     values = values if call.kind == "bool" else [*map(exprs.to_number, values)]
     return trace.make_tensor(indices, exprs.choose(condition, *values), call.kind)
