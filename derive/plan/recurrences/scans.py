@@ -363,7 +363,7 @@ class _LoopExtractor:
             lag = (Polynomial.of(index) + Polynomial.of(self.shift) - place).constant
             if lag is None:
                 instead = "start at -1, as f[-1,n] = 0, and define each at one index t"
-                raise self._refuse("one of them runs a place ahead of the others", instead)
+                raise self._refuse("one step of it defines tensors at different positions", instead)
             now = self.loop.before[tensor, int(lag)] if lag else self.loop.made[tensor]
             others = zip(self._drop_turn(expr), now.shape, strict=True)
             return ir.Access(now, tuple(self._lower_position(p, n) for p, n in others))
@@ -383,7 +383,7 @@ class _LoopExtractor:
                     return type(expr)((self._slice(type(expr)(tuple(merged))), *rest))
             case ir.Along(_, along) if along is index:
                 raise self._refuse(
-                    f"{expr.kind} goes along its index", "let it read nothing that recurs"
+                    f"{expr.kind} runs along its index", "apply it to tensors that do not recur"
                 )
         return map_children(expr, self._lower_in_turn)
 
@@ -439,7 +439,7 @@ class _LoopExtractor:
                     self.loop.sliced[key] = replace(marked, name=name, shape=shape)
                 return ir.Access(self.loop.sliced[key], others)
         if isinstance(expr, ir.Access) and expr.tensor.kind != "real":
-            why = f"it reads {expr.tensor.name} in a way that cannot be cut in turns"
+            why = f"it reads {expr.tensor.name}, which cannot be sliced step by step there"
             raise self._refuse(why, "read it in an equation of its own on a line before")
         order = [index if i is self.recurrence.index else i for i in self.here.places]
         free = find_free(expr)
