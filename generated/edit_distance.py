@@ -29,7 +29,7 @@ def edit_distance(
     Returns cost[b] [B].
     Raises ValueError where the shapes do not fit together.
     Cost: 7*B*M*N + 7*B*N**2 + B*M - 3*B*N + 4*M*N + 4*N**2 + 5*B + 4*M + 14*N + 15 operations;
-        3*B*M*N + 3*B*N**2 + B*M + 6*B*N + 2*M*N + 2*N**2 + 6*B + 5*M + 10*N + 7 elements alive at
+        3*B*M*N + 3*B*N**2 + B*M + 7*B*N + 2*M*N + 2*N**2 + 6*B + 5*M + 10*N + 7 elements alive at
         once.
     """
     B, N, M, V = _check_shapes(x, y, w, gap)
@@ -82,8 +82,8 @@ def edit_distance(
     # D_next_inside_in[k,b,i] = where(k - i >= 0 and k - i < M, D_in[b,i,k - i], 0)
     #     [M + N - 1, B, N]
     D_next_inside_in = torch.nn.functional.pad(
-        D_in, (N - 1, N)
-    ).flatten(1, 2)[:, N - 1:M * N + 2 * N**2 - N - 1].unflatten(1, (N, M + 2 * N - 2))[:, :, :M + N - 1].permute(2, 0, 1)
+        D_in, (N, N)
+    ).flatten(1, 2)[:, N:].unflatten(1, (N, M + 2 * N - 1))[:, :, :M + N - 1].permute(2, 0, 1)
     # mask_5[k,i] = i <= k and i >= k + (-M + 1)  [M + N - 1, N]
     mask_5 = (
         w.new_ones(M + N - 1, N, dtype=torch.bool).tril()

@@ -25,9 +25,11 @@ from derive.analysis.safety import find_guarded
 from derive.errors import DeriveError, Diagnostic, Mark, suggest
 from derive.ir import nodes as ir
 from derive.ir.polynomial import ONE, Polynomial, is_same_extent
+from derive.ir.recurrences import find_reach
 from derive.ir.starts import find_lowest
 from derive.ir.text import find_marks, find_undeduced, to_text, write_extent
 from derive.ir.walk import (
+    Names,
     find_accesses,
     find_all_indices,
     find_free,
@@ -462,8 +464,11 @@ def drop_false_reads(system: ir.System) -> ir.System:
     """The system without reads at fixed places, such as x[-2], whose guard is never true.
 
     A guard of sizes may be true where they are 0. Other values stay under a false guard, so that
-    their gradients are zeros.
+    their gradients are zeros. A read that needs a guard at some sizes, such as x[1], becomes a sum
+    over the places that are there.
     """
+    names = Names.of(system)
+    defined = {tensor for tensor, own in find_reach(system).items() if tensor in own}
 
     def drop(expr: ir.Expr) -> ir.Expr:
         match expr:
@@ -480,8 +485,21 @@ def drop_false_reads(system: ir.System) -> ir.System:
                     return ir.ZERO
         return expr
 
+    def open_read(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Access) or expr.tensor in defined or expr.tensor.kind != "real":
+            return expr
+        places, here = list(expr.places), dict[ir.Index, ir.Expr]()
+        for k, (place, extent) in enumerate(zip(places, expr.tensor.shape, strict=True)):
+            is_fixed = not find_free(place) and not find_accesses(place)
+            if is_fixed and find_guard(place, extent) is not ir.TRUE:
+                places[k] = index = names.take_index(ir.Index("n", extent))
+                here[index] = ir.Compare("==", index, place)
+        read = ir.Access(expr.tensor, tuple(places))
+        return ir.Reduce("sum", tuple(here), ir.all_of(*here.values()), read) if here else expr
+
     equations = (
-        ir.Equation(each.target, rewrite_bottom_up(each.value, drop)) for each in system.equations
+        ir.Equation(e.target, rewrite_bottom_up(rewrite_bottom_up(e.value, drop), open_read))
+        for e in system.equations
     )
     return replace(system, equations=tuple(equations))
 

@@ -42,7 +42,9 @@ def write_number(expr: ir.Expr) -> tuple[str, int]:
             return f"{to_python(left, MUL)} // {to_python(right, SIGN)}", MUL
         case ir.Call("mod", (left, right)):
             return f"{to_python(left, MUL)} % {to_python(right, SIGN)}", MUL
-        case ir.Call("max" | "min" as function, arguments):
+        case ir.Call("clip", (inside, low, high)):
+            return write_number(ir.Call("min", (ir.Call("max", (inside, low)), high)))
+        case ir.Call("max" | "min" | "abs" as function, arguments):
             return f"{function}({', '.join(map(to_python, arguments))})", ATOM
         case _:
             raise TypeError(f"{type(expr).__name__} is no number")

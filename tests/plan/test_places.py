@@ -6,7 +6,7 @@ from texts import Expressions, read_named
 from torch.nn import functional
 
 from derive import DeriveError, build, evaluate_loops
-from derive.judge.samples import choose_sizes, draw_inputs
+from derive.judge.samples import choose_sizes, draw_inputs, find_sizes
 
 ROWS = Expressions(__file__, "places_rows.txt")
 
@@ -19,15 +19,15 @@ def test_every_place_is_read_as_the_loops_read_it(title):
     build(FORMULAS[title], name="y").judge(2)
 
 
-@pytest.mark.parametrize("sizes", [(3, 7, 2), (3, 4, 2), (3, 1, 2), (3, 0, 9), (2, 1, 0)])
-def test_sizes_decide_whether_a_side_is_padded_or_cut(sizes):
+@pytest.mark.parametrize(("text", "draws"), ROWS["sizes decide whether a side is padded or cut"])
+def test_sizes_decide_whether_a_side_is_padded_or_cut(text, draws):
     """Nothing is cut off that is not there, whichever side of the tensor the window is at."""
-    text = "x[N]; size P; size M; index t < M\ny[t] = [0 <= t + 2*P - N < N] * x[t + 2*P - N]"
-    values = dict(zip("NPM", sizes, strict=True))
-    values["x"] = torch.arange(1.0, values.pop("N") + 1, dtype=torch.float64)
-    built = build(text)
-    wanted = evaluate_loops(built.formula, values)
-    torch.testing.assert_close(built.function(**values), wanted)
+    built = build(text, name="y", cells=False)
+    for draw in draws:
+        sizes = dict(zip(find_sizes(built.system), draw, strict=True))
+        given = draw_inputs(built.system, sizes, 1, torch.float64)
+        wanted = evaluate_loops(built.formula, given)
+        torch.testing.assert_close(built.function(**given), wanted)
 
 
 @pytest.mark.sampled(6)

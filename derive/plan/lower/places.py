@@ -141,9 +141,11 @@ def _cut_axis(
     axis = op.axes[at]
     is_inside = _is_in_bounds(axis, form)
     if form.row is not None:
-        rows = Polynomial.of(form.row.extent)  # one row alone has no position to spare
-        is_short = form.down and not is_never_negative(rows - ONE - ONE)
-        form = replace(form, length=form.length + ONE) if is_short else form
+        rows = Polynomial.of(form.row.extent)  # fewer than two rows have no position to spare
+        if form.down and not _has_positions(rows - ONE - ONE):
+            form = replace(form, low=form.low - ONE, length=form.length + ONE + ONE, spare=-1)
+        elif not _has_positions(form.length):
+            form = replace(form, length=form.length + ONE)
     elif form.is_square and (is_made or not is_inside):
         spare = 1 if is_never_negative(form.low) else -1
         low = form.low if spare > 0 else form.low - ONE
@@ -167,9 +169,10 @@ def _pad_axis(op: ops.Op, at: int, form: AffineForm) -> ops.Op:
         index = ir.Index(index.name, form.length.to_expr())
     # A side that may be shorter than the cut is padded first and sliced afterwards.
     before = Polynomial.of(0) - form.low
-    if is_never_negative(before) and not _has_positions(form.length - before):
+    extents = [Polynomial.of(form.steps[0][0].extent)] if form.is_windowed else []
+    if is_never_negative(before) and not _has_positions(form.length - before, *extents):
         start, long = Polynomial.of(0), form.length + before
-    elif is_never_negative(form.low) and not _has_positions(length - form.low):
+    elif is_never_negative(form.low) and not _has_positions(length - form.low, *extents):
         start, before, long = form.low, Polynomial.of(0), form.low + form.length
     else:
         start, long = before, form.length
@@ -189,9 +192,10 @@ def _is_in_bounds(axis: ir.Index, form: AffineForm) -> bool:
     return is_never_negative(form.low) and is_never_negative(rest)
 
 
-def _has_positions(rest: Polynomial) -> bool:
-    """Whether a remainder is never negative, even if sizes are 0."""
-    return is_above_zero((rest + ONE).to_expr())
+def _has_positions(rest: Polynomial, *extents: Polynomial) -> bool:
+    """Whether a remainder is never negative, even if sizes are 0; none of the extents is."""
+    found = (rest + ONE - extent for extent in (Polynomial.of(0), *extents))
+    return any(is_above_zero(each.to_expr()) for each in found)
 
 
 def _read_form(op: ops.Op, at: int, form: AffineForm) -> ops.Op:
@@ -232,8 +236,8 @@ def _skew(op: ops.Op, at: int, form: AffineForm, down: ir.Index) -> ops.Op:
     rows = (down, ir.Index(f"{axis.name}.", (Polynomial.of(axis.extent) + more).to_expr()))
     op = ops.Flatten(op, at, at + 1, ops.merge_indices((down, axis)))
     if form.down:
-        start = (Polynomial.of(down.extent) - ONE).to_expr()
-        op = ops.Slice(op, at, ops.merge_indices(rows), start)
+        start = Polynomial.of(down.extent) - (Polynomial.of(0) if form.spare else ONE)
+        op = ops.Slice(op, at, ops.merge_indices(rows), start.to_expr())
     else:
         op = ops.Pad(op, at, ops.merge_indices(rows), ir.ZERO)
     op = ops.Unflatten(op, at, rows)

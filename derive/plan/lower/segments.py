@@ -102,6 +102,7 @@ def _match_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) 
         is_apart = bool(own & {*bound}) is not (segment in bound)
         if (
             not is_apart
+            or is_number(numbers)
             or segment in own
             or not _is_integer_valued(numbers, context.system.equations)
         ):
