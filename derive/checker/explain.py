@@ -208,7 +208,7 @@ class _Inquiry:
         )
 
     def score_agreement(self) -> int:
-        """The count of lines and equations that agree in the current code."""
+        """The number of lines and equations that agree in the current code, less wrong values."""
         case = self.case
         trace = case.record(next(case.draw_samples()))
         if trace.error:
@@ -303,7 +303,7 @@ class _Inquiry:
 
 
 def _put_each_first(case: Case) -> Iterator[Case]:
-    """The case at each of its samples, longest ranges of conditions first."""
+    """The case with each of its samples put first; those with long ranges of conditions lead."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
     extents = {i.extent for node in nodes if isinstance(node, ir.TRUTHS) for i in find_free(node)}
 

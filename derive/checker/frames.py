@@ -60,14 +60,14 @@ class Writer:
         self.memory: dict[int, tuple[int, Any]] = {}
 
     def frame(self, value: Any) -> bytes:
-        """The frame of a value."""
+        """The bytes of a message with this value."""
         body = self.write(value)
         lengths = [len(each) for each in self.buffers]
         header = json.dumps([body, self.parts, lengths]).encode()
         return b"".join([_HEAD.pack(len(header), sum(lengths)), header, *self.buffers])
 
     def write(self, value: Any) -> Any:
-        """The JSON of a value."""
+        """The JSON of a value; nodes, records and tensors are added to the table of parts."""
         name = type(value).__name__
         if _NODES.get(name) is type(value) or hasattr(value, "untyped_storage"):
             if value not in self.numbers:

@@ -269,13 +269,13 @@ class Lines:
 
     @cached_property
     def matches(self) -> dict[Event, Match]:
-        """The node that each event equals."""
+        """The node that each recorded tensor equals, if any."""
         found = ((event, self.match_event(event, self.nodes)) for event in self.varying_events)
         return {event: match for event, match in found if match is not None}
 
     @cached_property
     def explained(self) -> set[int]:
-        """The numbers of events that match a node, are read by such an event, or are constant."""
+        """The numbers of recorded tensors that match a node, lead to one, or have equal entries."""
         explained = {event.number for event in self.matches}
         for event in reversed(self.trace.events):
             if event.number in explained:
@@ -290,12 +290,12 @@ class Lines:
 
     @cached_property
     def exact(self) -> list[Event]:
-        """The events that equal a node without a factor."""
+        """The recorded tensors that equal a node, not a multiple of it."""
         return [event for event, match in self.matches.items() if not match.factor]
 
     @property
     def result_line(self) -> int | None:
-        """The line that makes the result."""
+        """The line of the last recorded tensor, the result; None if there is none."""
         return self.trace.events[-1].line if self.trace.events else None
 
     def match_event(self, event: Event, nodes: Iterable[Node]) -> Match | None:
@@ -342,14 +342,14 @@ class Lines:
         return self.turns[wrong][0] if wrong in self.turns else None
 
     def _is_shown(self, event: Event) -> bool:
-        """Whether the event is outside loops, or in the first wrong iteration, else the last."""
+        """Whether an event is reported: outside loops, in the first wrong iteration or the last."""
         number, count = self.turns.get(event, (0, 1))
         seen = count - 1 if self._wrong_turn is None else self._wrong_turn
         return count == 1 or number == min(seen, count - 1)
 
     @cached_property
     def last(self) -> dict[int, Event]:
-        """The last non-constant event of each line."""
+        """The last recorded tensor of each line whose entries are not all equal."""
         return {event.line: event for event in self.varying_events if self._is_shown(event)}
 
     def equals_any(self, event: Event, nodes: Sequence[Node]) -> bool:
@@ -365,7 +365,7 @@ class Lines:
         return len(ends) + len(made) + len(self.exact) - len(self.varying_events)
 
     def find_first_wrong(self) -> Event | None:
-        """The first event that is not explained though its operands are; None if there is none."""
+        """The first recorded tensor that is not explained though its operands are, or None."""
         wrong = (event for event in self.varying_events if event.number not in self.explained)
         return next((event for event in wrong if self.explained.issuperset(event.reads)), None)
 
@@ -388,7 +388,7 @@ class Lines:
         return sum(lost.values()) + missed
 
     def order_equations(self) -> tuple[tuple[int, ...], ...]:
-        """The first equation that no line computes, the other such ones, the computed ones."""
+        """Equations by number: the first that no line computes, others such, the computed ones."""
         met = {match.node.equation for match in self.matches.values() if match.node.is_root}
         numbers = range(len(self.system.equations))
         left, others = (

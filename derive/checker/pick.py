@@ -76,7 +76,7 @@ class Choice:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no answer without the condition, since other programs fit too."""
+        """Whether there is no answer without `same_if`, since other programs fit too."""
         return self.fits and self.same_if is not None and self.failure is None
 
     @property

@@ -139,7 +139,7 @@ def _make_tensor(name: str, given: list[Any], values: Mapping[str, Any], dim: in
 
 
 def _find_letters(places: ast.expr) -> list[str]:
-    """The letters in brackets, if there are only letters."""
+    """The letters in brackets; [] if there is anything else."""
     parts = places.elts if isinstance(places, ast.Tuple) else [places]
     letters = [part.id for part in parts if isinstance(part, ast.Name)]
     return letters if len(letters) == len(parts) else []
@@ -270,7 +270,7 @@ class Program:
             raise runs.describe_error(error, self.code.path) from error  # a misfit at these sizes
 
     def find_given(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
-        """The values of all sources."""
+        """The values of the sources of arguments, parameters and constructor."""
         parts = list[dict[str, Any]]()
         for part in (self.arguments, self.parameters, self.constructor):
             own = {n: evaluate_source(s, values, sizes, self.indices) for n, s in part.items()}

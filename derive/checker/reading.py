@@ -267,7 +267,7 @@ def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
 
 
 def _take_member(owner: Any, name: str, shown: str) -> Any:
-    """An attribute; a method becomes callable with its own arguments."""
+    """An attribute; a method of a module replaces its forward, of another class is bound."""
     kind = owner if isinstance(owner, type) else type(owner)
     method = inspect.getattr_static(kind, name, None)
     if not inspect.isfunction(method):
@@ -353,7 +353,7 @@ class Script:
 
 
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
-    """The script as a function; the line numbers stay those of the file."""
+    """The possible arguments and results of a script; `chosen` is the requested result."""
     entries = dict(_find_names(tree, "filled"))
     all_made: dict[str, ast.expr] = {}  # created tensors, with masks
     numbers: dict[str, bool] = {}

@@ -57,7 +57,7 @@ class Sample:
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether the inputs are drawn ones, at any sizes."""
+        """Whether the inputs are as drawn, without a special change."""
         return self.change is None or not self.reason
 
     @property
@@ -155,7 +155,7 @@ def find_ends(domain: draws.Domain) -> tuple[int, int]:
 
 
 def select_values(pool: Pool, sample: Sample, entry: ir.Tensor) -> list[float]:
-    """The values of a pool that a tensor may hold."""
+    """The values of a pool that are in the domain of a tensor."""
     domain = draws.find_domain(entry, sample.sizes)
     return [value for value in pool(domain, entry.kind == "int") if domain.holds(value)]
 

@@ -87,7 +87,7 @@ def _find_groups(function: Any) -> Mapping[str, Group]:
 
 
 def _find_by_class(told: Any) -> Group | None:
-    """The fields of a dataclass; None for others."""
+    """The parts of an argument of a dataclass, its fields; None for any other class."""
     if isinstance(told, type) and dataclasses.is_dataclass(told):
         lacking, parts = dataclasses.MISSING, {}
         for each in (each for each in dataclasses.fields(told) if each.init):
@@ -297,7 +297,7 @@ def fold_name(name: str) -> str:
 
 
 def find_core(name: str) -> str:
-    """The core of a name, without words such as weight, proj or layer."""
+    """The core of a name, without words such as weight or proj: `q` for `q_proj.weight`."""
     parts = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", name)
     words = [_SAME.get(part.lower(), part.lower()) for part in parts if part]
     bias = name.endswith("bias") or words[:1] == ["b"]

@@ -68,7 +68,7 @@ class Proof:
 
 
 def find_proof(job: Job, choice: Choice) -> Proof | None:
-    """The proof; None where there is none, DeriveError where the code cannot be lifted."""
+    """The proof that the code equals the formula, or None; DeriveError if it cannot be lifted."""
     program = choice.program
     if program.results:
         return None  # results in another layout than the formula's
@@ -384,7 +384,7 @@ class Stages:
     def _find_nearest(
         self, name: str, sample: Sample, difference: str, near: Answer
     ) -> tuple[Sample, str]:
-        """The smallest value of a size at which bisection finds the difference."""
+        """The sample at the smallest value of a size where bisection finds a difference, and it."""
         low = self.choice.samples[0].sizes[name]
         while sample.sizes[name] - low > 1:
             middle = (low + sample.sizes[name]) // 2

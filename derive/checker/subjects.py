@@ -77,7 +77,7 @@ def _find_function(task: Task) -> Iterator[Subject]:
 def _fit(
     programs: list[Program], holders: list[bind.Holder], sample: Sample, _: object
 ) -> Iterator[Program]:
-    """The programs, where the sizes of a sample are those of the parameters."""
+    """The programs if a sample's sizes are those of the parameters, else none."""
     return iter(programs if bind.is_fitting(holders, sample.sizes) else ())
 
 
@@ -188,7 +188,7 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
 
 @processes.run_remotely
 def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
-    """The slots of an instance of a class for each set of arguments, or its failure."""
+    """For each set of arguments, the slots of the instance that they make, or the failure."""
     found: list[Any] = []
     for each in given:
         try:
@@ -259,7 +259,7 @@ def _make_programs(
 def _construct_new(
     task: Task, makers: Sequence[Program], names: Mapping[str, Any]
 ) -> Iterator[tuple[Program, Any]]:
-    """The instances of all makers with different arguments, the new ones in one request."""
+    """Each maker with other arguments, and its instance's slots; new ones in one request."""
     chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
     for maker in makers:
         given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}

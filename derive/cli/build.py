@@ -82,7 +82,7 @@ class Outcome:
 
 
 def find_order(arguments: Sequence[str], out: Path, name: str | None, options: Options) -> Order:
-    """The formulas of the command line; without arguments those of the library."""
+    """The order to build the named formulas; without arguments, those of the library."""
     if name is not None and len(arguments) != 1:
         says = "--name names a single formula"
         raise refuse("name-many", says, help="name one formula to build beside it")
@@ -104,7 +104,7 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
 
 
 def write_all(order: Order, as_json: bool) -> int:
-    """Build, judge and write every formula; the exit code."""
+    """Build, judge and write every formula, and return the exit code."""
     outcomes = _work(order, _write_file, "building")
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
@@ -214,7 +214,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _print_built(outcomes: Sequence[Outcome]) -> None:
-    """A row for each file, the sizes of the counts, and options that changed nothing."""
+    """Print a row for each built file, and the sizes of the counts."""
     if not outcomes:
         return
     rows = [
@@ -238,7 +238,7 @@ def _print_built(outcomes: Sequence[Outcome]) -> None:
 
 
 def _end(outcomes: Sequence[Outcome]) -> int:
-    """Show what was refused; the exit code for it."""
+    """Print the refusals on standard error; return 2 if there are any, else 0."""
     refused = [(o.found.name, o.refused.diagnostic) for o in outcomes if o.refused is not None]
     for name, diagnostic in refused:
         facts = diagnostic.facts

@@ -8,7 +8,7 @@ from derive.linter.calls import find_plain, find_remarks
 
 
 def print_einsum(equation: str, sizes: Mapping[str, int], as_json: bool) -> None:
-    """The string as a formula in the notation, as steps with costs; and remarks."""
+    """Print the string as a formula in the notation, as steps with costs, and remarks on it."""
     from derive.compiler import build
     from derive.frontend.from_einsum import from_einsum, read_fixed
     from derive.frontend.from_sympy import to_system

@@ -4,7 +4,7 @@ from derive.cli import formulas, tables
 
 
 def print_list(as_json: bool) -> None:
-    """Every formula of the library, family by family: name, title, arguments."""
+    """Print every formula of the library, family by family: name, title, arguments."""
     from derive.frontend.from_sympy import from_sympy
 
     entries = [

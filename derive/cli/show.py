@@ -40,13 +40,13 @@ def show(where: str, options: Options, parts: Parts, as_json: bool) -> None:
 
 
 def build_checked(found: formulas.Found, options: Options) -> Built:
-    """The formula's file, at sizes that it has."""
+    """The built file of a formula; DeriveError for sizes that the formula lacks."""
     _check_sizes(found, options)
     return formulas.build_found(found, options)
 
 
 def print_title(found: formulas.Found, system: ir.System) -> None:
-    """Title and source of the formula as comment lines, so that the text can be read back."""
+    """Print the equations, and title and source as comments, so that they can be read back."""
     formula = found.formula
     print(f"# {found.name}: {formula.title}" if formula.title else f"# {found.name}")
     if formula.source:
@@ -59,7 +59,7 @@ def print_title(found: formulas.Found, system: ir.System) -> None:
 
 
 def _print_all(found: formulas.Found, options: Options) -> None:
-    """The full report on a formula, at its typical sizes or at given ones."""
+    """Print the full report on a formula, at its typical sizes or at given ones."""
     system = _find_system(found)
     _check_sizes(found, options)
     print_title(found, system)  # before it is planned: a formula without a plan is shown, too

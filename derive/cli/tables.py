@@ -26,7 +26,7 @@ _CLEARED = "\r\x1b[K"  # the start of the line, which becomes empty
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Progress on one line of standard error, where that is a terminal: the current stage."""
+    """A function that shows the stage on a line of standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -127,7 +127,7 @@ def print_costs(data: to_data.Data, plan: Plan) -> None:
 
 
 def say_at(sizes: Mapping[str, int]) -> str:
-    """`N=64 D=64`."""
+    """The sizes as text: `N=64 D=64`."""
     return to_word(sizes).replace(",", " ")
 
 

@@ -44,7 +44,7 @@ Calls: TypeAlias = "Sequence[Callable[[Mapping[str, Any]], Sequence[Any]]]"
 def judge_exactly(
     calls: Calls, system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int], seed: int
 ) -> str:
-    """A description of the first element in which a call differs from the formula; else ""."""
+    """The first element in which a call differs from the formula over fields, in words; or ""."""
     from derive.judge import fields
 
     def judge(tower: Any, usage: Any, how: tuple[int, int]) -> str:
@@ -264,7 +264,7 @@ def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
 def _pull_back(
     function: Callable[..., Any], pull: BackwardCase, *, one_by_one: bool = False, **values: Any
 ) -> tuple[Any, ...]:
-    """The gradients by the function's own backward, in one call or in one call each."""
+    """The gradients by the function's own backward; with `one_by_one` in a call each."""
     from derive.judge.fields import to_field
 
     names = list(pull.made)

@@ -369,7 +369,7 @@ def _fit(found: Any, target: ir.Access) -> Any:
 
 
 def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
-    """A power; for exponents n and n + 1/2 by multiplication, division and square root."""
+    """The value of a power; exponents n and n + 1/2 use products, quotients and square roots."""
     under, number = evaluator.evaluate_node(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
         found, whole = under.tensor, int(abs(number))
@@ -387,7 +387,7 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
 
 
 def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
-    """An elementwise function of the notation."""
+    """The value of an elementwise function of the notation."""
     if function in {"floordiv", "mod"}:
         (over, under), indices = align([evaluator.evaluate_place(each) for each in arguments])
         is_undefined = under == 0  # nan: every comparison with it is false
@@ -412,7 +412,7 @@ _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row i
 
 
 def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
-    """The body reduced over its bound indices where the condition holds."""
+    """The value of a reduction of the body over bound indices, where the condition holds."""
     if ROWS[expr.kind].is_matrix:
         return _apply_to_matrix(evaluator, expr, expr.bound)
     if expr.kind == "sum" and expr.condition == ir.TRUE:
@@ -463,7 +463,7 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
 
 
 def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
-    """A sum of products, one index at a time, the one with the smallest product first."""
+    """The value of a sum of products, over one index at a time, smallest product first."""
     guards, factors = split_guards((body,))
     grids = [evaluator.evaluate_node(factor) for factor in factors]
     if guards:
@@ -503,7 +503,7 @@ LEAST_PART = 1e-9  # least ratio of singular values; below it half of the digits
 def _apply_to_matrix(
     evaluator: Evaluator, expr: ir.Reduce | ir.Along, indices: tuple[ir.Index, ...]
 ) -> Grid:
-    """A matrix function of the body over its row and column indices.
+    """The value of a matrix function of the body over its row and column indices.
 
     In floats it is nan where the matrix is numerically singular or has no Cholesky factor.
     """
@@ -530,7 +530,7 @@ def _apply_to_matrix(
 
 
 def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
-    """A function along an index; entries where the condition is false are left out."""
+    """The value of a function along an index, without entries where the condition is false."""
     if expr.columns is not None:
         return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)

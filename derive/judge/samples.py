@@ -188,7 +188,7 @@ def _count_repeats(values: Any) -> int:
 
 
 def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
-    """The number of pairs of sizes that lack an order this draw does not add."""
+    """The number of pairs of sizes that lack one order, < or >, which this draw does not add."""
     count = 0
     for one, other in combinations(sizes, 2):
         seen = {_find_order(draw[one], draw[other]) for draw in before} - {0}

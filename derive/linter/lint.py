@@ -292,7 +292,7 @@ class Ignore:
     is_used: bool = False
 
     def covers(self, code: str, name: str) -> bool:
-        """Whether the comment silences a rule, which it then records."""
+        """Whether the comment silences a rule; if so, its use is recorded."""
         found = self.codes is None or any(w.upper() == code or w == name for w in self.codes)
         self.is_used |= found
         return found

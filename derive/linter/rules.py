@@ -114,7 +114,7 @@ DE001 invalid-string error form character output
     fine: torch.einsum("ij,jk->ik", A, x)
 DE002 unknown-output-letter error output-unknown
     A letter of the output is in no operand.
-    A letter of the output has its extent from an operand, so it must stand in one.
+    A letter of the output has its extent from an operand, so it must be in one.
     hurts: torch.einsum("ij,jk->il", A, B)
     fine: torch.einsum("ij,jk->ik", A, B)
 DE003 repeated-output-letter error output-twice
@@ -155,7 +155,7 @@ SYNTAX, UNREADABLE, UNUSED_IGNORE = FAULT_RULES[-3:]
 def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
     """The string has another number of operands than the call.
 
-    The string has one term for each operand, parted by commas.
+    The string has one term for each operand, separated by commas.
     hurts: torch.einsum("ij,jk->ik", A, B, C)
     fine: torch.einsum("ij,jk,kl->il", A, B, C)
     """
@@ -165,7 +165,7 @@ def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
     if wanted != given:
         terms = "1 operand" if wanted == 1 else f"{wanted} operands"
         says = f"the string has {terms}, the call {given}"
-        advice = "give each operand its letters, parted by commas"
+        advice = "give each operand its letters, separated by commas"
         yield Remark(says, advice, 0, len(call.written))
 
 
@@ -228,7 +228,7 @@ def find_repeated_indices(call: Call, spec: Spec) -> Iterator[Remark]:
 def find_lone_indices(call: Call, spec: Spec) -> Iterator[Remark]:
     """An index is summed because the output lacks it, in one operand alone.
 
-    A letter that stands in one operand and not in the output is summed there, before anything is
+    A letter that is in one operand and not in the output is summed there, before anything is
     multiplied. A forgotten letter of the output looks the same.
     hurts: torch.einsum("bij,bk->bi", A, x)
     fine: torch.einsum("bij,bj->bi", A, x)
@@ -427,7 +427,7 @@ def find_outer_products(call: Call, spec: Spec) -> Iterator[Remark]:
 def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
     """Two indices differ only by their case.
 
-    i and I are two indices; where both stand in one string, one is soon read for the other.
+    i and I are two indices; where both are in one string, one is soon read for the other.
     hurts: torch.einsum("bnd,bNd->bnN", q, k)
     fine: torch.einsum("bnd,bmd->bnm", q, k)
     """

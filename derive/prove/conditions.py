@@ -359,7 +359,7 @@ def refuse_infinite(poly: nf.Poly) -> None:
 
 
 def find_regions(poly: nf.Poly) -> tuple[nf.Poly, Cubes]:
-    """The finite terms, and the cubes where no -oo term holds; GivesUp for an oo."""
+    """The finite terms, and the condition that no -oo term is there; GivesUp for a +oo."""
     regions = ALWAYS
     for term in filter(is_infinite, poly):
         others = [f for f in term.factors if not isinstance(f.atom, nf.Infinite)]

@@ -44,7 +44,7 @@ class Definedness:
         self._known: dict[tuple[ir.Expr, tuple[Polynomial, ...]], Needs] = {}
 
     def find_needs(self, expr: ir.Expr, env: nf.Env) -> Needs:
-        """The needs of an expression, its free indices replaced as `env` has them."""
+        """Where an expression, with its indices as in `env`, is not finite, and its value there."""
         under = expr, tuple(env.get(index, to_linear(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
         if found is None:
@@ -53,7 +53,7 @@ class Definedness:
         return found
 
     def find_tensor_needs(self, name: str, places: tuple[Polynomial, ...]) -> Needs:
-        """The needs of an equation's tensor at these places."""
+        """Where an equation's tensor at these places is not finite, and its value there."""
         with self.reader.enter_equation(name, places) as (value, env):
             return self.find_needs(value, env)
 
@@ -275,7 +275,7 @@ class Definedness:
         return needs if cubes == cond.ALWAYS else self._sum_needs(needs, (), cubes)
 
     def _add_need(self, needs: Needs, poly: nf.Poly, value: str = "nan") -> Needs:
-        """The needs with those of more terms."""
+        """The needs, and for each of more terms a need with this value."""
         return _unite_needs([needs, collect_needs(self._algebra, [(poly, value)])])
 
     def _test_cases(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:

@@ -365,7 +365,7 @@ def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.P
 
 
 def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
-    """Whether the terms pair up in shape, so that their sum has no new content."""
+    """Whether two sums have terms of equal shapes, in order, so no new common factor."""
 
     def measure(poly: nf.Poly) -> list[tuple[int, int, int, bool]]:
         return [(len(t.bound), len(t.guards), len(t.factors), t.power is None) for t in poly]

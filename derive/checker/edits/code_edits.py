@@ -137,13 +137,13 @@ def _show_op(op: ast.operator | ast.cmpop) -> str:
 
 
 def _spell_free(name: str) -> str:
-    """The full name of a function of torch."""
+    """The full name of a function of torch: `torch.amax` for max."""
     name = {"max": "amax", "min": "amin"}.get(name, name)
     return f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}"
 
 
 def exchange_numbers(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
-    """Another number or name: of the formula, the next ones, the negative, another axis."""
+    """Replace a number by one of the formula, a near one, its negative, a name, another axis."""
     old, call = source.read_number(site.node), site.parent
     if old is None or isinstance(call, ast.UnaryOp):
         return
@@ -185,7 +185,7 @@ def exchange_numbers(site: source.CodeSite, stock: Stock) -> Iterator[source.Rew
 
 
 def exchange_names(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Another name whose value is of the same kind."""
+    """Replace a name by another one whose value is of the same kind."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
             others, prefix = site.names, ""
@@ -205,7 +205,7 @@ def exchange_names(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
 
 
 def exchange_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Two arguments, elements or operands in each other's place."""
+    """Exchange two arguments, elements or operands."""
     get, node = site.source.text_of, site.node
     parts: Sequence[ast.expr] = ()
     match node:
@@ -223,7 +223,7 @@ def exchange_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
 
 
 def exchange_operators(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Another operator between the same operands."""
+    """Put another operator between the same operands."""
     match site.node:
         case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
             pass
@@ -242,7 +242,7 @@ def exchange_operators(site: source.CodeSite, _: Stock) -> Iterator[source.Rewri
 
 
 def exchange_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
-    """Another function of the same arguments, or of the first one only."""
+    """Call another function with the same arguments, or with the first one only."""
     if not isinstance(site.node, ast.Call):
         return
     old, groups = source.find_name(site.node), [each.split() for each in _ALIKE]
@@ -267,7 +267,7 @@ def exchange_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.R
 
 
 def exchange_keywords(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """The negated truth value; a keyword added or left out."""
+    """Negate a truth value; add a keyword or leave one out."""
     match site.node:
         case ast.Constant(value=bool() as value):
             word = f"{site.parent.arg}=" if isinstance(site.parent, ast.keyword) else ""
@@ -294,7 +294,7 @@ def exchange_keywords(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrit
 
 
 def exchange_letters(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Another index in the string of an einsum, or two exchanged."""
+    """Replace an index in the string of an einsum, or exchange two."""
     spec = site.node.value if isinstance(site.node, ast.Constant) else None
     if not isinstance(spec, str) or source.find_name(site.parent) not in {"einsum", "rearrange"}:
         return
@@ -314,7 +314,7 @@ def exchange_letters(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite
 
 
 def leave_out_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """A call without its function, an operation without an operand."""
+    """Leave out the function around an argument, or an operand."""
     get = site.source.text_of
     match site.node:
         case ast.Call():
@@ -339,7 +339,7 @@ def leave_out_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]
 
 
 def insert_parts(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
-    """A text of the tables around a value: a sign, a power, a factor, a term, a transpose."""
+    """Insert a text of the tables around a value: a sign, power, factor, term or transpose."""
     if not site.can_be_wrapped:
         return
 
@@ -385,7 +385,7 @@ def insert_parts(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite
 
 
 def insert_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
-    """A function of the formula applied to a value."""
+    """Apply a function of the formula to a value."""
     if not site.may_be_tensor:
         return
     bare = site.text
@@ -398,7 +398,7 @@ def insert_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rew
 
 
 def reorder_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Lengths of a view exchanged, then its axes; an axis moved; heads repeated one by one."""
+    """Exchange lengths of a view, then its axes; move an axis; repeat heads one by one."""
     if not isinstance(site.node, ast.Call) or not isinstance(site.node.func, ast.Attribute):
         return
     name, given, get = source.find_name(site.node), site.node.func.value, site.source.text_of

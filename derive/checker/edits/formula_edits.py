@@ -54,7 +54,7 @@ _FILLED = ("0", "1", "-1", "1e-9", "-1e-9", "1e9", "-10", "-100", "-1e4")
     words="exchange i and j of a",
 )
 def exchange_indices(site: FormulaSite) -> Edits:
-    """Two indices exchanged in one access or in a condition."""
+    """Exchange two indices in one access or in a condition."""
     node, access = site.node, site.access
     if access is None and not (site.is_clause and isinstance(node, (ir.Compare, ir.And, ir.Or))):
         return
@@ -85,7 +85,7 @@ def exchange_indices(site: FormulaSite) -> Edits:
     words="use w_k, not w_q, in k",
 )
 def read_other_tensor(site: FormulaSite) -> Edits:
-    """Another tensor of the same shape and kind in one place."""
+    """Read another tensor of the same shape and kind in one place."""
     if (access := site.access) is not None:
         for other in site.formula.tensors(site.number):
             if site.formula.is_alike(other, access.tensor):
@@ -101,7 +101,7 @@ def read_other_tensor(site: FormulaSite) -> Edits:
     about="a place",
 )
 def move_place(site: FormulaSite) -> Edits:
-    """A position negated, shifted by one, or cyclic; reads outside give nothing."""
+    """Negate or shift a position, or make it cyclic; reads outside give 0."""
     if (access := site.access) is None:
         return
     for at, (place, extent) in enumerate(zip(access.places, access.tensor.shape, strict=True)):
@@ -117,7 +117,7 @@ def move_place(site: FormulaSite) -> Edits:
 
 
 def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, float]]:
-    """Other positions, and how much less likely each is."""
+    """Yield other positions, and how much less likely each is."""
     indices = find_free(place)
     for index in indices if len(indices) > 1 else ():
         yield expand_position(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
@@ -135,7 +135,7 @@ def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, floa
     words="shift the mask by one",
 )
 def change_condition(site: FormulaSite) -> Edits:
-    """A condition left out, wholly or partly, inverted, shifted, or with and for or."""
+    """Leave out a condition or one of its parts, invert it, or shift it."""
     node = site.node
     if site.is_condition:
         words = f"ADD the mask {show_node(node, 'that is missing')}"
@@ -173,7 +173,7 @@ def change_condition(site: FormulaSite) -> Edits:
     about="a part",
 )
 def leave_out_part(site: FormulaSite) -> Edits:
-    """A term, a factor, a function or a power left out."""
+    """Leave out a term, a factor, a function or a power."""
     node, name = site.node, site.name
     if not site.is_value or not (find_accesses(node) or isinstance(node, ir.Add)):
         return
@@ -216,7 +216,7 @@ def leave_out_part(site: FormulaSite) -> Edits:
     words="gelu, not relu",
 )
 def exchange_kind(site: FormulaSite) -> Edits:
-    """Another function, another reduction, a row along another index."""
+    """Apply another function or reduction, or take a row along another index."""
     node = site.node
     match node:
         case ir.Call(name, arguments) if site.is_value and find_accesses(node):
@@ -257,7 +257,7 @@ def exchange_kind(site: FormulaSite) -> Edits:
     words="scale e by 1/sqrt(d)",
 )
 def rescale(site: FormulaSite) -> Edits:
-    """An extra factor of sizes and numbers, or a negative, where the result depends on it."""
+    """Multiply by an extra factor of sizes and numbers, or by -1, if the result depends on it."""
     if not site.is_value or is_number(site.node):
         return
     match site.parent:
@@ -287,7 +287,7 @@ def rescale(site: FormulaSite) -> Edits:
     words="add 1/100000, not 1/1000000",
 )
 def exchange_number(site: FormulaSite) -> Edits:
-    """Another small addend, or other bounds of a clip."""
+    """Add another small number, or clip to other bounds."""
     node = site.node
     match node:
         case ir.Call("clip", (inner, low, high)):
@@ -314,7 +314,7 @@ def exchange_number(site: FormulaSite) -> Edits:
     words="eps inside the root",
 )
 def move_number(site: FormulaSite) -> Edits:
-    """A number that is added beside the root instead of inside it."""
+    """Add a number beside the root instead of inside it."""
     match site.node if site.is_value else None:
         case ir.Pow(ir.Add(terms), ir.Number(power)) if abs(power) == Fraction(1, 2):
             for at, eps in enumerate(terms):
@@ -333,7 +333,7 @@ def move_number(site: FormulaSite) -> Edits:
     words="mask before log_softmax",
 )
 def move_condition(site: FormulaSite) -> Edits:
-    """A mask on the result of a row operation, or on its argument as a number or an addend."""
+    """Mask the result of a row operation, or its argument with a number instead of -inf."""
     if not isinstance(row := site.node, ir.Along):
         return
     mask, body = row.condition, row.body
@@ -374,7 +374,7 @@ def move_condition(site: FormulaSite) -> Edits:
     words="exchange k and v",
 )
 def exchange_tensors(site: FormulaSite) -> Edits:
-    """Two tensors exchanged in one equation, and two inputs everywhere."""
+    """Exchange two tensors in one equation, or everywhere."""
     if site.parent is not None:
         return
     formula, equations = site.formula, site.formula.system.equations
@@ -398,7 +398,7 @@ def exchange_tensors(site: FormulaSite) -> Edits:
     words="exchange i and k of a and j and k of b",
 )
 def exchange_indices_twice(site: FormulaSite) -> Edits:
-    """Two indices exchanged in each of two accesses."""
+    """Exchange two indices in each of two accesses."""
     if site.parent is not None:
         return
     accesses = dict.fromkeys(each.access for each in site.formula.sites[site.number] if each.access)
@@ -424,7 +424,7 @@ def exchange_indices_twice(site: FormulaSite) -> Edits:
     about="a place",
 )
 def read_other_layout(site: FormulaSite) -> Edits:
-    """Interleaved pairs instead of halves, or the reverse, in all places of the formula at once."""
+    """Read interleaved pairs instead of halves, or the reverse, everywhere in the formula."""
     formula, equations = site.formula, site.formula.system.equations
     if site.number or site.parent is not None:
         return

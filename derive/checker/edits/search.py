@@ -50,7 +50,7 @@ class EditEvaluator(Evaluator):
         return super().evaluate_node(expr)
 
     def extent(self, extent: ir.Expr) -> int:
-        """The number of an extent, from the base evaluator."""
+        """The value of an extent, from the base evaluator."""
         return self._base.extent(extent)
 
 
@@ -87,11 +87,11 @@ class Judge:
 
     @cached_property
     def bases(self) -> tuple[Evaluator, ...]:
-        """The formula's values for each sample."""
+        """The evaluators of the formula, one for each sample."""
         return tuple(evaluate_formula(self.system, run.values, run.sizes) for run in self.runs)
 
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
-        """The evaluator of an edited formula at a sample."""
+        """The evaluator of an edited formula at a sample; other equations keep their values."""
         found = EditEvaluator(self.bases[sample], edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts = Counter(equation.target.tensor.name for equation in edited.equations)
@@ -221,7 +221,7 @@ class CorrectionSearch:
         return [*found.values(), *source.repeat_rewrites([*found.values()], _AGAIN)]
 
     def rank(self, weigh: Callable[[int], float]) -> list[Rewrite]:
-        """The likely edits, sorted by their cost and that of their line."""
+        """The likely edits, sorted by their cost plus that of their line, `weigh(line)`."""
         costs = {line: weigh(line) for line in dict.fromkeys(each.line for each in self.every)}
         ranked = (replace(each, cost=each.cost + costs[each.line]) for each in self.every)
         likely = [each for each in ranked if each.cost < MOST_COST]

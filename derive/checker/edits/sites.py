@@ -60,7 +60,7 @@ class SizedFormula:
         return found
 
     def is_alike(self, one: ir.Tensor, other: ir.Tensor) -> bool:
-        """Whether one tensor can replace another."""
+        """Whether two tensors differ, but have one kind and equal shapes at these sizes."""
         shapes = [[self.extent(ir.Index("_", n)) for n in each.shape] for each in (one, other)]
         return one is not other and one.kind == other.kind and shapes[0] == shapes[1]
 
@@ -104,7 +104,7 @@ class FormulaSite:
 
     @property
     def is_value(self) -> bool:
-        """Whether the node is a number of the formula, outside positions and conditions."""
+        """Whether the node is a value, part of neither a position nor a condition."""
         return not self.is_inside and not self.is_conditional
 
     @property
@@ -113,7 +113,7 @@ class FormulaSite:
         return self.node if isinstance(self.node, ir.Access) and not self.is_inside else None
 
     def change(self, new: Edited, words: str, cost: float, about: str) -> Change:
-        """The change to another node, equation or equations."""
+        """The formula with another node here, another equation, or other equations."""
         if isinstance(new, ir.Equation):
             old, at = self.formula.system.equations, self.number
             new = (*old[:at], new, *old[at + 1 :])
@@ -178,13 +178,13 @@ def edit_kind(
 
 
 def leave_out(node: ir.Expr, at: int) -> ir.Expr:
-    """A sum, a product or the like without one of its parts."""
+    """A sum, a product or the like without its part number `at`."""
     parts = (*node.children[:at], *node.children[at + 1 :])
     return parts[0] if len(parts) == 1 else type(node)(parts)  # type: ignore[call-arg,arg-type]
 
 
 def exchange_nodes(expr: ir.Expr, new: Mapping[ir.Expr, ir.Expr]) -> ir.Expr:
-    """The expression with free nodes exchanged; unchanged if an index would be captured."""
+    """The expression with nodes replaced; unchanged if a bound index would be captured."""
     try:
         return substitute(expr, new)
     except ValueError:
@@ -199,7 +199,7 @@ def pair_indices(formula: SizedFormula, node: ir.Expr) -> Iterator[tuple[ir.Inde
 
 
 def expand_position(place: ir.Expr) -> ir.Expr:
-    """The expanded position, with its indices in the original order."""
+    """The position multiplied out, with its indices in the original order."""
     order = find_free(place)
     found = Polynomial.of(place).to_expr()
     if not isinstance(found, ir.Add):
@@ -212,7 +212,7 @@ def expand_position(place: ir.Expr) -> ir.Expr:
 
 
 def drop_conditions(value: ir.Expr, kept: ir.Expr) -> ir.Expr:
-    """A value without the conditions of its sums, and with one of its brackets only."""
+    """A value without the conditions of its sums and without its brackets, except `kept`."""
 
     def act(expr: ir.Expr) -> ir.Expr:
         match expr:
@@ -321,7 +321,7 @@ def find_factors(own: Scale, sizes: Sequence[ir.Expr]) -> Iterator[tuple[Scale, 
 
 
 def say_scale(what: str, own: Scale, factor: Scale) -> str:
-    """Words for the correction of code that multiplies by an extra factor."""
+    """Words to correct code that multiplies `what`, of factor `own`, by an extra factor."""
     lacking = multiply_scales((factor, -1))
     here, there = show_scale(multiply_scales((own, 1), (factor, 1))), show_scale(own)
     if lacking and all(0 < power / own.get(atom, -power) <= 1 for atom, power in lacking.items()):

@@ -342,7 +342,7 @@ def put_text(code: load.Code, edited: str, line: int) -> None:
 
 @contextmanager
 def exchange(code: load.Code, rewrite: Rewrite) -> Iterator[None]:
-    """Run the edited code within the context."""
+    """Exchange the code for the edited one within the context."""
     edited = rewrite.apply(code.source)
     put_text(code, edited, rewrite.line)
     try:

@@ -196,7 +196,7 @@ def judge_gradients(program: Program, sample: Sample) -> Outcome:
 def _pair_gradients(
     program: Program, sample: Sample, how: RunOptions, values: Mapping[str, Any]
 ) -> tuple[Answer, list[tuple[str, Any, Any]]]:
-    """The run of the code, and its gradient and the formula's by each tensor that has one."""
+    """The code's answer, and triples: a tensor's name, the code's gradient, the formula's."""
     from derive.judge.fields import FieldTensor, draw_tower, to_field
 
     kind = torch.Tensor if how.tower is None else FieldTensor
@@ -238,7 +238,7 @@ def _replace_nan_gradients(
     right: Any,
     weigh: tuple[RunOptions, int],
 ) -> Any:
-    """The formula's gradient, by difference quotients where autograd returns nan."""
+    """The formula's gradient `right`, with difference quotients in place of nan."""
     values, name = at
     found = right.clone()
 

@@ -155,7 +155,7 @@ def _has_rows(system: ir.System) -> bool:
 
 
 def alter(acts: Mapping[str, Act], step: int = 1) -> Change:
-    """The change of tensors, or of every `step`-th row, within their domains.
+    """The change that applies acts to tensors, or to every `step`-th row, within their domains.
 
     An act has the name of a tensor, or a kind behind a star: `*real` are all real tensors.
     """
@@ -216,7 +216,7 @@ def _zero_slice(_: draws.Domain, value: Any) -> Any:
 
 
 def _set_ends(end: int) -> dict[str, Act]:
-    """The act that sets every integer to one end of its range."""
+    """The act that sets integers to the least value of their range (0) or the largest (1)."""
     return {"*int": lambda domain, value: value * 0 + find_ends(domain)[end]}
 
 

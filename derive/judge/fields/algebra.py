@@ -133,7 +133,7 @@ class Parts:
         return self.make(one.by_level(modular.add, other), state, companions)
 
     def __neg__(self) -> Parts:
-        """The element with the other sign."""
+        """The tensor with the other sign."""
         residues = self.by_level(lambda each, p: modular.keep_unknown((-each) % p, each))
         companions = [
             modular.invert(each, prime).masked_fill(each == 0, 0)
@@ -282,7 +282,7 @@ def _multiply_companions(one: Parts, other: Parts) -> list[torch.Tensor]:
 
 
 def scale(parts: Parts, number: Fraction) -> Parts:
-    """The element times a rational; a logarithm keeps its companion where the root is unique."""
+    """The tensor times a rational; a logarithm keeps its companion where the root is unique."""
     constant = fill(parts.tower, (), parts.tower.embed(number))
     sign = torch.tensor((number > 0) - (number < 0))
     if not parts.has_companions or number == 1:
@@ -298,7 +298,7 @@ def scale(parts: Parts, number: Fraction) -> Parts:
 
 
 def strip(parts: Parts) -> Parts:
-    """The element without companions."""
+    """The tensor without the companions of logarithms."""
     return parts.make(parts.residues, parts.state) if parts.has_companions else parts
 
 
@@ -313,7 +313,7 @@ def raise_rational(residues: torch.Tensor, number: Fraction, prime: int) -> torc
 
 
 def invert(parts: Parts) -> Parts:
-    """The reciprocal, infinity for zero; UnluckyError where the first residue alone is zero."""
+    """The reciprocals, infinity for zero; UnluckyError where only the first residue is zero."""
     zero = (parts.residues[0] == 0) & (parts.state == FINITE)
     if any(bool((zero & (other > 0)).any()) for other in parts.residues[1:]):
         raise UnluckyError

@@ -53,7 +53,7 @@ class Element(NamedTuple):
 
 
 def find_element(tower: Tower, value: float | Fraction | int) -> Element:
-    """The element of a number."""
+    """A number as an element of a tower."""
     if isinstance(value, float) and not math.isfinite(value):
         state = NAN if value != value else ABOVE if value > 0 else BELOW
         return Element((0,) * tower.levels, state)
@@ -101,7 +101,7 @@ def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
 
 
 def _find_root(tower: Tower, value: float) -> Element | None:
-    """p/q * pi, roots of p/q, p/q * pi and p/q / pi, and fourth roots of p/q."""
+    """The element for p/q * pi, roots of p/q, p/q * pi, p/q / pi, fourth roots of p/q; or None."""
     # the root of pi: a random square
     half = tuple(each * each % p for each, p in zip(_hash(tower, 0.5), tower.primes, strict=True))
     tries = (

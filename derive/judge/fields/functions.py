@@ -91,7 +91,7 @@ def root(run: Run, parts: algebra.Parts) -> algebra.Parts:
 
 
 def power(run: Run, parts: algebra.Parts, number: Fraction) -> algebra.Parts:
-    """The element to a rational power."""
+    """The tensor to a rational power, element by element."""
     if number == 1:
         return parts
     if number.denominator == 1:
@@ -196,7 +196,7 @@ _LEAST, _SPREAD = 30, 21  # absolute ranks of random elements are 2**30 to 2**51
 
 
 def find_ranks(run: Run, parts: algebra.Parts) -> torch.Tensor:
-    """Integers in the order of the elements; nan is the largest, as in torch.max."""
+    """Integers in the random order of the elements; nan has the largest, as in torch.max."""
     prime, first = run.tower.primes[0], parts.residues[0]
     if bool((first < 0).any()):
         raise algebra.NotModelledError("the order of logarithms")

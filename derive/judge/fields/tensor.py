@@ -138,7 +138,7 @@ def iterate(*given: Any) -> Iterator[Any]:
 
 
 def to_parts(tower: Tower, value: Any) -> algebra.Parts:
-    """The parts of a tensor or number."""
+    """The parts of a tensor or a number: residues, companions, states."""
     if isinstance(value, FieldTensor):
         return value.parts
     usage = find_usage()

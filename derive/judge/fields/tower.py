@@ -124,7 +124,7 @@ def add(one: Any, other: Any, prime: int) -> Any:
 
 
 def take_power(base: Any, exponent: int, prime: int) -> Any:
-    """Residues to a power >= 0."""
+    """The residues to the power of `exponent`, which is >= 0."""
     found, square, left = torch.ones_like(base), base, exponent
     while left:
         if left & 1:

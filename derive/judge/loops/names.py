@@ -79,7 +79,7 @@ def name_of_left(equation: Any) -> str:
 
 
 def places_of_left(equation: Any) -> tuple[Any, ...]:
-    """The places that an equation fills."""
+    """The places on the left side of an equation: `(i, 0)` for `y[i, 0]`."""
     return tuple(getattr(equation.lhs, "indices", ()))
 
 
@@ -269,14 +269,14 @@ def _find_longest(extents: Iterable[Any]) -> Any:
 
 
 def find_divisor(factor: Any) -> Any:
-    """The divisor of a factor with a negative power, else None."""
+    """The divisor for a factor with a negative power, `x` for `x**-1`; None for any other."""
     if not isinstance(factor, Pow) or not factor.exp.is_Rational or factor.exp >= 0:
         return None
     return factor.base if factor.exp == -1 else Pow(factor.base, -factor.exp, evaluate=False)
 
 
 def find_fraction(value: Any) -> tuple[Any, Any]:
-    """The numerator and denominator; of a sum over a common denominator."""
+    """The numerator and denominator of a value; a sum is put over its common denominator."""
     if isinstance(value, Mul) and len(value.args) == 2:
         under = find_divisor(value.args[1])
         if under is not None:
@@ -340,7 +340,7 @@ def _list_parts(values: list[Any]) -> list[Any]:
 
 
 def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
-    """Whether values are integers, with floor and sign of quotients of integers alone."""
+    """Whether values are integers, and floor and sign only of quotients of integers."""
     rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
     sides = (side for part in rounded for side in find_fraction(part.args[0]))
     return all(is_integer(each, names) for each in (*values, *sides))

@@ -106,7 +106,7 @@ def apply(act: Callable[..., Value], rows: Sequence[Row]) -> Row:
 
 
 def gather(points: Points, rows: Sequence[Row]) -> Iterable[tuple[Value, ...]]:
-    """The tuples of the rows' values at the points."""
+    """A tuple for each point: the values of all rows there."""
     return zip(*(row(points) for row in rows)) if rows else repeat((), len(points[""]))  # noqa: B905
 
 
