@@ -72,7 +72,7 @@ def find_size_sources(system: ir.System) -> tuple[SizeSource, ...]:
 
 
 def find_size_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors for sizes without a source."""
+    """The errors for sizes that no argument determines."""
     known = sorted({*_find_sources(system), *(size.name for size in system.sizes)})
     for name in find_sizes(system):
         if name not in known:
@@ -80,7 +80,7 @@ def find_size_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def find_open_sizes(system: ir.System) -> tuple[str, ...]:
-    """The sizes without a source, which must become arguments.
+    """The sizes that no argument determines, which must become arguments themselves.
 
     An extent with several unknowns, `H*D`, is solved for its last one if the others are arguments.
     """

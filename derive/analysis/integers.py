@@ -234,7 +234,7 @@ def _find_unbounded(system: ir.System) -> tuple[ir.Tensor, ...]:
 
 
 def _find_high(value: ir.Expr) -> Polynomial | None:
-    """The largest value, over sizes, of a value shown to be never negative; else None."""
+    """The upper bound, over sizes, of a value shown to be never negative; None if not shown."""
     high, (starts, _) = find_range(value).high, find_sides(value, NOTHING, ())
     is_plain = high is not None and all(isinstance(a, ir.Size) for a in high.atoms)
     return high if is_plain and starts else None

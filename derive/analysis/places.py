@@ -123,7 +123,7 @@ def is_apart(one: Run, other: Run, facts: Facts) -> bool:
 
 
 def group_parts(system: ir.System) -> dict[ir.Tensor, list[ir.Equation]]:
-    """The equations of each tensor."""
+    """The equations that define each tensor, in order."""
     found: dict[ir.Tensor, list[ir.Equation]] = {}
     for equation in system.equations:
         found.setdefault(equation.target.tensor, []).append(equation)

@@ -90,7 +90,7 @@ def fit_assignment(name: str, value: str, room: int = WIDTH - len(INDENT)) -> li
 
 
 def fit_append(name: str, value: str, room: int = WIDTH - 2 * len(INDENT)) -> list[str]:
-    """`name.append(value)` inside a loop."""
+    """`name.append(value)` inside a loop, over several lines if it is too long."""
     line = f"{name}.append({value})"
     if len(line) <= room:
         return [line]

@@ -78,7 +78,7 @@ def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[lis
 
 
 def _find_added(plan: Plan) -> list[str]:
-    """The names of integer tensors that a plan computes with or returns, not only reads at."""
+    """The names of integer tensors that a plan computes with or returns, beyond positions."""
     kinds = (ops.Apply, ops.Reduction, ops.Along, ops.Fill, ops.Choose, ops.Cell)
     made = [*plan.results, *(step.op for step in plan.steps)]
     made += [part for op in made for part in ops.walk_ops(op) if isinstance(part, kinds)]
@@ -193,7 +193,7 @@ def _unpack_shapes(
     whole: Sequence[ir.Tensor],
     needed: set[str],
 ) -> list[str]:
-    """The lines that compare ranks and read sizes; shapes in `whole` have a new size an axis."""
+    """The lines that compare ranks and read sizes; in `whole` each axis of a tensor is a size."""
     lines: list[str] = []
     for tensor, group in groupby(known_sizes, key=lambda source: source.tensor):
         sources = list(group)
@@ -253,7 +253,7 @@ def _compare_fixed(fixed: Sequence[tuple[ir.Access, int]]) -> Iterator[str]:
 def _compare_least(
     positive: Sequence[str], counted: Sequence[tuple[ir.Index, int]]
 ) -> Iterator[str]:
-    """The lines that compare sizes with 1, and extents of indices with their least numbers."""
+    """The lines that compare sizes with 1, and extents of indices with the least ones allowed."""
     for size in positive:
         yield f"if {size} < 1:"
         yield from _write_raise(f"{size} must be at least 1, ", f"got {{{size}}}")

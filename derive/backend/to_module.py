@@ -239,7 +239,7 @@ def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str
 
 
 def _write_turn(tile: Tile, place: _Place) -> list[str]:
-    """The lines of one turn of a loop."""
+    """The lines inside a loop over blocks."""
     name, op = tile.sliced[0]
     block = tile.block, f"{name}.shape[{op.axes.index(tile.index)}]"
     printer = replace(place.printer, blocks=(*place.printer.blocks, block))
@@ -361,7 +361,7 @@ def _choose_block(tile: Tile) -> list[str]:
 
 
 def to_module(plan: Plan, name: str, header: Header, remarks: Sequence[str] = ()) -> str:
-    """The text of the file; the same plan and header give the same bytes.
+    """The text of a generated file; the same plan and header give the same bytes.
 
     `remarks` are further sentences of the docstring.
     """

@@ -142,7 +142,7 @@ class Printer:
         return f'torch.einsum("{plan.to_equation(op, self.subscripts)}", {parts})', ATOM
 
     def _recur(self, op: ops.Recur) -> str:
-        """The call of the file's function for a linear recurrence."""
+        """The call of `_recur`, a helper function of the file, for a linear recurrence."""
         axes, index = op.axes, op.index
         assert op.first.axes == tuple(i for i in axes if i is not index)
         once = {i: index for i in op.decay.axes if i not in axes}

@@ -105,7 +105,7 @@ def lift_code(
 
 
 def _refuse_held(module: "torch.nn.Module") -> None:
-    """Raise DeriveError for a module with parameters or buffers; without any it is a function."""
+    """Raise DeriveError for a module with parameters or buffers: only arguments can be tensors."""
     held = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
     if held:
         kind, entries = type(module).__name__, ", ".join(f'"{name}": ..' for name in held)

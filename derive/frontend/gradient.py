@@ -84,7 +84,7 @@ class Backward:
 
 
 def find_backward(formula: Formula, system: ir.System | None = None) -> Backward:
-    """The gradients by all real arguments, scalars too, on which a result depends.
+    """The formula of the gradients by all real arguments, scalars too, that a result depends on.
 
     The gradient of each result is an input, even of a number. `system` replaces the formula's own.
     """

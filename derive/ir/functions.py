@@ -125,7 +125,7 @@ class Reduction:
 
     @property
     def is_fold(self) -> bool:
-        """Whether it is a fold whose value for no entries is the neutral entry."""
+        """Whether its value for no entries is the neutral entry, as 0 of a sum, -oo of a max."""
         return not self.keeps and self.left_out == self.nothing
 
 

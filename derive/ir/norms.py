@@ -30,7 +30,7 @@ def is_norm(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> bool:
 
 
 def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, bool]:
-    """The pair (order of the zero at 0, the least of all terms; whether a term is a sum)."""
+    """The pair (order of the zero at 0, 1 of x + x**2; whether a term is a sum over indices)."""
     match expr:
         case ir.Reduce(kind, _, _, body) if kind in _SUMS:
             return _SUMS[kind] or _find_order(body, known)[0], True

@@ -377,7 +377,7 @@ def widen_turns(system: ir.System) -> ir.System:
 def _widen(
     group: Sequence[ir.Equation], index: ir.Index, names: Names
 ) -> tuple[ir.Equation, ...] | None:
-    """The group with each shorter index replaced by `index`; None if an equation has neither."""
+    """The group over `index` in place of shorter indices; None if an equation has none of these."""
     made: dict[ir.Tensor, ir.Tensor] = {}
     equations: list[ir.Equation] = []
     for each in group:
@@ -402,12 +402,12 @@ def _widen(
 
 
 def order_recurrences(system: ir.System) -> ir.System:
-    """The system in which the equations of a recurrence are adjacent and follow their reads."""
+    """The system in which a recurrence's equations are adjacent, after those that they read."""
     return order_blocks(system, [_sort_turn(group) for group in find_groups(system)])
 
 
 def order_blocks(system: ir.System, blocks: Sequence[tuple[ir.Equation, ...]]) -> ir.System:
-    """The system in which the equations of each block are adjacent and follow their reads."""
+    """The system in which the equations of each block are adjacent, after those that they read."""
     if not blocks:
         return system
     together = {equation: block for block in blocks for equation in block}

@@ -56,7 +56,7 @@ def rewrite_bottom_up(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Ex
 
 
 def rewrite_top_down(expr: ir.Expr, act: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    """The result of `act` on every node, outer ones first, without the inside of changed nodes."""
+    """The result of `act` on every node, outer ones first; changed nodes are not entered."""
     new = act(expr)
     return map_children(expr, lambda part: rewrite_top_down(part, act)) if new is expr else new
 

@@ -278,7 +278,7 @@ def ask_base(says: str, *facts: str) -> DeriveError:
 
 
 def close_links(found: set[str], links: Sequence[set[str]]) -> set[str]:
-    """Return `found` and all words that sets of linked words connect with it."""
+    """Return `found` and all words linked with them, directly or not, by sets of linked words."""
     while also := {word for link in links if link & found for word in link - found}:
         found = found | also
     return found

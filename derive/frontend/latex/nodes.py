@@ -75,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A chain of comparisons."""
+    """A chain of comparisons, `a < b <= c`."""
 
     first: Tree
     rest: tuple[tuple[str, Tree], ...]
@@ -83,7 +83,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """`and` and `or` of parts, `not` of one."""
+    """The `and` or `or` of several conditions, or the `not` of one."""
 
     word: str
     parts: tuple[Tree, ...]
@@ -91,7 +91,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """1 where the relation holds, else 0."""
+    """The number 1 where a condition holds, else 0: `[i = j]`."""
 
     condition: Tree
 

@@ -120,7 +120,7 @@ def write_linear(terms: Mapping[str, int], less: int = 0) -> str:
 
 
 def add_number(extent: str, number: int) -> str:
-    """Return the text of an extent plus a number."""
+    """Return the text of an extent plus a number: `N` for `N - 1` and 1."""
     found = re.fullmatch(r"(.*?)(?: ([+-]) (\d+))?", extent)
     assert found is not None
     number += int(f"{found[2]}{found[3]}") if found[2] else 0
@@ -200,7 +200,7 @@ def refuse_further(index: str, limit: str, extent: str | None, shift: int) -> No
 
 
 class Every(frozenset[str]):
-    """A scope that contains every name, for places."""
+    """A scope that contains every name, so that a place may use any index."""
 
     def __contains__(self, _: object) -> bool:
         return True

@@ -1,1 +1,1 @@
-"""SymPy index expressions read into the index language, and written from it."""
+"""SymPy expressions with indices, translated into the index language."""

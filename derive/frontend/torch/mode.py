@@ -155,7 +155,7 @@ def _answer(
 def _define(  # noqa: PLR0913, PLR0917 - a call, and what answers it
     mode: Any, trace: Trace, row: Op, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """Return the result of a composite's definition; DeriveError if torch's has another form."""
+    """Return a composite's result; DeriveError if its shape or kind differs from torch's."""
     definition = row.definition
     assert definition is not None
     name = code.name_of(function)
