@@ -67,9 +67,9 @@ def _split_quotients(
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
-        affines = [*sums.find_affines(ours), *sums.find_affines(theirs)]
+        forms = [*sums.find_forms(ours), *sums.find_forms(theirs)]
         for index in indices:
-            parts = sums.split_quotient(algebra, index, affines)
+            parts = sums.split_quotient(algebra, index, forms)
             if parts is not None:
                 break
         else:

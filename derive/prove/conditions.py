@@ -36,8 +36,8 @@ def _find_atom_sign(atom: nf.Atom) -> Sign:
             return facts.find_sign(expr)
         case nf.Read(tensor, _):
             return facts.find_sign(ir.Access(tensor, ()))
-        case nf.Value(affine):
-            return facts.find_sign(affine.to_expr())
+        case nf.Value(form):
+            return facts.find_sign(form.to_expr())
         case nf.Base(inner):
             return find_sign(inner)
         case nf.Function("share", (inner,)):
@@ -108,8 +108,8 @@ NEVER: Cubes = ()
 _MOST_CUBES = 12
 
 
-def decide_affine(kind: str, subject: Polynomial, positive: bool = True) -> Cubes:
-    """`affine >= 0` or `affine = 0` as one canonical literal, or as ALWAYS or NEVER."""
+def decide_linear(kind: str, subject: Polynomial, positive: bool = True) -> Cubes:
+    """`form >= 0` or `form = 0` as one canonical literal, or as ALWAYS or NEVER."""
     short = _divide_common(kind, subject)
     truth = find_truth(kind, short) if short is not None else False
     if truth is not None or short is None:
@@ -118,7 +118,7 @@ def decide_affine(kind: str, subject: Polynomial, positive: bool = True) -> Cube
     low, high = find_range(subject)
     if high is not None and not high.terms:  # 0 at most
         if kind == "least":
-            return decide_affine("zero", subject, positive)
+            return decide_linear("zero", subject, positive)
         if low == -ONE:
             subject, positive = subject + ONE, not positive
     if kind == "least" and _is_mirrored(split_steps(subject)[1]):
@@ -157,7 +157,7 @@ def split_abs(kind: str, subject: Polynomial) -> Cubes | None:
                 slope = to_linear(inside) * each
                 if each.constant < 0:
                     parts = [rest + slope, rest - slope]
-                    return conjoin(decide_affine(kind, part) for part in parts)
+                    return conjoin(decide_linear(kind, part) for part in parts)
                 negated = -ONE - subject
                 inner = split_abs(kind, negated)
                 return deny(inner) if inner is not None else None
@@ -204,7 +204,7 @@ def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] |
             return known
         if relation == "equals":
             rest = [each for each in known if each is not old]
-            cubes = decide_affine("zero", read_least(old))
+            cubes = decide_linear("zero", read_least(old))
             united = unite(tuple(rest), cubes[0]) if cubes else None
             return None if united is None else [*united]
     kept = [old for old in known if compare(new, old) != "implies"]
@@ -212,7 +212,7 @@ def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] |
 
 
 def read_least(literal: nf.Literal) -> Polynomial:
-    """The affine that is >= 0 where a `least` literal holds."""
+    """The linear form that is >= 0 where a `least` literal holds."""
     assert isinstance(literal.subject, Polynomial)
     if literal.positive:
         return literal.subject
@@ -232,7 +232,7 @@ def compare(known: nf.Literal, asked: nf.Literal) -> str:
         return "same" if known.positive == asked.positive else "excludes"
     if (is_zero and not known.positive) or (not is_zero and asked.kind == "zero"):
         return ""
-    facts = (one, -one) if is_zero else (read_least(known),)  # affines that are >= 0
+    facts = (one, -one) if is_zero else (read_least(known),)  # linear forms that are >= 0
     if asked.kind == "zero":
         sides = (other, -other)
         if not any(_is_implied(side - ONE, facts) for side in sides):
@@ -260,7 +260,7 @@ def _write_subject(subject: Polynomial | nf.Read | nf.Normal) -> str:
 
 
 def solve(literal: nf.Literal, index: ir.Index) -> Polynomial | None:
-    """The value of an index where `affine = 0` holds, if its slope is 1 or -1."""
+    """The value of an index where `form = 0` holds, if its slope is 1 or -1."""
     is_equation = literal.kind == "zero" and literal.positive
     if not is_equation or not isinstance(literal.subject, Polynomial):
         return None

@@ -123,7 +123,7 @@ class Reader:
         raise nf.GivesUp("a condition of an unknown kind")
 
     def read_index(self, expr: ir.Expr, env: nf.Env) -> Polynomial | None:
-        """The affine form of an integer expression over indices and sizes; None for any other."""
+        """The linear form of an integer expression over indices and sizes; None for any other."""
         if not is_integer(Polynomial.of(expr)):
             return None
         put = self._inline_integers(expr, env)
@@ -141,7 +141,7 @@ class Reader:
         )
 
     def read_place(self, expr: ir.Expr, env: nf.Env) -> Polynomial:
-        """The affine form of a position; GivesUp where it has none."""
+        """The linear form of a position; GivesUp where it has none."""
         if isinstance(expr, ir.Index):
             return env.get(expr, to_linear(expr))
         found = self.read_index(expr, env)
@@ -161,7 +161,7 @@ class Reader:
         cubes = self.read_condition(expr.condition, inner)
         if isinstance(expr, ir.Along) and ROWS[expr.kind].is_linear:
             ahead = env.get(expr.index, to_linear(expr.index)) - inner[expr.index]
-            cubes = cond.all_of(cubes, cond.decide_affine("least", ahead))
+            cubes = cond.all_of(cubes, cond.decide_linear("least", ahead))
         return tuple(fresh.values()), inner, cubes
 
     def _read_access(self, access: ir.Access, env: nf.Env) -> nf.Poly:
@@ -223,9 +223,9 @@ class Reader:
         if expr.function == "pi":
             return nf.single(nf.Symbol(expr))
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
-            affine = self.read_index(expr, env)
-            if affine is not None:
-                return to_number(affine)
+            form = self.read_index(expr, env)
+            if form is not None:
+                return to_number(form)
         if expr.function in {"floordiv", "mod"}:
             raise nf.GivesUp("a whole quotient of values")
         if is_complex(expr) or any(map(is_complex, expr.arguments)):
@@ -379,7 +379,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     bound, inner, _ = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)
     gaps = (env.get(index, to_linear(index)) - inner[index] for index in expr.indices)
-    here = cond.all_of(*(cond.decide_affine("zero", gap) for gap in gaps))
+    here = cond.all_of(*(cond.decide_linear("zero", gap) for gap in gaps))
     parts = [body, cond.guard(here, nf.ONE)]
     if expr.kind == "cholesky":
         parts.append(to_number(to_linear(bound[0])))
@@ -389,7 +389,7 @@ def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
 def _compare_indices(relation: str, left: Polynomial, right: Polynomial) -> cond.Cubes:
     kind, subject, holds = relate(relation, left, right)
     opened = cond.split_abs(kind, subject)
-    return cond.decide_affine(kind, subject, holds) if opened is None else opened
+    return cond.decide_linear(kind, subject, holds) if opened is None else opened
 
 
 def _compare_values(

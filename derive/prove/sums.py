@@ -28,10 +28,10 @@ from derive.prove.algebra import (
 
 
 @lru_cache(maxsize=20000)
-def find_affines(piece: nf.Part) -> tuple[Polynomial, ...]:
+def find_forms(piece: nf.Part) -> tuple[Polynomial, ...]:
     """Every index expression inside a piece, each once."""
-    inner = ((e,) if isinstance(e, Polynomial) else find_affines(e) for e in piece.inside)
-    return tuple(dict.fromkeys(affine for each in inner for affine in each))
+    inner = ((e,) if isinstance(e, Polynomial) else find_forms(e) for e in piece.inside)
+    return tuple(dict.fromkeys(form for each in inner for form in each))
 
 
 @lru_cache(maxsize=20000)
@@ -43,9 +43,9 @@ def find_read_places(piece: nf.Part) -> tuple[Polynomial, ...]:
     return tuple(dict.fromkeys(place for each in inside for place in find_read_places(each)))
 
 
-def find_quotients(affine: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
+def find_quotients(form: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
     """The dividend and the divisor of each quotient inside."""
-    for atom in affine.atoms:
+    for atom in form.atoms:
         for here in walk(atom):
             match here:
                 case ir.Call("floordiv", (over, under)):
@@ -53,17 +53,17 @@ def find_quotients(affine: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]
 
 
 def split_quotient(
-    algebra: nf.Algebra, index: ir.Index, affines: Sequence[Polynomial]
+    algebra: nf.Algebra, index: ir.Index, forms: Sequence[Polynomial]
 ) -> tuple[ir.Index, ir.Index, Polynomial] | None:
     """Quotient and remainder indices for an index, and the index in terms of both, or None.
 
     The index is divided somewhere by a divisor of its extent.
     """
     extent = Polynomial.of(index.extent)
-    for affine in affines:
-        if index not in nf.find_affine_free(affine):
+    for form in forms:
+        if index not in nf.find_form_indices(form):
             continue
-        for over, divisor in find_quotients(affine):
+        for over, divisor in find_quotients(form):
             if over != Polynomial.of(index):
                 continue
             times = divide_wholly(extent, divisor)
@@ -104,7 +104,7 @@ def _find_start(index: ir.Index, places: tuple[Polynomial, ...]) -> Polynomial |
     """The least offset c of the places v + c, if all have this form and c is above 0."""
     least: Polynomial | None = None
     for place in places:
-        if index not in nf.find_affine_free(place):
+        if index not in nf.find_form_indices(place):
             continue
         offset = place - Polynomial.of(index)
         if split_steps(offset)[0]:
@@ -199,7 +199,7 @@ def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
     """Split a summed index that occurs as x // D into quotient and remainder."""
     for index in term.bound:
-        parts = split_quotient(algebra, index, find_affines(term))
+        parts = split_quotient(algebra, index, find_forms(term))
         if parts is not None:
             high, low, place = parts
             return _substitute_term(algebra, term.without(index), {index: place}, high, low)
@@ -300,7 +300,7 @@ def _rename_bound(
     algebra: nf.Algebra, bound: nf.Indices, new: nf.Env
 ) -> tuple[nf.Indices, dict[ir.Index, Polynomial]]:
     """The bound indices, renamed where the new index expressions contain one of them."""
-    coming = {index for value in new.values() for index in nf.find_affine_free(value)}
+    coming = {index for value in new.values() for index in nf.find_form_indices(value)}
     kept = []
     changed = dict(new)
     for index in bound:
@@ -342,8 +342,8 @@ def _replace_places(read: nf.Read, new: nf.Env) -> nf.Read:
 def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.Poly:
     atom: nf.Atom = factor.atom
     match atom:
-        case nf.Value(affine):
-            return power(algebra, to_number(substitute_indices(affine, new)), factor.exponent)
+        case nf.Value(form):
+            return power(algebra, to_number(substitute_indices(form, new)), factor.exponent)
         case nf.Base(normal):
             inner = algebra.finish(algebra.replace(normal.terms, new))
             if inner.terms and _is_like(inner.terms, normal.terms):
@@ -377,7 +377,7 @@ def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
     """The literal as cubes: one canonical literal, or ALWAYS or NEVER."""
     subject = literal.subject
     if isinstance(subject, Polynomial):
-        return cond.decide_affine(literal.kind, subject, literal.positive)
+        return cond.decide_linear(literal.kind, subject, literal.positive)
     if isinstance(subject, nf.Read):
         return ((literal,),)
     is_zero = not subject.terms

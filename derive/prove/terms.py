@@ -4,7 +4,7 @@
     term    = coefficient * sum over bound of [guards] * atom**exponent * .. * exp(..)
     atom    = Symbol (size, scalar, prime number, pi) | Read A[i, j] | Value of an index
             | Base, a normal | Function of normals | Fold (max, prod, argmax) | Infinite
-    literal = an affine >= 0, an affine = 0, a Boolean element, or a normal compared with 0;
+    literal = a linear form >= 0 or = 0, a Boolean element, or a normal compared with 0;
               or the negation of one of these
 
 Laws:
@@ -42,19 +42,19 @@ class GivesUp(Exception):  # noqa: N818 - a missing normal form is no error
 
 
 @lru_cache(maxsize=50000)
-def find_affine_free(value: Polynomial) -> Free:
-    """The indices of an affine."""
+def find_form_indices(value: Polynomial) -> Free:
+    """The indices of a linear form."""
     return frozenset(index for atom in value.atoms for index in walk.find_free(atom))
 
 
 class Part:
     """A piece of a normal form, with the pieces inside and its free indices."""
 
-    holds: ClassVar[tuple[str, ...]] = ()  # the fields that contain parts or affines
+    holds: ClassVar[tuple[str, ...]] = ()  # the fields that contain parts or linear forms
 
     @cached_property
     def inside(self) -> tuple[Any, ...]:
-        """The parts and affines directly inside."""
+        """The parts and linear forms directly inside."""
         found: list[Any] = []
         for value in (getattr(self, name) for name in self.holds):
             found += value if isinstance(value, tuple) else () if value is None else (value,)
@@ -63,7 +63,7 @@ class Part:
     @cached_property
     def inner(self) -> Free:
         """The indices that occur inside, bound ones included."""
-        frees = (find_affine_free(e) if isinstance(e, Polynomial) else e.free for e in self.inside)
+        frees = (find_form_indices(e) if isinstance(e, Polynomial) else e.free for e in self.inside)
         return Free().union(*frees)
 
     @cached_property
@@ -92,8 +92,8 @@ class Read(Part):
 class Value(Part):
     """An index, or an atom of index expressions, as a number."""
 
-    holds = ("affine",)
-    affine: Polynomial
+    holds = ("form",)
+    form: Polynomial
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ Atom: TypeAlias = Symbol | Read | Value | Base | Function | Fold | Infinite
 class Literal(Part):
     """A condition or its negation.
 
-    Kinds: `least` (affine >= 0), `zero` (affine = 0), `read` (Boolean element), `above` (normal >
+    Kinds: `least` (form >= 0), `zero` (form = 0), `read` (Boolean element), `above` (normal >
     0), `equal` (normal = 0).
     """
 
@@ -326,9 +326,9 @@ class Labeller:
             case Symbol(expr):
                 return to_text(expr)
             case Read(tensor, places):
-                return f"{tensor.name}[{','.join(self.write_affine(p, labels) for p in places)}]"
-            case Value(affine):
-                return f"value({self.write_affine(affine, labels)})"
+                return f"{tensor.name}[{','.join(self.write_form(p, labels) for p in places)}]"
+            case Value(form):
+                return f"value({self.write_form(form, labels)})"
             case Base(normal):
                 return f"({self.write_key(normal, labels)})"
             case Function(name, arguments):
@@ -355,10 +355,10 @@ class Labeller:
         if not isinstance(subject, Polynomial):
             return f"{sign}{literal.kind} {self.write_key(subject, labels)}"
         sides = (subject, -subject) if literal.kind == "zero" else (subject,)
-        text = min(self.write_affine(side, labels) for side in sides)
+        text = min(self.write_form(side, labels) for side in sides)
         return f"{sign}{literal.kind} {text}"
 
-    def write_affine(self, value: Polynomial, labels: Labels) -> str:
+    def write_form(self, value: Polynomial, labels: Labels) -> str:
         """The text of an index expression, its indices by their labels."""
         steps, constant = split_steps(value)
         parts = [f"{write_size(e)}*{self._write_place(a, labels)}" for a, e in steps.items()]
@@ -374,10 +374,10 @@ class Labeller:
             case ir.Number() | ir.Size() | ir.Scalar():
                 return to_text(atom)
             case ir.Call(function, arguments):
-                inner = (self.write_affine(to_linear(each), labels) for each in arguments)
+                inner = (self.write_form(to_linear(each), labels) for each in arguments)
                 return f"{function}({','.join(inner)})"
             case ir.Access(tensor, places):
-                inner = (self.write_affine(to_linear(each), labels) for each in places)
+                inner = (self.write_form(to_linear(each), labels) for each in places)
                 return f"{tensor.name}[{','.join(inner)}]"
         raise GivesUp("a position of an unknown kind")
 
