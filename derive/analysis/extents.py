@@ -123,14 +123,14 @@ def _report_unknown_size(name: str, system: ir.System, known: list[str]) -> Diag
             if name in find_size_names(extent):
                 facts.append(
                     f"place {place} of {tensor.name} has extent {write_extent(extent)}, "
-                    f"which alone does not tell {name}"
+                    f"which alone does not determine {name}"
                 )
     for index in find_all_indices(system):
         if name in find_size_names(index.extent):
             facts.append(f"index {index.name} has extent {write_extent(index.extent)}")
     return Diagnostic(
         "size-untold",
-        f"no shape tells the size {name}",
+        f"no shape determines the size {name}",
         facts=tuple(facts),
         help=("" if facts else suggest(name, known))
         or f"make it an argument by a line before: size {name}",
@@ -284,7 +284,7 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
             shape = ", ".join(map(write_extent, here.tensor.shape))
             bound = write_extent(read.extent)
             advice = f"declare int {here.tensor.name}[{shape}] < {bound}"
-        message = f"{here.tensor.name} tells a position of {access.tensor.name} but {lacks}"
+        message = f"{here.tensor.name} is used as a position of {access.tensor.name} but {lacks}"
         yield Diagnostic(code, message, find_marks(equation, access, here), help=advice)
 
 
@@ -373,7 +373,7 @@ def _propose_indices(read: Read, index: ir.Index, here: str) -> str:
     """The advice for an index with two extents: place 0, another index, or a guard."""
     tensor = read.access.tensor.name
     if Polynomial.of(read.extent) == ONE:
-        return f"nothing is stretched silently: write 0 for {index.name} in {tensor}"
+        return f"an axis of extent 1 is not broadcast: write 0 for {index.name} in {tensor}"
     gap = Polynomial.of(read.extent) - Polynomial.of(index.extent)
     other = f"guard {tensor} with [{index.name} < {here}]"
     if is_never_negative(gap):
@@ -406,7 +406,7 @@ def _propose_guard(read: Read, *, starts: bool, ends: bool) -> str:
         places[read.number] = write_extent(end)
         there = f"{read.access.tensor.name}[{','.join(places)}] = .."
         side = "behind the last" if starts else "before the first"
-        return f"say what stands {side} place on a line before: {there}"
+        return f"give the value {side} place on a line above: {there}"
     written, extent = write_extent(read.place), write_extent(read.extent)
     if not find_free(read.place):
         last = f"positions run from 0 to {write_extent(Polynomial.of(read.extent) - ONE)}"

@@ -187,7 +187,7 @@ def _match_parameters(
         if parameter.default is parameter.empty and not is_rest and each not in known:
             raise refuse(
                 "lift-argument",
-                f"nothing tells what {each} of {name} is",
+                f"{each} of {name} is not declared",
                 help=f"declare it, by --inputs on the command line: {each}[..] for a tensor, "
                 f"size {each}, scalar {each}",
             )

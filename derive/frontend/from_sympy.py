@@ -302,7 +302,7 @@ def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
             if None not in extents:
                 return extents
     advice = f'write IndexedBase("{name}", shape=(...)), or index it with Idx("i", S)'
-    raise refuse("shape-unknown", f"nothing tells the shape of {name}", help=advice)
+    raise refuse("shape-unknown", f"the shape of {name} is unknown", help=advice)
 
 
 def _to_tensor(name: str, base: Any, shape: tuple[ir.Expr, ...], context: Context) -> ir.Tensor:

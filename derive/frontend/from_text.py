@@ -133,7 +133,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
             advice += ", or leave the bound out" if claim.how.startswith("in a bound") else ""
             raise source.refuse(
                 "size-untold",
-                f"no shape tells the size {name}",
+                f"no shape determines the size {name}",
                 claim.span,
                 facts=[f"{name} is a size: {claim.how}"],
                 help=suggest(name, [*sorted(shaped), *names.sizes]) or advice,

@@ -250,7 +250,7 @@ def find_index(value: Any, context: Context) -> ir.Index:
         extent = next(iter(context.extents.get(name, ())), None)
     if extent is None:
         advice = f'give it an extent, {name} = Idx("{name}", S)'
-        says = f"nothing tells the extent of index {name}"
+        says = f"the extent of index {name} is unknown"
         raise refuse("extent-unknown", says, help=advice)
     # extents of the index's plain places in known tensors
     places = (each for each in context.plain.get(name, ()) if each[0] in context.tensors)

@@ -90,7 +90,7 @@ class Names:
         others = [n for n in found if n not in self.extents.known]
         raise self.source.refuse(
             "extent-unknown",
-            f"nothing tells the extent of index {name}",
+            f"the extent of index {name} is unknown",
             place,
             facts=[
                 f"{name} never stands alone in a place of a tensor whose shape is known",

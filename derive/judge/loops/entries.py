@@ -191,7 +191,7 @@ def _find_sizes(
         if name not in sizes:
             raise refuse(
                 "size-unknown",
-                f"no shape tells the size {name}",
+                f"no shape determines the size {name}",
                 help=f"pass it as a keyword, {name}=...",
             )
     return sizes
