@@ -36,11 +36,7 @@ def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: n
     if algebra.key(ours) == algebra.key(theirs):
         return True
     gap = algebra.finish((*ours.terms, *(term.times(Fraction(-1)) for term in theirs.terms)))
-    if not gap.terms:
-        return True
-    if len(gap.terms) > _LARGEST:
-        return False
-    return _is_zero(algebra, gap, indices)
+    return len(gap.terms) <= _LARGEST and _is_zero(algebra, gap, indices)
 
 
 def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf.Indices) -> bool:

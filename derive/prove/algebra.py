@@ -29,11 +29,7 @@ def multiply(algebra: nf.Algebra, one: nf.Poly, other: nf.Poly) -> nf.Poly:
     for left in one:
         for right in other:
             found += _times(algebra, left, right)
-    return _combine(algebra, tuple(found)) if len(found) > 8 else tuple(found)
-
-
-def _combine(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
-    return algebra.finish(poly).terms if len(poly) > 1 else poly
+    return algebra.finish(tuple(found)).terms if len(found) > 8 else tuple(found)
 
 
 def _times(algebra: nf.Algebra, one: nf.Term, other: nf.Term) -> nf.Poly:
@@ -144,8 +140,7 @@ def _make_power(base: nf.Normal, exponent: Fraction) -> nf.Poly:
     """The power of a sum as one atom."""
     if not base.terms:
         raise nf.GivesUp("a power of 0")
-    atom = nf.Base(base)
-    return nf.single(atom, exponent)
+    return nf.single(nf.Base(base), exponent)
 
 
 def _is_plain(term: nf.Term) -> bool:
@@ -265,10 +260,9 @@ def _draw_out_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None
     choices: dict[str, nf.Poly] = {}
     for term in whole.terms:
         power = term.power.terms if term.power else ()
-
         free = tuple(e for e in power if e.coefficient and e.free.isdisjoint(term.bound))
         choices.setdefault(algebra.key(algebra.finish(free)), free)
-    if list(choices) in ([], [algebra.key(algebra.finish(()))]):
+    if not any(choices.values()):
         return None, whole
     tried = [
         (free, algebra.finish(_divide_exp(algebra, whole.terms, free)) if free else whole)
@@ -444,9 +438,7 @@ def _take_abs(algebra: nf.Algebra, inner: nf.Normal) -> nf.Poly:
     if find_orientation(algebra, rest) < 0:
         rest = algebra.finish(scale(rest.terms, -1))
     found = nf.single(nf.Function("abs", (rest,)))
-    if content is None:
-        return found
-    return multiply(algebra, (content,), found)
+    return found if content is None else multiply(algebra, (content,), found)
 
 
 def _drop_infinite(arguments: tuple[nf.Poly, ...], *, negative: bool) -> tuple[nf.Poly, ...]:

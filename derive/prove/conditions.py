@@ -214,9 +214,7 @@ def _add_literal(known: list[nf.Literal], new: nf.Literal) -> list[nf.Literal] |
 def read_least(literal: nf.Literal) -> Polynomial:
     """The linear form that is >= 0 where a `least` literal holds."""
     assert isinstance(literal.subject, Polynomial)
-    if literal.positive:
-        return literal.subject
-    return -ONE - literal.subject
+    return literal.subject if literal.positive else -ONE - literal.subject
 
 
 def compare(known: nf.Literal, asked: nf.Literal) -> str:
@@ -309,15 +307,9 @@ def assume(poly: nf.Poly, cube: nf.Cube) -> nf.Poly:
 
 def _decide_literal(cube: nf.Cube, literal: nf.Literal) -> bool | None:
     """The truth of a literal where all of a cube holds; None if unknown."""
+    found = {"same": True, "implies": True, "excludes": False}
     relations = (compare(known, literal) for known in cube)
-    return next(
-        (
-            relation != "excludes"
-            for relation in relations
-            if relation in {"same", "implies", "excludes"}
-        ),
-        None,
-    )
+    return next((found[each] for each in relations if each in found), None)
 
 
 def by_cases(poly: nf.Poly, act: Callable[[nf.Poly], nf.Poly | None]) -> nf.Poly | None:

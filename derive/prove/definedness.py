@@ -93,7 +93,6 @@ class Definedness:
                 return self._reduce(expr, env)
             case ir.Along():
                 return self._along(expr, env)
-        raise AssertionError(expr)
 
     def _find_compared_needs(self, condition: ir.Expr, env: nf.Env) -> Needs:
         """The needs of the values that a condition compares."""
@@ -283,10 +282,6 @@ class Definedness:
         finite = tuple(term for term in value if not cond.is_infinite(term))
         return cond.by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
 
-    def _apply_test(self, test: str, atom: nf.Atom) -> nf.Poly:
-        inner = self._algebra.finish(nf.single(atom))
-        return nf.single(nf.Function(test, (inner,)))
-
     def _zero(self, value: nf.Normal) -> nf.Poly:
         """Terms that are not 0 where the value is 0.
 
@@ -306,11 +301,10 @@ class Definedness:
             if factor.exponent < 0 or cond.is_above(factor.atom):
                 continue
             atom = factor.atom
-            zero = (
-                self._zero(atom.normal)
-                if isinstance(atom, nf.Base)
-                else self._apply_test("zero", atom)
-            )
+            if isinstance(atom, nf.Base):
+                zero = self._zero(atom.normal)
+            else:
+                zero = nf.single(nf.Function("zero", (self._algebra.finish(nf.single(atom)),)))
             found += cond.guard((content.guards,), zero)
         if cond.is_above(rest):
             return found

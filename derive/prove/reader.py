@@ -87,7 +87,6 @@ class Reader:
                 return along(self, expr, env)
             case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return cond.guard(self.read_condition(expr, env), nf.ONE)
-        raise AssertionError(expr)
 
     def read_condition(self, expr: ir.Expr, env: nf.Env) -> cond.Cubes:
         """The condition as cubes, conjunctions of literals of which at most one holds."""
@@ -107,10 +106,8 @@ class Reader:
                     raise nf.GivesUp("a condition that an equation defines")
                 places = tuple(self.read_place(place, env) for place in expr.places)
                 return ((nf.Literal("read", nf.Read(expr.tensor, places)),),)
-            case ir.Where(condition, then, other):
-                asked, chosen, left = (
-                    self.read_condition(e, env) for e in (condition, then, other)
-                )
+            case ir.Where():
+                asked, chosen, left = (self.read_condition(e, env) for e in expr.children)
                 return cond.check_count(
                     (*cond.conjoin([asked, chosen]), *cond.conjoin([cond.deny(asked), left]))
                 )
@@ -126,18 +123,14 @@ class Reader:
         """The linear form of an integer expression over indices and sizes; None for any other."""
         if not is_integer(Polynomial.of(expr)):
             return None
-        put = self._inline_integers(expr, env)
-        return None if put is None else to_linear(put)
-
-    def _inline_integers(self, expr: ir.Expr, env: nf.Env) -> ir.Expr | None:
         for here in walk(expr):
             match here:
                 case ir.Access(tensor, _) if tensor.name in self.equations:
                     return None
                 case ir.Reduce() | ir.Along() | ir.Where():
                     return None
-        return substitute(
-            expr, {index: env[index].to_expr() for index in find_free(expr) if index in env}
+        return to_linear(
+            substitute(expr, {i: env[i].to_expr() for i in find_free(expr) if i in env})
         )
 
     def read_place(self, expr: ir.Expr, env: nf.Env) -> Polynomial:
@@ -396,12 +389,9 @@ def _compare_values(
     algebra: nf.Algebra, relation: str, left: nf.Poly, right: nf.Poly
 ) -> cond.Cubes:
     cond.refuse_infinite((*left, *right))
-    if relation in {"<", "<="}:
+    if relation in {"<", ">="}:  # >= is the negation of <, as neither side is nan
         left, right = right, left
-        relation = {"<": ">", "<=": ">="}[relation]
-    if relation == ">=":  # the negation of <, as neither side is nan
-        left, right = right, left
-    gap = algebra.finish((*left, *(term.times(Fraction(-1)) for term in right)))
+    gap = algebra.finish((*left, *scale(right, -1)))
     kind = "equal" if relation in {"==", "!="} else "above"
     found = decide(algebra, nf.Literal(kind, gap))
-    return cond.deny(found) if relation in {"!=", ">="} else found
+    return cond.deny(found) if relation in {"!=", "<=", ">="} else found

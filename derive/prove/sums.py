@@ -328,11 +328,12 @@ def replace_literal(algebra: nf.Algebra, literal: nf.Literal, new: nf.Env) -> nf
     """The literal with indices replaced."""
     subject = literal.subject
     if isinstance(subject, Polynomial):
-        return nf.Literal(literal.kind, substitute_indices(subject, new), literal.positive)
-    if isinstance(subject, nf.Read):
-        return nf.Literal(literal.kind, _replace_places(subject, new), literal.positive)
-    inner = algebra.finish(algebra.replace(subject.terms, new))
-    return nf.Literal(literal.kind, inner, literal.positive)
+        subject = substitute_indices(subject, new)
+    elif isinstance(subject, nf.Read):
+        subject = _replace_places(subject, new)
+    else:
+        subject = algebra.finish(algebra.replace(subject.terms, new))
+    return replace(literal, subject=subject)
 
 
 def _replace_places(read: nf.Read, new: nf.Env) -> nf.Read:
