@@ -149,9 +149,8 @@ def divide(
         rest = over - wide * divisor_part
         if left_divisor is not None and _is_between(rest, divisor_part, facts):
             return divide(wide, left_divisor, facts)
-    quotient, rest = _split_multiples(over, divisor)
-    merged = _merge_quotients(rest, divisor, facts)
-    return quotient + (merged or _keep_quotient(rest, divisor))
+    merged = _merge_quotients(remainder, divisor, facts)
+    return exact + (merged or _keep_quotient(remainder, divisor))
 
 
 def _split_multiples(over: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
@@ -219,8 +218,6 @@ def _merge_quotients(rest: Polynomial, divisor: Polynomial, facts: Facts) -> Pol
 
 
 def _keep_quotient(over: Polynomial, divisor: Polynomial) -> Polynomial:
-    if not over.terms:
-        return over
     if over.constant is not None and divisor.constant:
         return Polynomial.of(Fraction(over.constant // divisor.constant))
     return Polynomial.atom(ir.Call("floordiv", (to_place(over), divisor.to_expr())))

@@ -87,11 +87,6 @@ def is_in_range(place: ir.Expr, extent: ir.Expr, facts: Facts) -> bool:
     return is_never_negative(value, facts) and is_positive(length - value, facts)
 
 
-def _has_exp_within_one(power: ir.Expr) -> bool:
-    """Whether the absolute value of exp(power) is <= 1."""
-    return is_never_negative(ir.change_sign(power)) or _is_imaginary(power)
-
-
 def _is_imaginary(value: ir.Expr) -> bool:
     """Whether the value is a real number times the imaginary unit."""
     found = Polynomial.of(value).split_linear(ir.Call("I", ())) if is_complex(value) else None
@@ -125,7 +120,9 @@ def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> boo
             if isinstance(exponent, ir.Number) and exponent.value.denominator == 1:
                 is_defined = is_defined or exponent.value >= 0
             return is_defined and ask(base) and ask(exponent)
-        case ir.Call("exp", (power,)) if _has_exp_within_one(power):
+        case ir.Call("exp", (power,)) if (  # at most 1 in absolute value
+            is_never_negative(ir.change_sign(power)) or _is_imaginary(power)
+        ):
             return ask(power)
         case ir.Call("log", (value,)) if is_positive(value):
             return ask(value)

@@ -49,7 +49,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.guards import find_nonfinite, find_tensor_needs, mark_tensors
-from derive.rewrite.rule import rename_clashes, rename_equation_indices
+from derive.rewrite.rule import IndexNames, rename_clashes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -533,7 +533,7 @@ class _Reverse:
         inputs = [*self.system.inputs, *given]
         used = tuple(e for e in inputs if isinstance(e, ir.Tensor) or e.name in numbers)
         made = replace(self.system, inputs=used, equations=tuple(kept), results=results, written=())
-        settled = tuple(rename_equation_indices(e, made) for e in kept)
+        settled = tuple(IndexNames(made).rename_bound(e) for e in kept)
         return rename_clashes(replace(made, equations=settled), self.system)
 
 

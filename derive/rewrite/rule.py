@@ -170,11 +170,6 @@ def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
     return replace(system, equations=tuple(equations))
 
 
-def rename_equation_indices(equation: ir.Equation, system: ir.System) -> ir.Equation:
-    """The equation with bound indices renamed where their names are taken."""
-    return IndexNames(system).rename_bound(equation)
-
-
 class IndexNames:
     """The names of a system, by which indices that a rule made are renamed apart."""
 

@@ -10,7 +10,7 @@ from derive import build, parse
 from derive.formulas import find_families, find_formula
 from derive.frontend.from_sympy import from_sympy, to_system
 from derive.ir.text import to_lines
-from derive.rewrite.rule import rename_equation_indices
+from derive.rewrite.rule import IndexNames
 
 LIBRARY = tuple(find_families())
 FIRST = {*{find_families()[name]: name for name in reversed(LIBRARY)}.values()}  # of families
@@ -39,7 +39,7 @@ def write(system):
 
 def rename_indices(system):
     """The system with index names that the notation allows."""
-    equations = (rename_equation_indices(e, system) for e in system.equations)
+    equations = (IndexNames(system).rename_bound(e) for e in system.equations)
     return replace(system, equations=tuple(equations))
 
 

@@ -71,9 +71,8 @@ def find_ends(
         return None
     first, last = ends[True], ends[False]  # a lower bound and an upper one
     width = last - first + ONE
-    if not all(isinstance(atom, ir.Size) for atom in width.atoms):
-        return None
-    return (first, width, rest) if is_positive(width) else None
+    is_fixed = all(isinstance(atom, ir.Size) for atom in width.atoms)
+    return (first, width, rest) if is_fixed and is_positive(width) else None
 
 
 @system_rule(
@@ -182,7 +181,6 @@ class _Blocks:
         wide = band.width + Polynomial.of(self.length - 1)
         self.window = take(ir.Index("t", wide.to_expr()))
         start = ir.Mul((number, self.block))
-        self.start = start
         before = band.first - Polynomial.of(band.row)
         places = (start, self.inner), (start, before.to_expr(), self.window)
         self.row, self.column = (simplify_place(ir.Add(parts)) for parts in places)

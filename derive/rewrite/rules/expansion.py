@@ -227,8 +227,6 @@ def _subtract_means(
     """The two sides of a difference, each minus the mean of the second side over its own index."""
     plus = [term for term in terms if term.number > 0]
     minus = [replace(term, number=-term.number) for term in terms if term.number < 0]
-    if not plus:
-        return None
     one, other = to_sum(plus), to_sum(minus)
     mine = [i for i in find_free(one) if i not in find_free(other)]
     its = [i for i in find_free(other) if i not in find_free(one)]
@@ -244,9 +242,7 @@ def _subtract_means(
 
 
 def _is_zero(term: Term) -> bool:
-    """Whether the term is 0: a sum of points minus their mean, or 0 times a product."""
-    if term.number == 0:
-        return True
+    """Whether the term is 0: a sum of points minus their mean."""
     for index in term.bound:
         having = [f for f in term.factors if index in find_free(f)]
         if len(having) == 1 and index not in find_free(term.condition):

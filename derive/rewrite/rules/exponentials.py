@@ -5,6 +5,7 @@ that shift by the largest logit. A shift of a whole row has no effect.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 
 from derive.analysis.extents import align_condition, is_alike, is_never_empty, match_index
@@ -56,15 +57,10 @@ def exponentiate_mask(expr: ir.Call) -> ir.Expr | None:
 )
 def restrict_softmax(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     """Move a mask of -oo directly under a softmax or a logsumexp into its condition."""
-    match expr:
-        case ir.Along(
-            "softmax" | "log_softmax" as kind, index, condition, ir.Where(c, body, other)
-        ):
-            if other is ir.MINUS_INFINITY:
-                return ir.Along(kind, index, ir.all_of(condition, c), body)
-        case ir.Reduce("logsumexp", bound, condition, ir.Where(c, body, other)):
-            if other is ir.MINUS_INFINITY:
-                return ir.Reduce("logsumexp", bound, ir.all_of(condition, c), body)
+    match expr.body:
+        case ir.Where(mask, body, other) if other is ir.MINUS_INFINITY:
+            if expr.kind in {"softmax", "log_softmax", "logsumexp"}:
+                return replace(expr, condition=ir.all_of(expr.condition, mask), body=body)
     return None
 
 
@@ -360,15 +356,14 @@ def drop_square_shift(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     return ir.product_of([*outer, whole])
 
 
-def _drop_in_row(expr: ir.Expr, drop: Callable[[ir.Expr, ir.Index], ir.Expr]) -> ir.Expr | None:
+def _drop_in_row(
+    expr: ir.Along | ir.Reduce, drop: Callable[[ir.Expr, ir.Index], ir.Expr]
+) -> ir.Expr | None:
     """A softmax or argmax with its logits changed by `drop`; None if that changes nothing."""
-    match expr:
-        case ir.Along(kind, index, condition, body) if ROWS[kind].ignores_shift:
-            left = drop(body, index) if index in find_free(body) else body
-            return None if left is body else ir.Along(kind, index, condition, left)
-        case ir.Reduce("argmax" as kind, (index,), condition, body) if index in find_free(body):
-            left = drop(body, index)
-            return None if left is body else ir.Reduce(kind, (index,), condition, left)
+    body, index = expr.body, expr.indices[0]
+    if index in find_free(body) and (ROWS[expr.kind].ignores_shift or expr.kind == "argmax"):
+        left = drop(body, index)
+        return None if left is body else replace(expr, body=left)
     return None
 
 

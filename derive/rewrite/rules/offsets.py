@@ -283,42 +283,31 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
     yield from _Offsets(system).tabulate(system.equations)
 
 
-@dataclass(frozen=True, slots=True)
-class _Powers:
-    """A geometric sequence over an offset, as the factors of its first value and of its ratio."""
-
-    first: list[ir.Expr]
-    ratio: list[ir.Expr]
-
-
-def _find_powers(factors: Sequence[ir.Expr], offset: ir.Index) -> _Powers | None:
-    found = _Powers([], [])
+def _find_powers(
+    factors: Sequence[ir.Expr], offset: ir.Index
+) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
+    """The factors of the first value and of the ratio of a geometric sequence over an offset."""
+    first, ratio = list[ir.Expr](), list[ir.Expr]()
     for factor in (inner for each in factors for inner in find_factors(each)):
         match factor:
             case _ if offset not in find_free(factor):
-                found.first.append(factor)
+                first.append(factor)
             case ir.Pow(base, exponent) if offset not in find_free(base):
                 halves = Polynomial.of(exponent).split_linear(offset)
                 if halves is None or halves[0] != ONE:
                     return None
-                found.ratio.append(base)
-                found.first.extend([ir.Pow(base, halves[1].to_expr())] if halves[1].terms else [])
+                ratio.append(base)
+                first += [ir.Pow(base, halves[1].to_expr())] if halves[1].terms else []
             case ir.Call("exp", (exponent,)):
                 halves = Polynomial.of(exponent).split_linear(offset)
                 if halves is None:
                     return None
                 slope, rest = (ir.Call("exp", (half.to_expr(),)) for half in halves)
-                found.ratio.append(slope)
-                found.first.extend([rest] if halves[1].terms else [])
+                ratio.append(slope)
+                first += [rest] if halves[1].terms else []
             case _:
                 return None
-    return found
-
-
-def _find_recurrence(expr: ir.Reduce, name: str) -> tuple[ir.Expr, ir.Equation] | None:
-    """A sum of powers up to an index, or from one on, as a read of a recurrence."""
-    plain = (t for t in find_triangles(expr) if not t.offset and t.edge not in expr.bound)
-    return next(filter(None, (_write_recurrence(expr, each, name) for each in plain)), None)
+    return first, ratio
 
 
 def _write_recurrence(
@@ -337,14 +326,14 @@ def _write_recurrence(
     inside = [f for f in others if summed in find_free(f)]
     if not both or powers is None or any(edge in find_free(f) for f in inside):
         return None
-    outside = [f for f in others if f not in inside]
-    around = {i for f in (*powers.ratio, *outside) for i in find_free(f)}
-    own = {i for f in (*powers.first, *inside) for i in find_free(f)}
+    outside, (first, bases) = [f for f in others if f not in inside], powers
+    around = {i for f in (*bases, *outside) for i in find_free(f)}
+    own = {i for f in (*first, *inside) for i in find_free(f)}
     inner = tuple(i for i in expr.bound if i in own and i not in around and i is not summed)
     back = (Polynomial.of(edge.extent) - ONE - Polynomial.of(edge)).to_expr()
-    body = ir.product_of([*powers.first, *inside]) if powers.first or inside else ir.ONE
+    body = ir.product_of([*first, *inside])
     added = substitute(ir.sum_over(inner, body), {summed: edge if is_upward else back})
-    ratio = ir.product_of(powers.ratio)
+    ratio = ir.product_of(bases)
     free = (i for part in (added, ratio) for i in find_free(part))
     axes = (*(i for i in dict.fromkeys(free) if i is not edge), edge)
     target = ir.name_axes(name, axes)
@@ -367,7 +356,8 @@ def find_recurrent(system: ir.System) -> ir.System | None:
         if not isinstance(here, ir.Reduce) or here.kind != "sum":
             return here
         name = names.propose("state")
-        found = _find_recurrence(here, name)
+        plain = (t for t in find_triangles(here) if not t.offset and t.edge not in here.bound)
+        found = next(filter(None, (_write_recurrence(here, each, name) for each in plain)), None)
         if found is None:
             return here
         names.add(name)

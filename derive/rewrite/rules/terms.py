@@ -251,8 +251,6 @@ def _match_factor(
         if not fits or not (is_new or new.get(one) is other):
             return False
         pairs[one] = other
-    if len(set(pairs.values())) != len(pairs):
-        return False
     try:
         if walk.substitute(its, pairs) is not mine:
             return False
@@ -269,8 +267,6 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
     conditions = {frozenset(ir.split_and(term.condition)) for term in members}
     within = {i for part in ir.split_and(members[0].condition) for i in walk.find_free(part)}
     if len(conditions) > 1 or any(i in within and i not in outer for i in members[0].bound):
-        return None
-    if all(map(is_number, common)):
         return None
     rests = [
         Term(
