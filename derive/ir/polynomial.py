@@ -269,6 +269,7 @@ NOTHING = Polynomial({})
 ONE = Polynomial.of(1)
 _MOST_STEPS = 24  # steps of a long division; the rest remains undivided
 _MOST_DIVISOR = 64  # the largest number tried as a divisor
+_LARGEST_PRIME = 1000
 
 
 @lru_cache(maxsize=20000)
@@ -349,3 +350,19 @@ def find_divisors(value: Polynomial) -> tuple[Polynomial, ...]:
 def _divisor_key(value: Polynomial) -> tuple[int, Fraction, str]:
     ((monomial, number),) = value.terms.items()
     return sum(power for _, power in monomial), number, repr(monomial)
+
+
+def factor_number(number: Fraction) -> dict[int, int]:
+    """The exponent of each prime in a positive rational; large primes are not separated."""
+    found: dict[int, int] = {}
+    for part, sign in ((number.numerator, 1), (number.denominator, -1)):
+        left, prime = part, 2
+        while left > 1:
+            while left % prime == 0:
+                found[prime] = found.get(prime, 0) + sign
+                left //= prime
+            prime += 1
+            if prime > _LARGEST_PRIME and left > 1:
+                found[left] = found.get(left, 0) + sign
+                break
+    return found

@@ -152,9 +152,8 @@ class Evaluator:
             assert recurrence is not None  # as the checks of the formula say
             self._recur(recurrence)
         else:
-            self.values[target.tensor.name] = _fill(
-                self, target, self.evaluate_node(equation.value)
-            )
+            found = self.evaluate_node(equation.value)
+            self.values[target.tensor.name] = _fill(self, target, found)
         return self.values[target.tensor.name]
 
     def _recur(self, recurrence: recurrences.Recurrence) -> None:
@@ -207,11 +206,6 @@ class Evaluator:
             for part in walk(expr)
         )
 
-    def recall(self, expr: ir.Expr) -> Any:
-        """The cached tensor of a node; None where it was not evaluated."""
-        found = self.known.get(expr)
-        return None if found is None else found.tensor
-
     def extent(self, extent: ir.Expr) -> int:
         """The value of an extent, cached."""
         number = self._extents.get(extent)
@@ -257,12 +251,8 @@ class Evaluator:
             case ir.Call(function, arguments):
                 return _apply(self, function, arguments)
             case ir.Where(condition, then, other):
-                grids = [
-                    self.condition(condition),
-                    self.evaluate_node(then),
-                    self.evaluate_node(other),
-                ]
-                (mask, one, two), indices = align(grids)
+                branches = map(self.evaluate_node, (then, other))
+                (mask, one, two), indices = align([self.condition(condition), *branches])
                 return Grid(torch.where(mask, one, two), indices)
             case ir.Reduce():
                 return _reduce(self, expr)

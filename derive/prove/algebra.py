@@ -16,7 +16,7 @@ from math import floor, gcd, lcm
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.functions import FUNCTIONS
-from derive.ir.polynomial import is_varying
+from derive.ir.polynomial import factor_number, is_varying
 from derive.prove import conditions as cond
 from derive.prove import terms as nf
 
@@ -106,7 +106,6 @@ def expand(algebra: nf.Algebra, poly: nf.Poly, exponent: int) -> nf.Poly:
 
 _MOST_POWER = 8
 _MOST_CHOICES = 4
-_LARGEST_PRIME = 1000
 
 
 def power(algebra: nf.Algebra, poly: nf.Poly, exponent: Fraction) -> nf.Poly:
@@ -189,22 +188,6 @@ def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[n
 def symbol(number: int) -> nf.Symbol:
     """A prime number as an atom."""
     return nf.Symbol(ir.Number(Fraction(number)))
-
-
-def factor_number(number: Fraction) -> dict[int, int]:
-    """The exponent of each prime in a positive rational; large primes are not separated."""
-    found: dict[int, int] = {}
-    for part, sign in ((number.numerator, 1), (number.denominator, -1)):
-        left, prime = part, 2
-        while left > 1:
-            while left % prime == 0:
-                found[prime] = found.get(prime, 0) + sign
-                left //= prime
-            prime += 1
-            if prime > _LARGEST_PRIME and left > 1:
-                found[left] = found.get(left, 0) + sign
-                break
-    return found
 
 
 def find_content(

@@ -317,9 +317,9 @@ def find_magnitudes(sample: Sample) -> list[float]:
     """The largest absolute value of each part of the formula; 0 where unknown."""
     found = []
     for part, evaluator in evaluate_parts(sample):
-        tensor = evaluator.recall(part)
-        is_real = tensor is not None and tensor.is_floating_point() and tensor.numel()
-        found.append(float(tensor.abs().max()) if is_real else 0.0)
+        grid = evaluator.known.get(part)
+        is_real = grid and grid.tensor.is_floating_point() and grid.tensor.numel()
+        found.append(float(grid.tensor.abs().max()) if grid and is_real else 0.0)
     return found
 
 

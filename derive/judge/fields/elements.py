@@ -11,7 +11,6 @@ The fourth roots and logarithms of primes are those of the tower, or random elem
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 
+from derive.ir.polynomial import factor_number
 from derive.judge.fields.algebra import (
     ABOVE,
     BELOW,
@@ -131,18 +131,17 @@ def embed_power(tower: Tower, value: Fraction, quarters: int) -> Element:
     The fourth root of a prime that is not a square at every level is a random element.
     """
     found, drawn = [1] * tower.levels, []
-    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        for factor, times in _factorize(number):
-            whole, rest = divmod(times * quarters, 4)
-            fourth = _find_fourth_root(tower, factor)
-            if rest and factor not in tower.squares:
-                drawn.append(f"the root of {factor}")
-            for level, prime in enumerate(tower.primes):
-                if not factor % prime or found[level] < 0:
-                    found[level] = UNKNOWN
-                    continue
-                own = pow(factor, whole, prime) * pow(fourth[level], rest, prime)
-                found[level] = found[level] * pow(own, sign, prime) % prime
+    for factor, times in factor_number(value).items():
+        whole, rest = divmod(abs(times) * quarters, 4)
+        fourth = _find_fourth_root(tower, factor)
+        if rest and factor not in tower.squares:
+            drawn.append(f"the root of {factor}")
+        for level, prime in enumerate(tower.primes):
+            if not factor % prime or found[level] < 0:
+                found[level] = UNKNOWN
+                continue
+            own = pow(factor, whole, prime) * pow(fourth[level], rest, prime)
+            found[level] = found[level] * pow(own, 1 if times > 0 else -1, prime) % prime
     return Element(tuple(found), hashed=", ".join(drawn))
 
 
@@ -153,21 +152,6 @@ def _find_fourth_root(tower: Tower, factor: int) -> tuple[int, ...]:
         return tuple(pow(factor, ((p + 1) // 4) ** 2, p) for p in tower.primes)
     drawn = _hash(tower, factor + 0.25)
     return tuple(max(each * each % p, 1) for each, p in zip(drawn, tower.primes, strict=True))
-
-
-def _factorize(number: int) -> tuple[tuple[int, int], ...]:
-    """The prime factors of a number with their multiplicities."""
-    found: Counter[int] = Counter()
-    factor = 2
-    while number > 1:
-        if factor * factor > number:
-            factor = number
-        if number % factor:
-            factor += 1
-            continue
-        number //= factor
-        found[factor] += 1
-    return tuple(found.items())
 
 
 def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
@@ -203,10 +187,9 @@ def embed_logarithm(tower: Tower, value: Fraction) -> tuple[int, ...]:
     At level 0, where logarithms are unknown, the logarithm of a prime is a random number.
     """
     total = [0] * tower.levels
-    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        for factor, times in _factorize(number):
-            own = _find_prime_logarithm(tower, factor)
-            total = [old + sign * times * each for old, each in zip(total, own, strict=True)]
+    for factor, times in factor_number(value).items():
+        own = _find_prime_logarithm(tower, factor)
+        total = [old + times * each for old, each in zip(total, own, strict=True)]
     return tuple(each % prime for each, prime in zip(total, tower.primes, strict=True))
 
 

@@ -58,11 +58,8 @@ def log(run: Run, parts: algebra.Parts) -> algebra.Parts:
     companions = [
         torch.where(each > 0, each, UNKNOWN).masked_fill(off, 0) for each in parts.residues[:-1]
     ]
-    state = torch.where(
-        zero,
-        algebra.BELOW,
-        torch.where(parts.state == algebra.ABOVE, algebra.ABOVE, algebra.FINITE),
-    )
+    above = torch.where(parts.state == algebra.ABOVE, algebra.ABOVE, algebra.FINITE)
+    state = torch.where(zero, algebra.BELOW, above)
     nan = parts.has_state(algebra.NAN, algebra.BELOW) | negative
     return parts.make(residues, torch.where(nan, algebra.NAN, state), companions)
 
@@ -116,14 +113,11 @@ def _raise_states(parts: algebra.Parts, count: int) -> torch.Tensor | None:
     if not count:
         return None
     negative = (algebra.find_signs(parts) < 0) & bool(count % 2)
-    endless, soft = (
-        parts.has_state(algebra.BELOW, algebra.ABOVE),
-        parts.has_state(algebra.LOW, algebra.HIGH),
-    )
-    found = torch.where(
-        endless, torch.where(negative, algebra.BELOW, algebra.ABOVE), parts.state.long()
-    )
-    return torch.where(soft, torch.where(negative, algebra.LOW, algebra.HIGH), found)
+    found = parts.state.long()
+    for low, high in ((algebra.BELOW, algebra.ABOVE), (algebra.LOW, algebra.HIGH)):
+        raised = torch.where(negative, low, high)
+        found = torch.where(parts.has_state(low, high), raised, found)
+    return found
 
 
 def apply_opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
@@ -219,9 +213,7 @@ def find_larger(
     one, other = algebra.broadcast(one, other)
     ranks = find_ranks(run, one), find_ranks(run, other)
     first = ranks[0] <= ranks[1] if least else ranks[0] >= ranks[1]
-    first = (first | (one.state == algebra.NAN)) & ~(
-        (other.state == algebra.NAN) & (one.state != algebra.NAN)
-    )
+    first = (first & (other.state != algebra.NAN)) | (one.state == algebra.NAN)
     return algebra.choose(first, one, other)
 
 
@@ -246,9 +238,8 @@ def reduce_order(
         ranks = torch.where(flat.state == algebra.NAN, -ranks, ranks)
     place = (ranks.argmin(-1, True) if least else ranks.argmax(-1, True)).long()
     kept = [1 if dim in chosen else n for dim, n in enumerate(parts.shape)] if keepdim else shape
-    return flat.map(lambda part: part.gather(-1, place).reshape(kept).contiguous()), place.reshape(
-        kept
-    )
+    found = flat.map(lambda part: part.gather(-1, place).reshape(kept).contiguous())
+    return found, place.reshape(kept)
 
 
 def compare(run: Run, relation: str, one: algebra.Parts, other: algebra.Parts) -> torch.Tensor:

@@ -175,9 +175,6 @@ class Tensor(dict[Place, Value]):
         """The error for an element that does not exist; `reason` is that of one in range."""
         name, shape = self.name, self.shape
         element = f"{name}[{', '.join(map(str, place))}]"
-        if len(place) != len(shape):
-            message = f"{element} names {len(place)} places, and {name} has {len(shape)}"
-            return refuse("rank-differs", message)
         for number, (at, extent) in enumerate(zip(place, shape, strict=True)):
             if not 0 <= at < extent:
                 return refuse(
@@ -186,17 +183,13 @@ class Tensor(dict[Place, Value]):
                     f"and its extent is {extent}",
                     help=f"guard it with a condition, {name}[..] * [0 <= .. < {extent}]",
                 )
-            if at != int(at):
-                message = f"{element} is no element: place {number} is {at}, no integer"
-                return refuse("place-not-whole", message)
         code = "place-filled-twice" if "twice" in reason else "place-not-filled"
         return refuse(code, reason.format(element))
 
     def find_way(self, place: Place) -> tuple[Compute, Any]:
         """The function of the only equation that fills the place, and its key there."""
-        bounds = zip(place, self.before, self.shape, strict=False)
-        is_inside = all(-k <= at < n and at == int(at) for at, k, n in bounds)
-        if not is_inside or len(place) != len(self.shape):
+        bounds = zip(place, self.before, self.shape, strict=True)
+        if not all(-k <= at < n for at, k, n in bounds):
             raise self.refuse_place(place)
         at = tuple(map(int, place))
         found = [(compute, key) for find, compute in self.ways for key in find(at)]
