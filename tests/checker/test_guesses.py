@@ -130,11 +130,11 @@ def test_a_stated_binding_is_judged(code, text, bind):
 
 
 def test_sizes_that_the_code_fixes_are_reported():
-    for code, sizes in ((Split(3), "H = 3"), (split_by_literal, "H = 4"), (Free(3, 5), "O = 5")):
-        said = [
-            each.says
-            for each in pick_code(code, LINEAR_IN if code.__class__ is Free else SPLIT).findings
-        ]
+    for code, text, sizes in (
+        *((Split(3), SPLIT, "H = 3"), (split_by_literal, SPLIT, "H = 4")),
+        *((Free(3, 5), LINEAR_IN, "O = 5"), (nn.LazyLinear(3, bias=False), LINEAR, "O = 3")),
+    ):
+        said = [each.says for each in pick_code(code, text).findings]
         assert any(each.startswith("judged for") and sizes in each for each in said), said
 
 

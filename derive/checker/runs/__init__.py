@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from linecache import getline
@@ -305,6 +306,7 @@ def call_target(
             target = make_module(target, made)
     if isinstance(target, torch.nn.Module):
         positional, named = _split_positional(target.forward, slots.gather(target.forward, given))
+        target = _infer_shapes(target, (positional, named), parameters)
         dtype = find_dtype((*parameters.values(), *given.values()))
         every = {**_convert_others(target, parameters, dtype), **parameters}
         with convert_buffers(target, dtype):
@@ -325,13 +327,37 @@ def call_target(
     return map_only(ndarray, lambda array: array.tensor, target(*positional, **named))
 
 
-def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
-    """Parameters without a tensor in the formula, cast to the type of those with one."""
+def _infer_shapes(module: Any, given: Any, parameters: Mapping[str, Any]) -> Any:
+    """The module, or a copy of a lazy one with the shapes that a call on zeros determines."""
     from torch.nn.parameter import is_lazy
 
     from derive.judge.fields.tensor import pause
 
-    others = [(n, p) for n, p in module.named_parameters() if n not in given and not is_lazy(p)]
+    lazy = [each for each in (*module.parameters(), *module.buffers()) if is_lazy(each)]
+    if not lazy:
+        return module
+
+    def to_zeros(value: Any) -> Any:
+        is_real = value.is_floating_point()
+        return torch.zeros(tuple(value.shape), dtype=lazy[0].dtype if is_real else value.dtype)
+
+    with pause(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = deepcopy(module)
+        positional, named = internals.pytree.tree_map_only(torch.Tensor, to_zeros, given)
+        made(*positional, **named)
+    for name, value in made.named_parameters():
+        if name in parameters and value.shape != parameters[name].shape:
+            shapes = (tuple(each.shape) for each in (value, parameters[name]))
+            raise ValueError("{} has shape {}, its tensor {}".format(name, *shapes))
+    return made
+
+
+def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
+    """Parameters without a tensor in the formula, cast to the type of those with one."""
+    from derive.judge.fields.tensor import pause
+
+    others = [(n, p) for n, p in module.named_parameters() if n not in given]
     with pause():
         return {
             name: value.to(dtype)
