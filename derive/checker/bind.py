@@ -435,9 +435,10 @@ class Holder:
         except (RuntimeError, ValueError, IndexError):  # a reshape that does not fit these sizes
             return ()
 
-    def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the source has the shape."""
-        return self.measure(sizes) in {None, self.shape}
+    def fits(self, sizes: Mapping[str, int], sort: Callable[..., Any] = tuple) -> bool:
+        """Whether the source has the shape, in its order or in any that is sorted."""
+        found = self.measure(sizes)
+        return found is None or sort(found) == sort(self.shape)
 
     def find_extents(self) -> list[Polynomial]:
         """The extents of the source's axes; none where it does more than permute."""

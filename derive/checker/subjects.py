@@ -227,9 +227,9 @@ def _make_programs(
 ) -> Iterator[Program]:
     """The programs of a class with fitting parameters at a sample.
 
-    Where none fits, the misfits of shapes are appended as statements on sizes.
+    Where none fits in any order of axes, the misfits of shapes are statements on sizes.
     """
-    said, fits = list[list[Statement]](), 0
+    said, fits, moved = list[list[Statement]](), 0, False
     refused: Exception | None = None
     for maker, made in _construct_new(task, makers, {**sample.make_inputs(), **sample.sizes}):
         if isinstance(made, processes.CannotRunError):
@@ -243,7 +243,9 @@ def _make_programs(
             continue
         holders = bind.find_holders(task.system, programs[0], made[1])
         if not bind.is_fitting(holders, sample.sizes):
-            unfit.append(programs[0])
+            is_moved = all(holder.fits(sample.sizes, sort=sorted) for holder in holders)
+            unfit.insert(0 if is_moved else len(unfit), programs[0])
+            moved |= is_moved
             said.append([each for holder in holders for each in holder.find_misfits(sample.sizes)])
             continue
         yield from programs
@@ -251,7 +253,7 @@ def _make_programs(
         if fits == MOST_FITTING:
             break
     if not fits:
-        statements += said
+        statements += [] if moved else said
         if refused is not None and not any(said):
             raise refused
 
