@@ -139,7 +139,7 @@ def _repair_text(text: str, places: tuple[str, ...]) -> Reading:
     first: UnreadableError | None = None
     found = _try_parse(text)
     while isinstance(found, Exception):
-        stop = _describe(found, text, places)
+        stop = _make_unreadable(found, text, places)
         first = first or stop
         where = say_line(stop.line, places) if stop.line else "the text"
         for mended, what in _list_repairs(found, text) if len(repairs) < MOST_REPAIRS else ():
@@ -176,7 +176,7 @@ def _find_stop(found: ast.Module | Exception) -> float:
     return getattr(found, "lineno", 0) or 0 if isinstance(found, Exception) else float("inf")
 
 
-def _describe(error: Exception, text: str, places: tuple[str, ...]) -> UnreadableError:
+def _make_unreadable(error: Exception, text: str, places: tuple[str, ...]) -> UnreadableError:
     line = getattr(error, "lineno", None)
     at = f"{say_line(line, places)} " if line else "it "
     rows = text.splitlines()

@@ -153,7 +153,7 @@ class Evaluator:
             self._recur(recurrence)
         else:
             found = self.evaluate_node(equation.value)
-            self.values[target.tensor.name] = _fill(self, target, found)
+            self.values[target.tensor.name] = _fill_target(self, target, found)
         return self.values[target.tensor.name]
 
     def _recur(self, recurrence: recurrences.Recurrence) -> None:
@@ -175,7 +175,7 @@ class Evaluator:
                 tensor, places = equation.target.tensor, equation.target.places
                 target = ir.Access(tensor, tuple(substitute(place, here) for place in places))
                 found = self.evaluate_node(substitute(equation.value, here))
-                made[tensor] = _fill(self, target, found, made[tensor])
+                made[tensor] = _fill_target(self, target, found, made[tensor])
                 self.values[tensor.name] = made[tensor]
 
     def evaluate_node(self, expr: ir.Expr) -> Grid:
@@ -238,7 +238,7 @@ class Evaluator:
                 value = self.values[name]
                 return self._constant(value) if isinstance(value, (int, float)) else Grid(value, ())
             case ir.Access():
-                return _read(self, expr)
+                return _read_access(self, expr)
             case ir.Add(terms):
                 parts, indices = align([self.evaluate_node(term) for term in terms])
                 return Grid(reduce(torch.add, parts), indices)
@@ -247,17 +247,17 @@ class Evaluator:
                 grids = [self.evaluate_node(factor) for factor in others or (ir.ONE,)]
                 return self.guard(guards, _multiply_grids(grids))
             case ir.Pow(base, exponent):
-                return _power(self, base, exponent)
+                return _evaluate_power(self, base, exponent)
             case ir.Call(function, arguments):
-                return _apply(self, function, arguments)
+                return _apply_function(self, function, arguments)
             case ir.Where(condition, then, other):
                 branches = map(self.evaluate_node, (then, other))
                 (mask, one, two), indices = align([self.condition(condition), *branches])
                 return Grid(torch.where(mask, one, two), indices)
             case ir.Reduce():
-                return _reduce(self, expr)
+                return _evaluate_reduce(self, expr)
             case ir.Along():
-                return _reduce_along(self, expr)
+                return _evaluate_along(self, expr)
             case ir.Truth(value):
                 return Grid(torch.tensor(value), ())
             case ir.Compare(relation, left, right):
@@ -306,7 +306,7 @@ class Evaluator:
         return None
 
 
-def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
+def _read_access(evaluator: Evaluator, access: ir.Access) -> Grid:
     """The tensor's elements at the places; truth values and integers converted to floats."""
     tensor, places = evaluator.values[access.tensor.name], access.places
     if access.tensor.kind in {"int", "bool"}:
@@ -327,7 +327,7 @@ def _read(evaluator: Evaluator, access: ir.Access) -> Grid:
     return Grid(tensor[inside], order)
 
 
-def _fill(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
+def _fill_target(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
     """The target's tensor, filled with the value at the target's places."""
     shape = [evaluator.extent(extent) for extent in target.tensor.shape]
     places = target.places
@@ -358,7 +358,7 @@ def _fit(found: Any, target: ir.Access) -> Any:
     return found.bool() if target.tensor.kind == "bool" else found
 
 
-def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
+def _evaluate_power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
     """The value of a power; exponents n and n + 1/2 use products, quotients and square roots."""
     under, number = evaluator.evaluate_node(base), evaluator.number(exponent)
     if isinstance(number, Fraction) and (2 * number).denominator == 1 and abs(number) <= 8:
@@ -376,7 +376,7 @@ def _power(evaluator: Evaluator, base: ir.Expr, exponent: ir.Expr) -> Grid:
     return Grid(torch.pow(one, two), indices)
 
 
-def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
+def _apply_function(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) -> Grid:
     """The value of an elementwise function of the notation."""
     if function in {"floordiv", "mod"}:
         (over, under), indices = align([evaluator.evaluate_place(each) for each in arguments])
@@ -401,12 +401,12 @@ def _apply(evaluator: Evaluator, function: str, arguments: tuple[ir.Expr, ...]) 
 _LEFT_OUT = {word: float(row.left_out.replace("oo", "inf") or 0) for word, row in ROWS.items()}
 
 
-def _reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
+def _evaluate_reduce(evaluator: Evaluator, expr: ir.Reduce) -> Grid:
     """The value of a reduction of the body over bound indices, where the condition holds."""
     if ROWS[expr.kind].is_matrix:
         return _apply_to_matrix(evaluator, expr, expr.bound)
     if expr.kind == "sum" and expr.condition == ir.TRUE:
-        return _sum(evaluator, expr.body, expr.bound)
+        return _evaluate_sum(evaluator, expr.body, expr.bound)
     body, mask, free = _spread_rows(evaluator, expr.bound, expr.condition, expr.body)
     rows = tuple(range(len(free), len(free) + len(expr.bound)))
     is_moment = expr.kind in {"mean", "var", "sample_var"}
@@ -452,7 +452,7 @@ def _find_moment(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
     return (off * off).sum(rows) / count
 
 
-def _sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
+def _evaluate_sum(evaluator: Evaluator, body: ir.Expr, bound: tuple[ir.Index, ...]) -> Grid:
     """The value of a sum of products, over one index at a time, smallest product first."""
     guards, factors = split_guards((body,))
     grids = [evaluator.evaluate_node(factor) for factor in factors]
@@ -519,7 +519,7 @@ def _apply_to_matrix(
     return Grid(torch.where(shown, found, math.nan), order)
 
 
-def _reduce_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
+def _evaluate_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
     """The value of a function along an index, without entries where the condition is false."""
     if expr.columns is not None:
         return _apply_to_matrix(evaluator, expr, expr.indices)

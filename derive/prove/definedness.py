@@ -76,9 +76,9 @@ class Definedness:
             case ir.Mul():
                 return self._find_product_needs(expr, env)
             case ir.Pow(base, exponent):
-                return self._power(base, exponent, env)
+                return self._find_power_needs(base, exponent, env)
             case ir.Call():
-                return self._call(expr, env)
+                return self._find_call_needs(expr, env)
             case ir.Where(condition, then, other):
                 one, two = self.find_needs(then, env), self.find_needs(other, env)
                 asked = self._find_compared_needs(condition, env)
@@ -90,9 +90,9 @@ class Definedness:
                     [asked, self._guard_needs(cubes, one), self._guard_needs(denied, two)]
                 )
             case ir.Reduce():
-                return self._reduce(expr, env)
+                return self._find_reduce_needs(expr, env)
             case ir.Along():
-                return self._along(expr, env)
+                return self._find_along_needs(expr, env)
 
     def _find_compared_needs(self, condition: ir.Expr, env: nf.Env) -> Needs:
         """The needs of the values that a condition compares."""
@@ -141,30 +141,30 @@ class Definedness:
     def _negate(self, normal: nf.Normal) -> nf.Normal:
         return self._algebra.finish(scale(normal.terms, -1))
 
-    def _power(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> Needs:
+    def _find_power_needs(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> Needs:
         own = self.find_needs(base, env)
         if not isinstance(exponent, ir.Number):
             found = _map_values(_unite_needs([own, self.find_needs(exponent, env)]))
             if self._find_sign(base, env) > 0:
                 return found
-            return self._undefined("power", found, (base, exponent), env)
+            return self._add_domain_need("power", found, (base, exponent), env)
         power = exponent.value
         if power == 1 or (not own and power >= 0 and power.denominator == 1):
             return own
         value = self.reader.read_value(base, env)
         found = _map_values(own, lambda value: f"({value})^{power}")
         if power.denominator != 1:
-            found = self._add_need(found, self._test_cases(value, self._negative))
-        return self._add_need(found, self._test_cases(value, self._zero)) if power < 0 else found
+            found = self._add_need(found, self._test_cases(value, self._below_zero))
+        return self._add_need(found, self._test_cases(value, self._at_zero)) if power < 0 else found
 
-    def _call(self, expr: ir.Call, env: nf.Env) -> Needs:
+    def _find_call_needs(self, expr: ir.Call, env: nf.Env) -> Needs:
         name, arguments = expr.function, expr.arguments
         if name in {"pi", "I"} or self.reader.read_index(expr, env) is not None:
             return {}
         if name == "exp":
             return _exponentiate(self.find_needs(arguments[0], env))
         if name == "log":
-            return self._log(
+            return self._log_needs(
                 self.find_needs(arguments[0], env), self.reader.read_value(arguments[0], env)
             )
         if name in {"max", "min"}:
@@ -181,9 +181,9 @@ class Definedness:
         found = _map_values(found, lambda value: f"{name}({value})")
         if name in functions.FUNCTIONS and not functions.FUNCTIONS[name].is_partial:
             return found
-        return self._undefined(name, found, arguments, env)
+        return self._add_domain_need(name, found, arguments, env)
 
-    def _undefined(
+    def _add_domain_need(
         self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: nf.Env
     ) -> Needs:
         """The needs of the arguments, and one for the domain of the function."""
@@ -191,13 +191,13 @@ class Definedness:
         missing = nf.single(nf.Function(f"undefined {name}", inner))
         return self._add_need(needs, missing)
 
-    def _log(self, own: Needs, value: nf.Poly) -> Needs:
+    def _log_needs(self, own: Needs, value: nf.Poly) -> Needs:
         """The needs of a log: nan for a negative argument, -oo for 0."""
         found = _map_values(own, lambda value: f"log({value})")
-        found = self._add_need(found, self._test_cases(value, self._negative))
-        return self._add_need(found, self._test_cases(value, self._zero), "~-oo")
+        found = self._add_need(found, self._test_cases(value, self._below_zero))
+        return self._add_need(found, self._test_cases(value, self._at_zero), "~-oo")
 
-    def _reduce(self, expr: ir.Reduce, env: nf.Env) -> Needs:
+    def _find_reduce_needs(self, expr: ir.Reduce, env: nf.Env) -> Needs:
         algebra, reader = self._algebra, self.reader
         bound, inner, cubes = reader.open_row(expr, env)
         self._refuse_partial(expr.condition, inner)
@@ -208,7 +208,7 @@ class Definedness:
             case "logsumexp":
                 powers = exponential(algebra, reader.read_value(expr.body, inner))
                 total = sum_over(cond.guard(cubes, powers), bound)
-                return self._log(self._sum_needs(_exponentiate(body), bound, cubes), total)
+                return self._log_needs(self._sum_needs(_exponentiate(body), bound, cubes), total)
             case "max" | "min":
                 sign = 1 if expr.kind == "max" else -1
                 lost = "-oo" if sign > 0 else "oo"
@@ -223,14 +223,14 @@ class Definedness:
             return found
         if expr.kind == "logdet":
             matrix = reader.read_value(expr.body, inner)
-            return self._log(found, fold(algebra, "det", bound, matrix, cubes))
+            return self._log_needs(found, fold(algebra, "det", bound, matrix, cubes))
         less = 1 if expr.kind == "sample_var" else 0
         return self._add_need(found, self._find_empty(cubes, bound, less))
 
-    def _along(self, expr: ir.Along, env: nf.Env) -> Needs:
+    def _find_along_needs(self, expr: ir.Along, env: nf.Env) -> Needs:
         reader = self.reader
         if expr.columns is not None:
-            return self._take_entry(expr, env)
+            return self._find_entry_needs(expr, env)
         bound, row, cubes = reader.open_row(expr, env)
         self._refuse_partial(expr.condition, row)
         body = self.find_needs(expr.body, row)
@@ -251,7 +251,7 @@ class Definedness:
         found = _unite_needs([found, entry])
         return self._add_need(found, empty) if reader.empty_row == "nan" else found
 
-    def _take_entry(self, expr: ir.Along, env: nf.Env) -> Needs:
+    def _find_entry_needs(self, expr: ir.Along, env: nf.Env) -> Needs:
         """The needs of an entry of an inverse or Cholesky factor.
 
         All entries of the matrix are finite and the matrix is regular.
@@ -282,7 +282,7 @@ class Definedness:
         finite = tuple(term for term in value if not cond.is_infinite(term))
         return cond.by_cases(finite, lambda case: act(self._algebra.finish(case))) or ()
 
-    def _zero(self, value: nf.Normal) -> nf.Poly:
+    def _at_zero(self, value: nf.Normal) -> nf.Poly:
         """Terms that are not 0 where the value is 0.
 
         A product is 0 where a factor is. A sum of nonnegative terms is 0 where all of them are.
@@ -302,7 +302,7 @@ class Definedness:
                 continue
             atom = factor.atom
             if isinstance(atom, nf.Base):
-                zero = self._zero(atom.normal)
+                zero = self._at_zero(atom.normal)
             else:
                 zero = nf.single(nf.Function("zero", (self._algebra.finish(nf.single(atom)),)))
             found += cond.guard((content.guards,), zero)
@@ -314,7 +314,7 @@ class Definedness:
                 return found
         return (*found, *nf.single(nf.Function("zero", (rest,))))
 
-    def _negative(self, value: nf.Normal) -> nf.Poly:
+    def _below_zero(self, value: nf.Normal) -> nf.Poly:
         """A term that is not 0 where the value is < 0."""
         if not value.terms or cond.is_nonnegative(value):
             return ()
@@ -324,7 +324,7 @@ class Definedness:
     def _find_empty(self, cubes: cond.Cubes, bound: nf.Indices, less: int = 0) -> nf.Poly:
         """Terms that are not 0 where a row has exactly `less` entries."""
         count = sum_over(cond.guard(cubes, nf.ONE), bound)
-        return self._test_cases((*count, *scale(nf.ONE, -less)), self._zero)
+        return self._test_cases((*count, *scale(nf.ONE, -less)), self._at_zero)
 
 
 def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:

@@ -74,17 +74,17 @@ class Reader:
                 parts = [self.read_value(term, env) for term in terms]
                 return tuple(term for part in parts for term in part)
             case ir.Mul():
-                return self._multiply(expr, env)
+                return self._read_product(expr, env)
             case ir.Pow(base, exponent):
-                return self._power(base, exponent, env)
+                return self._read_power(base, exponent, env)
             case ir.Call():
-                return self._call(expr, env)
+                return self._read_call(expr, env)
             case ir.Where(condition, then, other):
                 return self._read_where(condition, then, other, env)
             case ir.Reduce():
-                return reduce(self, expr, env)
+                return read_reduce(self, expr, env)
             case ir.Along():
-                return along(self, expr, env)
+                return read_along(self, expr, env)
             case ir.Truth() | ir.Compare() | ir.And() | ir.Or() | ir.Not():
                 return cond.guard(self.read_condition(expr, env), nf.ONE)
 
@@ -194,7 +194,7 @@ class Reader:
                 return cond.guard(self.read_condition(value, env), nf.ONE)
             return self.read_value(value, env)
 
-    def _multiply(self, expr: ir.Mul, env: nf.Env) -> nf.Poly:
+    def _read_product(self, expr: ir.Mul, env: nf.Env) -> nf.Poly:
         guards, others = split_guards(expr.factors)
         found: nf.Poly = nf.ONE
         for factor in others:
@@ -202,7 +202,7 @@ class Reader:
         cubes = cond.all_of(*[self.read_condition(each, env) for each in guards])
         return cond.guard(cubes, found) if guards else found
 
-    def _power(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> nf.Poly:
+    def _read_power(self, base: ir.Expr, exponent: ir.Expr, env: nf.Env) -> nf.Poly:
         if isinstance(exponent, ir.Number):
             return power(self.algebra, self.read_value(base, env), exponent.value)
         argument = self.read_value(exponent, env)
@@ -212,7 +212,7 @@ class Reader:
         log = logarithm(self.algebra, below.terms)
         return exponential(self.algebra, multiply(self.algebra, argument, log))
 
-    def _call(self, expr: ir.Call, env: nf.Env) -> nf.Poly:
+    def _read_call(self, expr: ir.Call, env: nf.Env) -> nf.Poly:
         if expr.function == "pi":
             return nf.single(nf.Symbol(expr))
         if expr.function in {"floordiv", "mod", "clip", "abs", "max", "min"}:
@@ -295,7 +295,7 @@ def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
     return tuple(replace(term, bound=(*term.bound, *bound)) for term in poly)
 
 
-def reduce(reader: Reader, expr: ir.Reduce, env: nf.Env) -> nf.Poly:
+def read_reduce(reader: Reader, expr: ir.Reduce, env: nf.Env) -> nf.Poly:
     """The value of a reduction over bound indices: `mean[j](x[j])`."""
     algebra = reader.algebra
     bound, inner, cubes = reader.open_row(expr, env)
@@ -339,11 +339,11 @@ def _find_moment(
     return multiply(algebra, (*squares, *scale(middle, -1)), share)
 
 
-def along(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
+def read_along(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     """The value of a function along an index that stays free: `softmax[j](x[j])`."""
     algebra = reader.algebra
     if expr.columns is not None:
-        return _take_entry(reader, expr, env)
+        return _read_entry(reader, expr, env)
     bound, row, cubes = reader.open_row(expr, env)
     body = reader.read_value(expr.body, row)
     if ROWS[expr.kind].is_linear:
@@ -362,7 +362,7 @@ def along(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     return multiply(algebra, chosen, apply(algebra, "share", (total,)))
 
 
-def _take_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
+def _read_entry(reader: Reader, expr: ir.Along, env: nf.Env) -> nf.Poly:
     """An entry of the inverse or the Cholesky factor of a matrix, as a fold over rows and columns.
 
     The body pairs each entry of the matrix with a 1 at the wanted place. So the inverse of a

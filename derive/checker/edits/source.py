@@ -397,7 +397,7 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
             repeated.add(frame.f_lineno)
         elif event == "line":
             seen.add(place)
-            found = ((name, _describe(value)) for name, value in frame.f_locals.items())
+            found = ((name, _summarize_value(value)) for name, value in frame.f_locals.items())
             names = {name: each for name, each in found if each is not None}
             for name in frame.f_code.co_names:  # constants of the file
                 number = frame.f_globals.get(name)
@@ -410,7 +410,7 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
     return lines, tuple(sorted(repeated))
 
 
-def _describe(value: Any, *, inside: bool = False) -> Any:
+def _summarize_value(value: Any, *, inside: bool = False) -> Any:
     """A tensor without its values, a number, the members of a module, "list"; else None."""
     if is_number(value):
         return value
@@ -420,6 +420,6 @@ def _describe(value: Any, *, inside: bool = False) -> Any:
         own = dict(vars(value))
         for held in ("_parameters", "_buffers", "_modules"):
             own |= own.get(held) or {}
-        found = ((name, _describe(each, inside=True)) for name, each in own.items())
+        found = ((name, _summarize_value(each, inside=True)) for name, each in own.items())
         return {name: each for name, each in found if each is not None}
     return type(value).__name__ if isinstance(value, (torch.nn.Module, list)) else None
