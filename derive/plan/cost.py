@@ -485,7 +485,7 @@ def _is_strided(op: ops.Op, memory: Storage) -> bool:
 
 
 def _find_run(op: ops.Op, memory: Storage) -> int:
-    """The length of torch's inner loop: the axes that merge into one for all operands."""
+    """The elements of torch's inner loop: over the axes that merge into one for all operands."""
     made = map_strides(op, memory)
     axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
     given = [map_strides(arg, memory) for arg in op.args if find_true_axes(arg)]

@@ -134,7 +134,7 @@ def _use_factor(op: ops.Op, known: Known) -> ops.Op:
 
 
 def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
-    """1 where a value is kept, else 0."""
+    """1 at the entries that a Fill by this mask keeps, 0 at those that it replaces."""
     return ops.Cast(ops.Apply("not", (mask,), mask.axes) if where else mask)
 
 

@@ -112,7 +112,7 @@ class Slice(Operation):
 
 @ir.node
 class Flip(Operation):
-    """An axis in reverse order."""
+    """The argument with the axis at `place` reversed, now of `index`."""
 
     arg: Op
     place: int
@@ -220,7 +220,7 @@ class Apply(Operation):
 
 @ir.node
 class Reduction(Operation):
-    """The argument reduced over some of its indices."""
+    """The argument reduced over some of its indices by `kind`, such as sum or logsumexp."""
 
     kind: str
     arg: Op

@@ -370,7 +370,7 @@ def _unite_conditions(conditions: Collection[ir.Expr]) -> ir.Expr:
 
 
 def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
-    """The inequality of two indices that f(i) != f(j) implies."""
+    """`i != j` and `j != i` for a condition `f(i) != f(j)`, which implies them; else nothing."""
     match condition:
         case ir.Compare("!=", left, right) if not isinstance(left, ir.Index):
             pairs = product(find_free(left), find_free(right))

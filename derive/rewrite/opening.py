@@ -62,9 +62,9 @@ def _find_better(
     parts = _find_parts(equations, results)
     tried: dict[tuple[ir.Equation, ...], None] = {}
     for reader in equations if parts else ():
-        near = _find_near(reader, parts)
-        for number in range(1, len(near) + 1):
-            for chosen in combinations(near, number):
+        reached = _find_read_parts(reader, parts)
+        for number in range(1, len(reached) + 1):
+            for chosen in combinations(reached, number):
                 inlined = None if chosen in tried else _inline_parts(equations, chosen, rewrite)
                 tried[chosen] = None
                 if inlined is not None and _is_better(inlined, equations, count):
@@ -84,17 +84,17 @@ def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations
     return tuple(parts)
 
 
-def _find_near(reader: ir.Equation, parts: Equations) -> Equations:
+def _find_read_parts(reader: ir.Equation, parts: Equations) -> Equations:
     """The parts that an equation reads, directly or through other parts, in order."""
     others = [part for part in parts if part is not reader]
-    near: dict[ir.Equation, None] = {}
+    reached: dict[ir.Equation, None] = {}
     waiting = [reader]
-    while waiting and len(near) < MOST:
+    while waiting and len(reached) < MOST:
         here = waiting.pop(0)
-        new = [p for p in others if p not in near and is_reading(here.value, p.target.tensor)]
-        near |= dict.fromkeys(new)
+        new = [p for p in others if p not in reached and is_reading(here.value, p.target.tensor)]
+        reached |= dict.fromkeys(new)
         waiting += new
-    return tuple(part for part in others if part in near)
+    return tuple(part for part in others if part in reached)
 
 
 def _inline_parts(

@@ -208,7 +208,7 @@ def find_rewritings(system: ir.System, rules: Sequence[Rule]) -> Iterator[Rewrit
 def _find_sites(
     system: ir.System, rules: Sequence[Rule], nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> list[Site]:
-    """Every fit of a rule at a node, but for lost digits that a root, log or quotient reads."""
+    """Each fitting rule at each node, but where a root, log or quotient reads lost digits."""
     names = rounding.find_sensitive_names(system)
     marked = [replace(e, value=guards.mark_tensors(e.value, nonfinite)) for e in system.equations]
     signed_names = rounding.find_signed_names(replace(system, equations=tuple(marked)))

@@ -171,7 +171,7 @@ def rename_clashes(system: ir.System, start: ir.System) -> ir.System:
 
 
 class IndexNames:
-    """The names of a system, by which indices that a rule made are renamed apart."""
+    """Renames indices that a rule made apart from names of the system that mean something else."""
 
     def __init__(self, system: ir.System) -> None:
         self._names = find_entry_names(system)

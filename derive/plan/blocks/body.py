@@ -66,7 +66,7 @@ def _read_block(leaf: ops.Op, name: str) -> ops.Source:
 def find_body(
     region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Body | None:
-    """Return the most useful or the longest loop over a kept or summed index, or None."""
+    """Return the loop over a kept or summed index with the members of `find_members`, or None."""
     opened = expand_calls(region, index)
     members = find_members(opened, index, is_summed=is_summed, longest=longest)
     return None if members is None else _Loop(region, index, members).build_body(opened.steps)
@@ -199,7 +199,7 @@ class _Loop:
     def _start_peak(
         self, scores: ops.Op, over: tuple[ir.Index, ...], *, clamp: bool = False
     ) -> Peak:
-        """Emit the running maximum of scores, finite with `clamp`, and a factor for sums."""
+        """Emit the running maximum of scores, finite with `clamp`, and a factor to rescale sums."""
         rows = tuple(i for i in scores.axes if i not in over)
         total = self._add_accumulator("total", rows, "zero" if clamp else "empty")
         peak = self._add_accumulator("peak", rows, "lowest")

@@ -70,7 +70,10 @@ class Members:
 def find_members(
     region: Region, index: ir.Index, *, is_summed: bool, longest: bool = False
 ) -> Members | None:
-    """Return the members of the most useful loop, or of the longest one; None without a loop."""
+    """Return the members of a loop: the large steps and those between them; None without such.
+
+    With `longest`, return all steps that can be in it.
+    """
     if is_summed:
         large = {name for name, work in region.work.items() if max(work) >= LARGE}
         small = [] if longest else _find_idle_steps(region, region.work.keys(), large)
@@ -336,7 +339,7 @@ def _find_call_leaves(
 ) -> tuple[ops.Op, ...]:
     """Return the leaves of a call whose operations are pointwise and read its arguments only.
 
-    The second condition is checked as if all arguments were outside of the loop.
+    That they read nothing else is checked as if all arguments were outside of the loop.
     """
 
     def find_given(outside: Mapping[str, int]) -> list[ops.Op]:

@@ -153,7 +153,7 @@ def _find_points(whole: ops.Op) -> Iterator[tuple[ops.Op, ops.Op]]:
 
 
 def _find_sum(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ops.Num | None]:
-    """Return (the sum under a root, a constant factor of the root), else (the operation, None)."""
+    """For sqrt(c * s), return (s, sqrt(c)); for sqrt(s), (s, None); for others, (op, None)."""
     match op:
         case ops.Apply("sqrt", (arg,)):
             match definitions.unwrap(arg):

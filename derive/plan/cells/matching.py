@@ -69,7 +69,7 @@ class Definitions:
             )
 
     def inline_single_use(self, op: ops.Op) -> ops.Op:
-        """Return the definition of a name with one reader, in its indices, else `op` itself."""
+        """Return the definition of a name with one reader, over the axes of `op`; else `op`."""
         while isinstance(op, ops.Source) and self._reads[op.name] == 1 and op.name in self.steps:
             op = self._instantiate(op)
         return op

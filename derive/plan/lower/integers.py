@@ -110,7 +110,7 @@ def _lower_each(
 def _lower_row(
     body: ir.Expr, indices: tuple[ir.Index, ...], context: Context, inner: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Lower the operand of a reduction over its last axes; a bracket `[a]` stays a boolean."""
+    """Lower a body to be reduced over `indices`, with its axes in order; `[a]` stays a boolean."""
     arg = lower_integers(_merge_conditions(body), context, inner)
     arg = arg.arg if isinstance(arg, ops.Cast) and ops.is_boolean(arg.arg) else arg
     missing = [i for i in indices if i not in arg.axes]

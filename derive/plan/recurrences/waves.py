@@ -166,7 +166,7 @@ class _Table:
         return found if is_plain and len({here for here, _ in pairs}) == len(pairs) else None
 
     def _lift_data(self, expr: ir.Expr) -> ir.Expr:
-        """The expression, with parts that do not read the table as tensors before it."""
+        """The expression, with parts that do not read the table moved into tensors before it."""
         if not self.reads(expr):
             return self._name_data(expr)
         if isinstance(expr, ir.Access):
@@ -306,7 +306,7 @@ class _Table:
         back = (Polynomial.of(self.wave) - Polynomial.of(lag)).to_expr()
         value: ir.Expr | None = None
         for turn in range(-lag, 0):
-            first = self._name_start(tensor, turn)
+            first = self._add_start(tensor, turn)
             start = ir.Access(first, (*places[:at], row, *places[at + 1 :]))
             bound = ir.Number(Fraction(turn))
             value = start if value is None else ir.Where(ir.Compare("<", back, bound), value, start)
@@ -325,8 +325,8 @@ class _Table:
             self.views.append(ir.Equation(target, source))
         return self.shifted[tensor]
 
-    def _name_start(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
-        """The tensor of the table's values on a wave before the first one."""
+    def _add_start(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
+        """Define the tensor of the table's values on a wave before the first one, at most once."""
         key = self.whole[tensor].name, wave
         if key not in self.begun:
             places, _ = self._split_inner(self.targets[tensor].places, tensor)

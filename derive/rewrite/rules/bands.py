@@ -202,7 +202,7 @@ class _Blocks:
         return blocks, ir.Equation(target, ir.Access(tensor, target.places))
 
     def move_expr(self, expr: ir.Expr) -> ir.Expr:
-        """The expression over the indices of the blocks."""
+        """The expression with the band's row and column written by the indices of the blocks."""
         band = self.band
         if not {band.row, band.column} & {i for i in walk(expr) if isinstance(i, ir.Index)}:
             return expr
@@ -239,7 +239,7 @@ class _Blocks:
         return map_children(expr, self.move_expr)
 
     def _read_entry(self, access: ir.Access) -> ir.Expr:
-        """The entry of a tensor, and 0 outside of the tensor."""
+        """The read at the positions in the blocks, and 0 outside of the tensor."""
         ends = {self.band.row, self.band.column}
         moved = [place for place in access.places if ends & {*find_free(place)}]
         if len(moved) != 1:

@@ -23,7 +23,7 @@ from derive.rewrite.rules.sums import find_factors
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sum of a flat product."""
+    """A sum over indices, under a condition, of a product without products as factors."""
 
     bound: tuple[ir.Index, ...]
     condition: ir.Expr
@@ -90,7 +90,7 @@ def accumulate_chain(expr: ir.Reduce) -> ir.Expr | None:
 
     An offset of the triangle shifts the running sum, which then begins with zeros.
     """
-    for triangle in masks.find_triangles(expr):
+    for triangle in masks.find_edge_bounds(expr):
         if not triangle.is_upper and triangle.offset <= 0:
             assert isinstance(expr, ir.Reduce)
             found = _accumulate(_flatten_between(expr, triangle), triangle)
@@ -99,7 +99,7 @@ def accumulate_chain(expr: ir.Reduce) -> ir.Expr | None:
     return None
 
 
-def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
+def _flatten_between(expr: ir.Reduce, triangle: masks.EdgeBound) -> Chain:
     """The sum without its triangle, with sums merged that have both indices of it."""
     ends = {triangle.index, triangle.edge}
 
@@ -110,7 +110,7 @@ def _flatten_between(expr: ir.Reduce, triangle: masks.Triangle) -> Chain:
     return replace(to_chain(expr), condition=triangle.rest).replace_factors(find_sum)
 
 
-def _accumulate(chain: Chain, triangle: masks.Triangle) -> ir.Expr | None:
+def _accumulate(chain: Chain, triangle: masks.EdgeBound) -> ir.Expr | None:
     """The product of the factors free of the inner index and the running sum of the others.
 
     None if a factor with the inner index also has the outer one, or a guard forbids it.

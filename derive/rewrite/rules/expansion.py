@@ -37,7 +37,7 @@ from derive.ir.walk import (
 from derive.rewrite import guards, rounding
 from derive.rewrite.rule import apply_rules, put_value, rename_all, rule, system_rule
 from derive.rewrite.rules import deltas, products, sums
-from derive.rewrite.rules.sums import find_factors, is_contraction, is_number
+from derive.rewrite.rules.sums import find_factors, is_constant, is_contraction
 from derive.rewrite.rules.terms import Term, factor_terms, is_composite, is_expandable, to_sum
 
 MOST_TERMS = 64  # the longest polynomial
@@ -119,7 +119,7 @@ class Reader:
             return _sum_terms(expr, expr.bound, expr.condition, terms), degree
         factors = find_factors(expr)
         sums = [factor for factor in factors if isinstance(factor, ir.Add)]
-        if self.steps and len(sums) == 1 and all(f is sums[0] or is_number(f) for f in factors):
+        if self.steps and len(sums) == 1 and all(f is sums[0] or is_constant(f) for f in factors):
             numbers = ir.product_of([f for f in factors if f is not sums[0]])
             return self._multiply([self.read_polynomial(numbers), self.read_terms(sums[0].terms)])
         return self.read_polynomial(expr)
@@ -168,7 +168,7 @@ class Reader:
         return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
-        """Expand cos(a + b) = cos(a) cos(b) - sin(a) sin(b), where no part has all indices."""
+        """Read cos(a + b) as cos(a) cos(b) - sin(a) sin(b); an atom if a part has all indices."""
         terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read_polynomial(argument)
         own = {*find_free(argument)}
         parts = [{*find_free(term.to_expr())} for term in terms]
@@ -283,7 +283,7 @@ def _count_sizes(term: Term) -> Term:
     for factor in term.factors:
         one = Polynomial.of(factor)
         is_size = all(isinstance(atom, ir.Size) for atom in one.atoms)
-        if is_number(factor) and len(one.terms) == 1 and is_size:
+        if is_constant(factor) and len(one.terms) == 1 and is_size:
             sizes = sizes * one
         else:
             rest.append(factor)
@@ -360,7 +360,7 @@ def _expand_polynomial(
 
 def _is_squared_distance(body: ir.Expr) -> bool:
     """Whether the body is a number times the square of a difference of points: a distance."""
-    match [factor for factor in find_factors(body) if not is_number(factor)]:
+    match [factor for factor in find_factors(body) if not is_constant(factor)]:
         case [ir.Pow(ir.Add(terms), ir.Number(power))]:
             return power == 2 and not any(map(is_composite, terms))
     return False
@@ -481,7 +481,7 @@ def _find_private(
 def is_polynomial(expr: ir.Expr) -> bool:
     """Whether the expression is made of sums, products and natural powers of tensors."""
     match expr:
-        case _ if is_number(expr):
+        case _ if is_constant(expr):
             return True
         case ir.Add(parts) | ir.Mul(parts):
             return all(map(is_polynomial, parts))

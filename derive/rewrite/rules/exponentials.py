@@ -212,7 +212,7 @@ def find_weighted_softmax(expr: ir.Mul) -> ir.Expr | None:
 
 
 def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
-    """The sum of a softmax times the other factors, from a sum and the total of its row."""
+    """sum_j exp(e_j) * v_j (`over`) over sum_j exp(e_j) (`total`), as a sum of softmax * v."""
     match total:
         case ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))):
             factors = sums.find_factors(over.body)
@@ -309,7 +309,7 @@ def join_exponents(expr: ir.Reduce) -> ir.Expr | None:
 
 
 def _read_mask(term: ir.Expr) -> ir.Expr | None:
-    """The condition of a term that is 0 where it holds and -oo where it fails."""
+    """The condition c of a term where(c, 0, -oo), or None."""
     match term:
         case ir.Where(condition, then, other) if then is ir.ZERO and other is ir.MINUS_INFINITY:
             return condition
@@ -349,7 +349,7 @@ def drop_square_shift(expr: ir.Along | ir.Reduce) -> ir.Expr | None:
     same, own = list[ir.Expr](), list[ir.Expr]()
     for term in ir.split_sum(terms):
         (same if is_safe(term) and not {*find_free(term)} & {*bound} else own).append(term)
-    if not same or not own or not all(is_positive(f) and sums.is_number(f) for f in outer):
+    if not same or not own or not all(is_positive(f) and sums.is_constant(f) for f in outer):
         return None
     whole: ir.Expr = ir.Add((*same, ir.Reduce(kind, bound, condition, ir.sum_of(own))))
     whole = ir.Call("max", (whole, ir.ZERO)) if all(map(is_never_negative, rest)) else whole
@@ -389,7 +389,7 @@ def _drop_in_squares(expr: ir.Expr, index: ir.Index) -> ir.Expr:
 def _drop_terms(expr: ir.Expr, index: ir.Index, *, inside: bool = False) -> ir.Expr:
     """An expression that depends on the index, without the terms that do not.
 
-    A subtracted mean inside a sum stays: without it, products lose digits.
+    With `inside`, in a sum, a subtracted mean stays: without it, products lose digits.
     """
     match expr:
         case ir.Add(terms):

@@ -34,7 +34,7 @@ MOST_ORDERED = 4  # indices of a tuple; four have 24 orders
 
 
 @dataclass(frozen=True, slots=True)
-class Triangle:
+class EdgeBound:
     """A condition that `index` is at most, or at least, `edge` plus an offset."""
 
     index: ir.Index
@@ -107,7 +107,7 @@ def _is_alone(index: ir.Index, body: ir.Expr, conditions: Sequence[ir.Expr]) -> 
 def _find_span(
     index: ir.Index, is_lower: bool, end: Polynomial
 ) -> tuple[Polynomial, Polynomial] | None:
-    """(start, extent) of an index under a bound by sizes inside of its range."""
+    """(start, extent) of an index from `end` on, or up to it; None if that may be out of range."""
     length, start = Polynomial.of(index.extent), end if is_lower else NOTHING
     extent = length - start if is_lower else end + ONE
     is_size = all(isinstance(atom, ir.Size) for atom in end.atoms)
@@ -171,7 +171,7 @@ def _read_end(
 
 
 def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
-    """The running sums that have a sum as an entry, each with its place; 0 at a place below 0."""
+    """(running sum, place) so that the sum is its entry at the place; 0 at a place below 0."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for index, is_least, end, rest in find_bounds(expr.condition, expr.bound):
@@ -222,14 +222,14 @@ def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bou
             yield index, *bounds[0], ir.all_of(*parts[:k], *parts[k + 1 :])
 
 
-def find_triangles(expr: ir.Expr) -> Iterator[Triangle]:
+def find_edge_bounds(expr: ir.Expr) -> Iterator[EdgeBound]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition, for indices of one extent."""
     if isinstance(expr, ir.Reduce) and expr.kind == "sum":
         for index, is_upper, end, rest in find_bounds(expr.condition, expr.bound):
             for edge in (atom for atom in end.atoms if isinstance(atom, ir.Index)):
                 offset = (end - Polynomial.of(edge)).constant
                 if offset is not None and is_same_extent(edge.extent, index.extent):
-                    yield Triangle(index, edge, int(offset), is_upper, rest)
+                    yield EdgeBound(index, edge, int(offset), is_upper, rest)
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
@@ -327,7 +327,7 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
     rest: list[ir.Expr] = []
     for part in ir.split_and(expr.condition):
         whole = ir.Reduce("sum", expr.bound, part, expr.body)
-        lower = (each for each in find_triangles(whole) if not each.is_upper)
+        lower = (each for each in find_edge_bounds(whole) if not each.is_upper)
         triangle = next((each for each in lower if each.edge in expr.bound), None)
         if triangle is None:
             rest.append(part)

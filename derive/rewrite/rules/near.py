@@ -27,7 +27,7 @@ from derive.ir.walk import (
     substitute,
 )
 from derive.rewrite.rule import system_rule
-from derive.rewrite.rules.sums import find_factors, is_number
+from derive.rewrite.rules.sums import find_factors, is_constant
 
 MOST = 8  # places that are read one by one
 GAP = ir.Scalar("gap")  # slope * (l - a)
@@ -59,7 +59,7 @@ ALL, NONE = Interval(-inf, inf), Interval(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A factor f(GAP) that is 0 far from a position a, with the slope in GAP = slope * (l - a)."""
+    """A factor f(gap), 0 but at `count` places l near a position a, with gap = slope * (l - a)."""
 
     factor: ir.Expr
     position: ir.Expr
@@ -93,12 +93,12 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, Fract
     written = factor
 
     def insert_gap(part: ir.Expr) -> ir.Expr:
-        """A sum in terms of GAP, if it is plus or minus the gap plus a number."""
+        """A sum written by GAP, if it is plus or minus the gap plus a number; else unchanged."""
         nonlocal lead, written
         if not isinstance(part, ir.Add) or index not in find_free(part):
             return part
         halves = Polynomial.of(part).split_linear(index)
-        if halves is None or not is_number(halves[0].to_expr()):
+        if halves is None or not is_constant(halves[0].to_expr()):
             return part
         slope, rest = halves
         if lead is None:
@@ -108,7 +108,7 @@ def _open_gap(factor: ir.Expr, index: ir.Index) -> tuple[ir.Expr, ir.Expr, Fract
             written = ir.sum_of([t for t in part.terms if index not in find_free(t)])
         times = next((n for n in (1, -1) if lead[0] * Polynomial.of(n) == slope), None)
         apart = None if times is None else rest - lead[1] * Polynomial.of(times)
-        if times is None or apart is None or not is_number(apart.to_expr()):
+        if times is None or apart is None or not is_constant(apart.to_expr()):
             return part
         gap = ir.Mul((ir.Number(Fraction(times)), GAP)) if times < 0 else GAP
         return ir.Add((gap, apart.to_expr())) if apart.terms else gap
@@ -136,7 +136,7 @@ def cancel_factors(expr: ir.Expr) -> ir.Expr:
     """A product with powers of one base merged, or an abs with constant factors moved out."""
     match expr:
         case ir.Call("abs", (ir.Mul() as inside,)):
-            outside = [f for f in find_factors(inside) if is_number(f) and find_sign(f)]
+            outside = [f for f in find_factors(inside) if is_constant(f) and find_sign(f)]
             rest = [f for f in find_factors(inside) if f not in outside and f is not ir.MINUS_ONE]
             if len(rest) == len(find_factors(inside)):
                 return expr

@@ -35,7 +35,7 @@ from derive.ir.walk import (
     walk,
 )
 from derive.rewrite.rule import system_rule
-from derive.rewrite.rules.masks import Triangle, find_triangles
+from derive.rewrite.rules.masks import EdgeBound, find_edge_bounds
 from derive.rewrite.rules.sums import find_factors
 from derive.rewrite.rules.tables import Tables
 
@@ -311,7 +311,7 @@ def _find_powers(
 
 
 def _write_recurrence(
-    expr: ir.Reduce, triangle: Triangle, name: str
+    expr: ir.Reduce, triangle: EdgeBound, name: str
 ) -> tuple[ir.Expr, ir.Equation] | None:
     """A sum up to an edge as a read of a recurrence, if its factors of both indices are powers."""
     summed, edge, is_upward = triangle.index, triangle.edge, not triangle.is_upper
@@ -356,7 +356,7 @@ def find_recurrent(system: ir.System) -> ir.System | None:
         if not isinstance(here, ir.Reduce) or here.kind != "sum":
             return here
         name = names.propose("state")
-        plain = (t for t in find_triangles(here) if not t.offset and t.edge not in here.bound)
+        plain = (t for t in find_edge_bounds(here) if not t.offset and t.edge not in here.bound)
         found = next(filter(None, (_write_recurrence(here, each, name) for each in plain)), None)
         if found is None:
             return here

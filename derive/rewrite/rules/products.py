@@ -158,7 +158,7 @@ def distribute_product(expr: ir.Reduce) -> ir.Expr | None:
             return None
     for k, factor in enumerate(factors):
         others = factors[:k] + factors[k + 1 :]
-        if not isinstance(factor, ir.Add) or not _is_wide(factor, volume):
+        if not isinstance(factor, ir.Add) or not _has_narrow_terms(factor, volume):
             continue
         if any(find_free(f) for f in others):
             parts = (ir.product_of([*factors[:k], t, *factors[k + 1 :]]) for t in factor.terms)
@@ -166,8 +166,8 @@ def distribute_product(expr: ir.Reduce) -> ir.Expr | None:
     return None
 
 
-def _is_wide(wide: ir.Add, volume: set[ir.Index]) -> bool:
-    """Whether the sum spans the volume, some term does not, and no term is negative."""
+def _has_narrow_terms(wide: ir.Add, volume: set[ir.Index]) -> bool:
+    """Whether a sum has all indices of `volume`, but a term lacks one, and no term is negative."""
     terms = [set(find_free(term)) for term in wide.terms]
     spans = volume <= set().union(*terms) and not all(volume <= term for term in terms)
     return spans and not any(map(is_negative, wide.terms))

@@ -31,8 +31,8 @@ def find_factors(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     return (expr,)
 
 
-def is_number(expr: ir.Expr) -> bool:
-    """Whether the expression is a number: free of indices and tensors."""
+def is_constant(expr: ir.Expr) -> bool:
+    """Whether the expression is free of indices and tensors."""
     return not find_free(expr) and not find_accesses(expr)
 
 
@@ -67,7 +67,7 @@ def hoist_factor(expr: ir.Reduce) -> ir.Expr | None:
     inside = [f for f in factors if f not in outside]
     if not outside or not inside or not all(map(is_finite_where_defined, factors)):
         return None
-    if kind == "sum" and all(map(is_number, outside)):
+    if kind == "sum" and all(map(is_constant, outside)):
         return None  # a plan puts numbers where they cost least
     guards = [f.condition for f in outside if is_bracket(f)]
     free = [f for f in outside if not is_bracket(f)]
@@ -148,7 +148,7 @@ def hoist_rising(expr: ir.Reduce) -> ir.Expr | None:
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
             is_full = all(is_never_empty(condition, index) for index in bound)
-            is_rising = all(is_number(each) and is_never_negative(each) for each in rest)
+            is_rising = all(is_constant(each) and is_never_negative(each) for each in rest)
             if name in {"max", "min"}:  # a bound on either side
                 sides = [part for part in (body, *rest) if {*find_free(part)} & {*bound}]
                 rest = [part for part in (body, *rest) if part not in sides]

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from derive.ir import nodes as ir
 from derive.ir import polynomial, walk
 from derive.rewrite.rule import rename_all
-from derive.rewrite.rules.sums import is_number
+from derive.rewrite.rules.sums import is_constant
 
 Group: TypeAlias = tuple[tuple[int, int], tuple[int, ...], "Term"]
 
@@ -128,7 +128,7 @@ def to_sum(terms: Sequence[Term]) -> ir.Expr:
     """The sum of the terms, with common numbers factored out."""
     if not terms:
         return ir.ZERO
-    common = _find_common(terms, [f for f in terms[0].factors if is_number(f)])
+    common = _find_common(terms, [f for f in terms[0].factors if is_constant(f)])
     sizes = {abs(term.number) for term in terms}
     number = sizes.pop() if len(sizes) == 1 else Fraction(1)
     if len(terms) == 1:
@@ -193,7 +193,7 @@ def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
     """The groups with a common factor: the score, the positions of the terms, the merged term."""
     for place, anchor in enumerate(terms):
         for factor in dict.fromkeys(anchor.factors):
-            found = None if is_number(factor) else _find_group(terms, place, factor, deep=deep)
+            found = None if is_constant(factor) else _find_group(terms, place, factor, deep=deep)
             if found is not None:
                 yield found
 
@@ -238,7 +238,7 @@ def _match_factor(
 ) -> bool:
     """Whether a factor equals another one up to bound indices, whose pairs are added to `new`."""
     old, wanted = walk.find_free(its), walk.find_free(mine)
-    if type(its) is not type(mine) or len(old) != len(wanted) or is_number(its):
+    if type(its) is not type(mine) or len(old) != len(wanted) or is_constant(its):
         return False
     pairs: dict[ir.Expr, ir.Expr] = {}
     for one, other in zip(old, wanted, strict=True):
@@ -277,9 +277,9 @@ def _merge(members: Sequence[Term], common: Counter[ir.Expr], *, deep: bool) -> 
         )
         for term in members
     ]
-    if all(is_number(factor) for rest in rests for factor in rest.factors):
+    if all(is_constant(factor) for rest in rests for factor in rest.factors):
         return None
-    if not deep and any(r.bound and sum(not is_number(f) for f in r.factors) > 1 for r in rests):
+    if not deep and any(r.bound and sum(not is_constant(f) for f in r.factors) > 1 for r in rests):
         return None
     if any(i not in walk.find_free(ir.product_of(list(r.factors))) for r in rests for i in r.bound):
         return None
@@ -314,7 +314,7 @@ def _normalize(terms: Sequence[Term]) -> tuple[Fraction, tuple[ir.Expr, ...], ir
     names = {i.name for term in terms for f in term.factors for i in walk.find_free(f)}
     names -= {i.name for term in terms for i in term.bound}
     named = [term.rename(rename_all(term.bound, set(names), "a")) for term in terms]
-    common = _find_common(named, [f for f in named[0].factors if is_number(f)])
+    common = _find_common(named, [f for f in named[0].factors if is_constant(f)])
     first = named[0].number or Fraction(1)
     whole = ir.sum_of([term.to_expr() for term in _divide(named, first, common)])
     return first, tuple(common.elements()), whole
