@@ -133,10 +133,10 @@ def inline_starts(system: ir.System) -> ir.System:
 def _separate_start(start: ir.Equation, fixed: Fixed, names: Names) -> ir.Equation:
     """The equation h[-1,i] = .. of an initial value as h_start[i] = .., without the fixed axes."""
     tensor = start.target.tensor
-    left = [k for k in range(len(tensor.shape)) if k not in dict(fixed)]
-    shape = tuple(tensor.shape[k] for k in left)
+    left = tuple(p for k, p in enumerate(start.target.places) if k not in dict(fixed))
+    shape = tuple(place.extent for place in left if isinstance(place, ir.Index))
     made = ir.Tensor(names.take(f"{tensor.name}_start"), shape, tensor.kind, tensor.below)
-    target = ir.Access(made, tuple(start.target.places[k] for k in left))
+    target = ir.Access(made, left)
     return ir.Equation(target, start.value)
 
 

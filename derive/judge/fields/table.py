@@ -44,11 +44,12 @@ def apply_to_parts(run: Run, func: Any, args: tuple[Any, ...], named: Mapping[st
     """The results of an operation on the residues, companions and states, one by one."""
     named = {key: value for key, value in named.items() if key not in _IGNORED}
     like = next(each.parts for each in iterate(args) if isinstance(each, FieldTensor))
+    is_joined = run.name in {"cat", "stack"}  # integers are positions elsewhere
 
     def take_part(value: Any, number: int) -> Any:
         if isinstance(value, FieldTensor):
             return value.parts.every[number]
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
+        if isinstance(value, torch.Tensor) and (is_joined or value.is_floating_point()):
             return run.parts(value).every[number]
         if isinstance(value, (list, tuple)):
             return [take_part(each, number) for each in value]
