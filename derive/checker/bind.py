@@ -82,7 +82,7 @@ class Task:
 
 
 class Match:
-    """Sources found so far, and the tensors and scalars of the formula not yet assigned."""
+    """The sources of arguments so far, and the formula's tensors and scalars that are left."""
 
     def __init__(self, task: Task) -> None:
         self.found = task.input_binds
@@ -415,7 +415,7 @@ def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Holder:
-    """A shape of the code, the tensor that it holds, and the source of its values."""
+    """The shape of a parameter, the formula's tensor in its source, and the source."""
 
     shape: tuple[int, ...]
     tensor: ir.Tensor

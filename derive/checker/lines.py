@@ -250,7 +250,7 @@ _MOST_SAID = 4  # values of one line
 
 @dataclass
 class Lines:
-    """The events of a run and the nodes that they match."""
+    """The recorded tensors of a run, its events, and the formula's nodes that they equal."""
 
     system: ir.System
     trace: Trace

@@ -100,7 +100,7 @@ def pick_program(
 
 @dataclass
 class _Search:
-    """One search, with the errors so far."""
+    """One search for the program to judge, with the errors so far."""
 
     task: Task
     errors: list[CannotRunError] = field(default_factory=list)

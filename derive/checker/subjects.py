@@ -39,7 +39,7 @@ MOST_NUMBER = 4096  # largest number that may be a size
 
 @dataclass(frozen=True)
 class Subject:
-    """One way to call the code: its programs and numbers."""
+    """One way to call the code: its programs, its numbers, and candidates for sizes."""
 
     groups: Sequence[Sequence[Mapping[str, int]]]  # candidates for fixed sizes, best group first
     # The programs at a sample, best name matches first; appends statements on sizes to its list.

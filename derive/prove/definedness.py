@@ -36,7 +36,7 @@ _NEGATED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
 
 
 class Definedness:
-    """The needs of one system's expressions."""
+    """Where the expressions of one system are not finite, and their values there."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader

@@ -33,7 +33,7 @@ from derive.prove.sums import decide
 
 
 class Reader:
-    """The values of one system's expressions."""
+    """The values of one system's expressions, as sums of terms."""
 
     def __init__(self, algebra: nf.Algebra, system: ir.System) -> None:
         self.algebra = algebra

@@ -165,7 +165,7 @@ class Factor(Part):
 
 @dataclass(frozen=True, eq=False)
 class Term(Part):
-    """A monomial under its sums."""
+    """A coefficient times factors, summed over bound indices where the guards hold."""
 
     holds = ("guards", "factors", "power")
     coefficient: Fraction = ONCE

@@ -79,7 +79,7 @@ class Budget:
 
 
 class Judge:
-    """The formula, and the code's results for some samples of its inputs."""
+    """A formula, samples of its inputs, and the code's results, which an edited formula gives."""
 
     def __init__(self, system: ir.System, runs: Sequence[Example]) -> None:
         self.system, self.runs = system, runs
@@ -187,7 +187,7 @@ _MOST_AFTER = 3  # requests after the first one with a right edit
 
 @dataclass
 class CorrectionSearch:
-    """A search for corrections of the code, with trials and the cost of a run."""
+    """A search for the edit of the code that gives the formula's results in all trials."""
 
     program: Program
     stock: code_edits.Stock

@@ -142,7 +142,7 @@ class SourceText:
 
 @dataclass(frozen=True)
 class CodeSite:
-    """An expression of the executed code."""
+    """An expression of the executed code, which an edit may replace."""
 
     source: SourceText
     node: ast.expr

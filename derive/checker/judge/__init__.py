@@ -52,7 +52,7 @@ class Mismatch:
 
 @dataclass
 class Outcome:
-    """The result of one judge; `same` is None for unknown."""
+    """Whether code and formula agree at a sample, and where not; `same` is None for unknown."""
 
     same: bool | None
     difference: str = ""

@@ -61,7 +61,7 @@ _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One call among several of one object."""
+    """One call among several of one object: its inputs, options and circumstance."""
 
     given: Given
     how: RunOptions
@@ -238,7 +238,7 @@ def _set_ends(before: Mapping[str, Any], word: int) -> None:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """The findings of many calls of one object."""
+    """The outcome of many calls of one object: chance, a difference, or findings."""
 
     chance: str = ""  # why the results depend on chance, so that they cannot be judged
     difference: str = ""
