@@ -10,15 +10,17 @@ all that follows it in a product, so it has no parentheses only as the last fact
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 
+from derive.errors import refuse
 from derive.ir import functions, walk
 from derive.ir import nodes as ir
-from derive.ir.pieces import find_divisor
-from derive.ir.text import write_empty_row
+from derive.ir.pieces import find_divisor, write_number
+from derive.ir.text import to_text, write_empty_row
 from derive.ir.walk import is_bracket
 
-ANY, SUM, SIGN, PRODUCT, POWER, ATOM = range(6)  # how tightly a text holds together
+ANY, MOD, SUM, SIGN, PRODUCT, POWER, ATOM = range(7)  # how tightly a text holds together
 
 HALF = Fraction(1, 2)
 BIG = ("sum", "prod")  # written before their body without parentheses
@@ -47,13 +49,11 @@ def to_latex(expr: ir.Expr | ir.Equation) -> str:
 
 
 def to_name(name: str) -> str:
-    """A name, with the parts after underscores and trailing digits as subscripts."""
-    first, *parts = name.split("_") if name.strip("_") else (name,)
-    digits = re.fullmatch(r"([^\W\d]+)(\d+)", first)
-    if digits:
-        first, parts = digits[1], [digits[2], *parts]
-    under = ",".join(_write_word(part) for part in parts if part)
-    return f"{_write_word(first)}_{{{under}}}" if under else _write_word(first)
+    """A name; the digits or the word after its first letter are a subscript, W_Q and x1."""
+    found = re.fullmatch(r"([^\W\d_]+)(?:_?(\d+)|_([^\W\d_]\w*))", name)
+    if found and (len(found[1]) == 1 or found[1] in GREEK):
+        return f"{_write_word(found[1])}_{{{_write_word(found[2] or found[3])}}}"
+    return _write_word(name)
 
 
 def escape(text: str) -> str:
@@ -62,13 +62,18 @@ def escape(text: str) -> str:
 
 
 def _write_word(word: str) -> str:
-    if word in GREEK:
-        return f"\\{word}"
-    if not word.isascii() or not word:
+    if word in GREEK or word == "lambda_":
+        return f"\\{word.strip('_')}"
+    if not word.isascii():
         return rf"\text{{{escape(word)}}}"
-    if len(word) == 1 or word.isdigit():
-        return escape(word)
+    if re.fullmatch(r"[A-Za-z]|\d+", word):
+        return word
     return rf"\mathrm{{{escape(word)}}}"
+
+
+def _write_fraction(value: Fraction) -> str:
+    over, under = value.numerator, value.denominator
+    return str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
 
 
 def _write_within(expr: ir.Expr, precedence: int) -> str:
@@ -85,15 +90,18 @@ def _write_expr(expr: ir.Expr) -> tuple[str, int]:
     """The pair (text, precedence) of an expression."""
     match expr:
         case ir.Number(value):
-            over, under = abs(value.numerator), value.denominator
-            text = str(over) if under == 1 else rf"\frac{{{over}}}{{{under}}}"
+            text = write_number(abs(value))
+            is_decimal = "/" not in text
+            text = format(Decimal(text), "f") if is_decimal else _write_fraction(abs(value))
             if value < 0:
                 return f"-{text}", SUM
-            return text, ATOM if under == 1 else PRODUCT
+            return text, ATOM if is_decimal else PRODUCT
         case ir.Infinity(negative):
             return (r"-\infty", SUM) if negative else (r"\infty", ATOM)
-        case ir.Size(name) | ir.Scalar(name) | ir.Index(name):
+        case ir.Size(name) | ir.Scalar(name):
             return to_name(name), ATOM
+        case ir.Index(name):
+            return _write_word(name), ATOM
         case ir.Access():
             return _write_access(expr), ATOM
         case ir.Add(terms):
@@ -121,7 +129,7 @@ def _write_expr(expr: ir.Expr) -> tuple[str, int]:
             return rf"\text{{{'true' if value else 'false'}}}", ATOM
         case ir.Compare(relation, left, right):
             sign = RELATIONS.get(relation, relation)
-            return f"{_write_within(left, SUM)} {sign} {_write_within(right, SUM)}", ANY
+            return f"{_write_within(left, MOD)} {sign} {_write_within(right, MOD)}", ANY
         case ir.And(parts):
             return r" \wedge ".join(_write_chains(parts)), ANY
         case ir.Or(parts):
@@ -134,8 +142,9 @@ def _write_expr(expr: ir.Expr) -> tuple[str, int]:
 
 def _write_access(access: ir.Access) -> str:
     name = to_name(access.tensor.name)
-    if not access.places:
-        return name
+    if not access.places:  # p_i may be a place i of p
+        is_open = re.fullmatch(r"\w+_[a-z]", access.tensor.name)
+        return _write_word(access.tensor.name) if is_open else name
     base = f"{{{name}}}" if "_" in name else name
     return f"{base}_{{{','.join(map(to_latex, access.places))}}}"
 
@@ -169,12 +178,13 @@ def _join_parts(factors: Sequence[ir.Expr]) -> tuple[str, int]:
     r"""The pair (text, precedence) of adjacent factors, with \cdot before a number."""
     if len(factors) == 1:
         return _write_expr(factors[0])
-    last, own = _write_expr(factors[-1])
-    texts = [_write_within(factor, PRODUCT) for factor in factors[:-1]]
-    texts.append(last if own >= SIGN else _wrap(last))
-    text = texts[0]
-    for part in texts[1:]:
-        text += rf" \cdot {part}" if _NUMERAL.match(part) else f" {part}"
+    text, own = "", PRODUCT
+    for k, factor in enumerate(factors):
+        part, own = _write_expr(factor)
+        is_grouped = k and isinstance(factor, ir.Mul) and not part.startswith(r"\frac")
+        if is_grouped or own < (SIGN if k == len(factors) - 1 else PRODUCT):
+            part, own = _wrap(part), ATOM
+        text += part if not k else rf" \cdot {part}" if _NUMERAL.match(part) else f" {part}"
     return text, SIGN if own == SIGN else PRODUCT
 
 
@@ -187,13 +197,16 @@ def _write_power(base: ir.Expr, exponent: ir.Expr) -> tuple[str, int]:
     inside = _write_within(base, ATOM)
     if isinstance(base, (ir.Call, ir.Reduce, ir.Along)) and not inside.startswith(r"\left"):
         inside = _wrap(inside)  # the power is of the value, not of the function
-    return f"{{{inside}}}^{{{to_latex(exponent)}}}", POWER
+    power = to_latex(exponent)
+    if isinstance(exponent, ir.Number):
+        power = _write_fraction(exponent.value)
+    return f"{{{inside}}}^{{{power}}}", POWER
 
 
 def _write_call(function: str, arguments: Sequence[ir.Expr]) -> tuple[str, int]:
     if function == "mod":
         left, right = (_write_within(argument, POWER) for argument in arguments)
-        return rf"{left} \bmod {right}", SUM
+        return rf"{left} \bmod {right}", MOD
     texts = [to_latex(argument) for argument in arguments]
     name = functions.FUNCTIONS[function].latex or _write_operator(function)
     if "{0}" in name:
@@ -211,7 +224,7 @@ def _write_function(kind: str, bound: Sequence[ir.Index], condition: ir.Expr, bo
 
 
 def _write_under(bound: Sequence[ir.Index], condition: ir.Expr) -> str:
-    indices = ",".join(to_name(index.name) for index in bound)
+    indices = ",".join(_write_word(index.name) for index in bound)
     where = "" if condition is ir.TRUE else rf" \,:\, {to_latex(condition)}"
     return f"_{{{indices}{where}}}"
 
@@ -222,7 +235,7 @@ def _write_chains(parts: Sequence[ir.Expr]) -> list[str]:
     end: ir.Expr | None = None
     for part in parts:
         if isinstance(part, ir.Compare) and part.left is end:
-            more = to_latex(part).removeprefix(_write_within(part.left, SUM))
+            more = to_latex(part).removeprefix(_write_within(part.left, MOD))
             chains[-1] = chains[-1].removesuffix(RIGHT) + more + RIGHT
         else:
             chains.append(_write_within(part, ATOM))
@@ -236,17 +249,32 @@ END = " \\\\\n"
 def to_rows(system: ir.System) -> str:
     """The equations as the user wrote them, each on a line of an environment."""
     system = walk.as_written(system)
+    refuse_alike(system)
     rows = [rf"& \text{{{line}}}" for line in write_empty_row(system)]
     if any(map(has_count, (side for e in system.equations for side in (e.target, e.value)))):
         rows.append(r"& \text{indices count from 0}")
     return END.join([*map(to_latex, system.equations), *rows])
 
 
+def refuse_alike(system: ir.System) -> None:
+    """Refuse names that look alike in LaTeX: x1 and x_1, a scalar x_i and the entry x[i]."""
+    found = dict[str, str]()
+    for part in (p for e in system.equations for s in (e.target, e.value) for p in walk.walk(s)):
+        if isinstance(part, (ir.Access, ir.Size, ir.Scalar)):
+            names = [part.tensor.name] if isinstance(part, ir.Access) else []
+            pairs = [(to_latex(part), to_text(part)), *((to_name(name), name) for name in names)]
+            for text, own in pairs:
+                if (other := found.setdefault(text, own)) != own:
+                    says = f"{other} and {own} look alike in LaTeX: {text}"
+                    raise refuse("latex-name", says, help="give one of them another letter")
+
+
 def has_count(expr: ir.Expr) -> bool:
     """Whether an index is used as a number or a number as a place, so that the base matters."""
-    alien = ir.Number if isinstance(expr, ir.Access) else ir.Index
-    parts = expr.children
-    return any(isinstance(part, alien) or has_count(part) for part in parts)
+    if isinstance(expr, ir.Access):
+        places = (p for p in expr.places if not isinstance(p, ir.Index))
+        return any(not (isinstance(p, ir.Access) and p.places) or has_count(p) for p in places)
+    return any(isinstance(part, ir.Index) or has_count(part) for part in expr.children)
 
 
 def to_align(system: ir.System) -> str:

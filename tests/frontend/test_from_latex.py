@@ -6,7 +6,7 @@ import pytest
 from built import every_formula
 from hypothesis import given
 from strategies import formulas
-from texts import read_text
+from texts import read_parts, read_text
 
 from derive.backend.to_latex import to_align
 from derive.errors import DeriveError
@@ -57,9 +57,8 @@ def read_back(system):
     """Return the system read from a system's LaTeX and the declarations that LaTeX lacks."""
     lines = "; ".join(to_lines(system)).split("; ")
     stated = [line for line in lines if not re.match(r"\w+(\[[^;]*?\])? = |return ", line)]
-    returned = [line for line in lines if line.startswith("return ")]
-    stated = "; ".join([*stated, *returned])
-    return to_system(from_latex(to_align(system), stated, empty_row=system.empty_row))
+    stated.append("return " + ", ".join(result.name for result in system.results))
+    return to_system(from_latex(to_align(system), "; ".join(stated), empty_row=system.empty_row))
 
 
 # Formulas in which every sign matters, except the neutral ones.
@@ -100,6 +99,12 @@ def test_the_latex_of_a_formula_is_read_back(name):
         assert to_lines(found) == to_lines(system)
     else:
         assert prove(found, system) is not None
+
+
+@pytest.mark.parametrize("text", read_parts(__file__, "round_trips.txt")["texts"])
+def test_the_latex_of_a_text_is_read_back(text):
+    system = to_system(parse(text))
+    assert to_align(read_back(system)) == to_align(system)
 
 
 @given(formulas())

@@ -31,7 +31,7 @@ class Shapes:
         """The shape of a tensor; None if unknown."""
         base, _, label = name.partition("_")
         is_member = label and "_" not in label
-        return self.tensors.get(name) or (self.families.get(base) if is_member else None)
+        return self.tensors.get(name, self.families.get(base) if is_member else None)
 
     @property
     def sizes(self) -> set[str]:
@@ -129,6 +129,12 @@ class Names:
             if not tree.has_label(part) and shapes.find_shape(f"{part.base}_{part.label}") is None
         }
         self.defined: set[str] = set()
+        self.returned = {*re.findall(r"\w+", " ".join(shapes.returned))} - {"return"}
+        # declared indices, and those in the places of tensors with shapes: `y_\alpha = x_\alpha`
+        self.places = {*shapes.indices}
+        for part in names:
+            if len(part.below) == len(shapes.find_shape(part.base) or ()):
+                self.places |= {*map(tree.to_word, part.below)}
         # Names that have a number in the superscript at every occurrence, `W^1`.
         plain = {p.base for p in names if p.below or not tree.to_word(p.above).isdigit()}
         self.numbered = self.words - plain
@@ -155,8 +161,8 @@ class Names:
 
     def is_known(self, name: str) -> bool:
         """Whether the name is declared or defined."""
-        known = name in self.defined or name in self.sizes or name in self.shapes.scalars
-        return known or self.shapes.find_shape(name) is not None
+        known = self.defined | self.returned | self.sizes | self.shapes.scalars
+        return name in known or self.shapes.find_shape(name) is not None
 
     def resolve(self, name: tree.Name, *, is_target: bool = False) -> Read:
         """Return the meaning of a name; `is_target`: on a left side, which may define a label."""
@@ -168,7 +174,8 @@ class Names:
         full = f"{name.base}_{name.upper}"
         if name.upper and (self.is_known(full) or (is_target and name.upper in self.marks)):
             name = replace(name, base=full, below=name.below[1:], upper="")
-        if name.label.isdigit() and not self.is_known(f"{name.base}_{name.label}"):
+        marks = (f"{name.base}_{name.label}", f"{name.base}{name.label}")
+        if name.label.isdigit() and not any(map(self.is_known, marks)):
             count = len(name.label)  # `R_{00}` beside `R_{ij}`
             if count > 1 and (name.base, count) in self.ranks:
                 name = replace(name, below=(*map(tree.Number, name.label),), label="")
@@ -201,7 +208,8 @@ class Names:
         is_end = name.base in self.indexed and label in self.sizes  # `h_T`
         if is_end and not self.is_known(below):
             return Read(name.base, name.below, power, is_transposed)
-        if tree.has_label(name) and (is_target or not self.is_known(name.base)):
+        is_free = label not in self.places if is_target else not self.is_known(name.base)
+        if tree.has_label(name) and is_free:
             return Read(below, (), power, is_transposed)
         if name.base in self.sizes and label in {*self.lefts, *self.shapes.tensors}:
             return Read(name.base, (), power)  # `D_z`: the extent D of z

@@ -7,7 +7,7 @@ inner product. Numbers are broadcast in a sum.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.frontend.latex.values import ATOM, FACTOR, TERM, Axes, MisfitError, Value
+from derive.frontend.latex.values import ATOM, FACTOR, POWER, TERM, Axes, MisfitError, Value
 
 VECTORS = "write \\odot for their elements, ^T for the inner product"
 
@@ -33,9 +33,8 @@ class Products:
                 raise MisfitError("a vector or matrix and something else are added")
             if len(value.axes) == 1 and value.is_row != whole.is_row:
                 raise MisfitError("a row and a column are added")
-            term = value.within(TERM if not text else FACTOR if sign == "-" else TERM)
-            lead = term if sign == "+" else f"-{value.within(FACTOR)}"
-            text += f" {sign} {term}" if text else lead
+            term = value.within(FACTOR if text or sign == "-" else TERM)
+            text += f" {sign} {term}" if text else term if sign == "+" else f"-{term}"
             free += value.free
         is_curved = any(value.is_curved or len(value.axes) < len(whole.axes) for _, value in terms)
         return Value(text, TERM, whole.axes, tuple(dict.fromkeys(free)), whole.is_row, is_curved)
@@ -50,7 +49,7 @@ class Products:
             text = f"{one.within(FACTOR)} / {other.within(ATOM)}"
             is_row = one.is_row if one.axes else other.is_row
             return Value(text, FACTOR, one.axes or other.axes, free, is_row)
-        text = f"{one.within(FACTOR)} * {other.within(FACTOR if '/' not in other.text else ATOM)}"
+        text = f"{one.within(FACTOR)} * {other.within(POWER)}"
         a, b = one.axes, other.axes
         is_entry = "[" in one.text and "[" in other.text
         if sign == "star" and (a or b or (is_entry and {*one.free} & {*other.free})):

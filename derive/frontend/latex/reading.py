@@ -26,6 +26,7 @@ from derive.frontend.latex.values import (
     ATOM,
     EVERY,
     FACTOR,
+    POWER,
     TERM,
     Axes,
     Layout,
@@ -232,8 +233,8 @@ class Reading:
         if is_bare and read.name in scope and not is_number:  # an index as a number
             shifted = (f"{read.name} + 1", TERM) if self.base else (read.name, ATOM)
             value = Value(*shifted, (), (read.name,))
-        elif is_bare and (is_number or (is_free and read.name in {"oo", "pi"})):
-            value = Value(read.name)
+        elif is_bare and (is_number or (is_free and read.name in _CONSTANTS)):
+            value = Value(_CONSTANTS.get(read.name, read.name))
         elif read.name == "delta" and len(read.places) > 1 and not self.names.is_known("delta"):
             places = [*map(self.write_place, read.places)]
             return Value(f"[{' == '.join(places)}]", free=find_words(places))
@@ -277,7 +278,7 @@ class Reading:
             raise MisfitError(says, help="write its indices, or \\odot for elements")
         text = f"{base.within(ATOM)}**{value.within(ATOM)}"
         free = (*base.free, *value.free)
-        return Value(text, FACTOR, base.axes, free, base.is_row, bool(base.axes))
+        return Value(text, POWER, base.axes, free, base.is_row, bool(base.axes))
 
     def read_call(self, call: tex.Call, scope: frozenset[str]) -> Value:
         """Return the value of an elementwise function, or of a reduction over indices or axes."""
@@ -313,7 +314,7 @@ class Reading:
                 raise MisfitError(says, call.token, f"write {word}_j(..)")
             bound = (inside := written[-1],)
         free = value.free if keeps else tuple(i for i in value.free if i not in bound)
-        return Value(f"{word}[{inside}]({value.text})", ATOM, value.axes, free, value.is_row)
+        return Value(write_row(word, inside, value.text), ATOM, value.axes, free, value.is_row)
 
     def read_axes(self, word: str, value: Value, token: Token | None = None) -> Value:
         """Return the reduction `word` over the last axis, or over both axes of a matrix."""
@@ -328,7 +329,7 @@ class Reading:
         inside = ", ".join(f"<{axis.mark}>" for axis in over)
         axes = value.axes if row.keeps else value.axes[: -len(over)]
         is_row = value.is_row if len(value.axes) == 1 or len(axes) != 1 else False
-        return Value(f"{word}[{inside}]({value.text})", ATOM, axes, value.free, is_row)
+        return Value(write_row(word, inside, value.text), ATOM, axes, value.free, is_row)
 
     def read_function(self, call: tex.Call, values: Sequence[Value]) -> Value:
         """Return an elementwise function, a norm, an inner product or a trace of values."""
@@ -368,7 +369,7 @@ class Reading:
                 raise MisfitError("the inner product of a vector and a number", call.token)
             return Value(f"sum[{marks}]({body})", ATOM, (), free)
         if word == "mod":
-            return Value(" % ".join(value.within(ATOM) for value in values), FACTOR, (), free)
+            return Value(" % ".join(value.within(ATOM) for value in values), TERM, (), free)
         quotient = re.fullmatch(r"([^/]+) / (\w+|\([^()/]*\))", first.text)
         if word == "floor" and first.holds == FACTOR and quotient:
             return Value(" // ".join(quotient.groups()), FACTOR, first.axes, free)
@@ -390,7 +391,7 @@ class Reading:
         relation: Relation | None = None
         for each in below:
             found = [*map(to_word, [each] if isinstance(each, Name) else tex.find_names(each))]
-            known = {*scope, *self.names.numbers, "", "oo"}
+            known = {*scope, *self.names.numbers, "", *_CONSTANTS}
             new = [word for word in found if word not in known]
             if names := [*filter(tex.is_label, new)] if not isinstance(each, Name) else []:
                 says = f"{names[0]} is not declared"
@@ -464,7 +465,8 @@ class Reading:
                 if any(value.axes for value in values):
                     raise MisfitError("vectors or matrices are compared")
                 texts = [value.within(TERM) for value in values]
-                if self.base and all(each is not None for each in sums):
+                is_shifted = self.base and any(value.free for value in values)
+                if is_shifted and all(each is not None for each in sums):
                     least = min(each.get("", 0) for each in sums if each is not None)
                     texts = [write_linear(each, least) for each in sums if each is not None]
                 signs = [sign for sign, _ in rest]
@@ -507,5 +509,13 @@ class Reading:
         return value.text
 
 
+def write_row(word: str, inside: str, body: str) -> str:
+    """Return the text of a row operation."""
+    if word == "sample_var":
+        word, body = "var", f"{body}, correction=1"
+    return f"{word}[{inside}]({body})"
+
+
 _ENTRY = re.compile(r"\w+(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\])")  # with at most one entry in its places
+_CONSTANTS = {"oo": "oo", "pi": "pi", "imath": "I"}
 _NOWHERE = Token("word", "", 0, 0, "")

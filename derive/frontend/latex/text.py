@@ -45,7 +45,7 @@ _BEGINS = re.compile(rf"^\s*{_NAMED}\s*(?:\([^()=]*\)\s*)?&?=(?!=)")
 _COUNTED = re.compile(r"(?:\s*&\s*\\text\{)?\s*(?:indices|places) count from ([01])[\s}]*$")
 _VECTORS = re.compile(r"\s*vectors are (rows|columns)\s*$")
 NOTATION = re.compile(
-    r"^\s*(?:int|bool|scalar|size|index|return)\b|^\s*(?:&\s*\\text\{)?empty rows are\b"
+    r"^\s*(?:int|bool|complex|scalar|size|index|return)\b|^\s*(?:&\s*\\text\{)?empty rows are\b"
     r"|^\s*(?:[\d./-]+\s*[<>]=?\s*)?\w+(?:\s*,\s*\w+)*\[[^\]]*\]\s*(?:[<>]=?.*)?$"
 )
 
@@ -169,7 +169,7 @@ def to_plain(line: str) -> str:
     r"""Return a line such as `int \mu: [N] < C` in the notation; other lines unchanged."""
     if rows := re.search(r"\bempty rows are \w+", line):
         return rows[0]
-    found = re.match(r"\s*(int|bool|scalar|size|index)\b(.*)$", line)
+    found = re.match(r"\s*(int|bool|complex|scalar|size|index)\b(.*)$", line)
     if found is None:
         return line
     names = re.sub(rf"(?<![\w\\]){_NAMED}", lambda each: read_word(each[0]), found[2])

@@ -103,7 +103,7 @@ class Reader(Tokens):
         return self.read_sum()
 
     def find_defined(self) -> tuple[set[str], set[str]]:
-        """Return (functions that the line defines, tensors on the left with a function's name)."""
+        """Return (functions that the line defines, tensors on the left of several letters)."""
         found: tuple[set[str], set[str]] = set(), set()
         places = (k + 1 for k, token in enumerate(self.tokens) if token.text in STOPS)
         for self.place in (0, *places):
@@ -111,7 +111,7 @@ class Reader(Tokens):
                 left = self.read_left()
                 if isinstance(left, Call) and self.peek() in _DEFINES:
                     found[0].add(left.function)
-                elif isinstance(left, Name) and len(left.base) > 1 and tex.find_function(left.base):
+                elif isinstance(left, Name) and len(left.base) > 1:
                     found[1].add(left.base)
         self.place = 0
         return found
@@ -510,7 +510,8 @@ class Reader(Tokens):
         if function is not None and word != "pi" and not is_name:
             return self._read_call(function, token)
         if word in {*_LETTERS.split(), *self.words}:
-            return Name(f"{word}_" if iskeyword(word) else word, token)
+            is_part = self.line[: token.start].rstrip(" {").endswith("_")
+            return Name(f"{word}_" if iskeyword(word) and not is_part else word, token)
         advice = f"write it in letters; if it is a name, say its shape: {command}: [N], or scalar"
         raise refuse_at(f"{command} is not read", token, advice)
 

@@ -13,7 +13,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial
 
 _MARK = re.compile(r"<(\d+)>")  # an index without a name yet
-TERM, FACTOR, ATOM = range(1, 4)  # operator precedence of a text
+TERM, FACTOR, POWER, ATOM = range(4)  # operator precedence of a text
 
 
 class MisfitError(DeriveError):
