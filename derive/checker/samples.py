@@ -39,10 +39,7 @@ _SCALARS = (1.5, 0.75, 1.25, 0.625, 2.5)  # small fractions, exact in fields
 
 @dataclass(frozen=True)
 class Sample:
-    """Sizes and seeded inputs.
-
-    `change` alters the drawn inputs; `reason` names the special property of the sample.
-    """
+    """Sizes and seeded inputs; `change` alters the drawn ones, `reason` says what is special."""
 
     system: ir.System
     sizes: Mapping[str, int]

@@ -43,11 +43,7 @@ class Grid:
 
 
 def align(grids: Sequence[Grid]) -> tuple[list[Any], tuple[ir.Index, ...]]:
-    """The tensors with the same axes in the same order, and the indices of these axes.
-
-    A grid without an index gets an axis of length 1, which torch broadcasts. That is safe, since
-    each axis has its index.
-    """
+    """The tensors with the same axes, of length 1 where a grid lacks an index, and the indices."""
     indices = tuple(dict.fromkeys(index for grid in grids for index in grid.indices))
     return [align_grid(grid, indices) for grid in grids], indices
 
