@@ -156,7 +156,7 @@ class _Inquiry:
 
     @cached_property
     def judge(self) -> Judge:
-        """The code's results for each sample."""
+        """The formula, with the code's results for each sample."""
         runs = []
         for sample in self.case.draw_samples():
             values = sample.make_inputs()
@@ -167,7 +167,7 @@ class _Inquiry:
 
     @cached_property
     def lines(self) -> Lines:
-        """The lines of the code as nodes of the formula."""
+        """The recorded tensors of the code, matched with nodes of the formula."""
         return find_lines(self.case.system, self.judge.bases[0], self.trace, self.case.sizes)
 
     @cached_property
@@ -333,7 +333,7 @@ def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) 
 
 
 def find_target_indices(system: ir.System, name: str) -> tuple[str, ...]:
-    """The indices of an equation's target."""
+    """The places on the left side of the equation that defines a tensor, as texts."""
     for equation in system.equations:
         if equation.target.tensor.name == name:
             return tuple(to_text(place) for place in equation.target.places)

@@ -202,7 +202,7 @@ class Channel:
         self.end, self.classes, self.keep, self.find = end, classes, keep, find
 
     def send(self, value: Any) -> None:
-        """Send a value."""
+        """Send a value to the other process."""
         self.end.sendall(Writer(self.classes, self.keep).frame(value))
 
     def receive(self, find_left: Callable[[], float] | None = None, tower: Any = None) -> Any:

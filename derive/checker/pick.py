@@ -301,7 +301,7 @@ class _Search:
         return None if base is None else make_sample(self.task.system, base)
 
     def _list_coincidences(self, subject: subjects.Subject) -> Iterator[_Guess]:
-        """Yield samples at sizes that are equal or products without a statement."""
+        """Yield samples at sizes that are equal or products of others, though not stated."""
         system, base = self.task.system, subject.find_base()
         stated = self.tried.relations if self.tried is not None else ()
         dependent = {*(base or ()), *(name for name, _ in stated)}

@@ -494,7 +494,7 @@ def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=1 << 13)
 def _find_uses(node: ast.AST) -> tuple[tuple[str, str, int], ...]:
-    """The names in a node, each with its use and line; one is filled where an entry is assigned."""
+    """The names in a node: name, use (read, made, deleted, or filled by `x[0] = ..`), line."""
     uses = {ast.Load: "read", ast.Store: "made", ast.Del: "deleted"}
     found = []
     for each in ast.walk(node):

@@ -99,7 +99,7 @@ def _find_by_class(told: Any) -> Group | None:
 
 
 def _find_by_use(definition: ast.AST, parameter: inspect.Parameter, function: Any) -> Group | None:
-    """The keys or attributes of an argument that the code reads; None for a plain value."""
+    """The parts of an argument: keys or attributes that the code reads; None for a plain value."""
     keys, names, called = dict[str, Any](), dict[str, None](), dict[str, None]()
     name = parameter.name
     for node in ast.walk(definition):

@@ -279,7 +279,7 @@ class Stages:
     def judge_samples(
         self, samples: Iterable[Sample], least: float = CLEAR
     ) -> tuple[list[Sample], Found]:
-        """The samples at which the code agrees, up to the first with a difference.
+        """The samples at which the code agrees, up to the first with a difference, and the result.
 
         Where the code lowers the precision in a call that it does not make at ordinary inputs, it
         is judged there in that precision too.

@@ -52,7 +52,7 @@ class Order:
         return f" --out {quote(show_path(self.out))}" if is_named else ""
 
     def find_path(self, found: Found) -> Path:
-        """The file of a formula."""
+        """The path of a formula's file."""
         return self.out / f"{found.name}.py"
 
 

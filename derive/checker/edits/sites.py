@@ -173,7 +173,7 @@ class EditKind:
 def edit_kind(
     *, cost: float, formula: str, code: str, words: str, about: str = ""
 ) -> Callable[[Find], EditKind]:
-    """Make a function that finds edits at a site a kind of edit, with an example for the tests."""
+    """Decorate a function that finds edits at a site: it becomes an `EditKind` with an example."""
     return lambda find: EditKind(find.__name__, cost, formula, code, words, about, find)
 
 

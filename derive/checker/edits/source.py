@@ -124,7 +124,7 @@ class SourceText:
         }
 
     def span(self, node: Any) -> tuple[int, int]:
-        """The start and the end of a node."""
+        """The offsets in the text at which a node starts and ends."""
 
         def find_offset(line: int, column: int) -> int:
             row = self._rows[line - 1] if line <= len(self._rows) else ""
@@ -172,7 +172,7 @@ class CodeSite:
 
     @property
     def is_value(self) -> bool:
-        """Whether the node is a whole value, an argument or an operand."""
+        """Whether the node is the value of a statement, an argument or an operand."""
         if isinstance(self.parent, (ast.BinOp, ast.UnaryOp)):
             return True
         if isinstance(self.parent, ast.Attribute):  # the receiver of a method call
@@ -226,7 +226,7 @@ def read_number(node: ast.expr | None) -> Any:
 
 
 def find_name(call: ast.AST) -> str:
-    """The last name of the called function; "" without a call."""
+    """The last name of the called function: `sum` of `x.sum()`; "" without a call."""
     match call:
         case ast.Call(ast.Attribute(attr=name) | ast.Name(id=name)):
             return name

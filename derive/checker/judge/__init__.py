@@ -280,7 +280,7 @@ class Exactness:
     has_numbers: bool = False  # a finite number was compared
 
     def add_usage(self, usage: Usage) -> None:
-        """Add the record of one run."""
+        """Add the record of one run over fields."""
         self.opaque |= usage.opaque
         self.ordered |= usage.ordered
         self.soft_mask |= usage.soft_mask

@@ -148,7 +148,7 @@ def _is_rounded(part: ir.Expr) -> bool:
 
 
 def _has_rows(system: ir.System) -> bool:
-    """Whether rows leave out entries; empty rows are a finding beside the verdict."""
+    """Whether a condition or -inf leaves out entries of rows, which may then be empty."""
     parts = list_parts(system)
     left = (part.condition for part in parts if isinstance(part, (ir.Along, ir.Reduce)))
     return any(each != ir.TRUE for each in left) or any(isinstance(p, ir.Infinity) for p in parts)

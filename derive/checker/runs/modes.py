@@ -136,7 +136,7 @@ class Recorder:
     left_range: bool = False
 
     def record_call(self, function: Any, args: Any, named: Any) -> Any:
-        """The result of a call, after recording it."""
+        """Make a call of torch, record it, and return its result."""
         line, _ = find_site_now(self.path)  # None for calls outside the user's file
         if line is None or len(self.calls) >= MOST_CALLS:
             return function(*args, **named)

@@ -179,7 +179,7 @@ def serve(end: socket.socket, job: Job, contained: tuple[str, ...]) -> None:
 
 
 def _load(job: Job, rename: reading.Rename | None = None) -> load.Code:
-    """The loaded code, with the numbers among its names and the shapes of its tensors."""
+    """The loaded code; of its globals only numbers, and tensors without values, are kept."""
     code = load.load(job.code, job.system.name, job.init, rename)
     names: dict[str, Any] = {}
     for name, value in code.names.items():

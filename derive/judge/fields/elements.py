@@ -171,7 +171,7 @@ def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
 
 
 def _find_logarithm(tower: Tower, value: float) -> Element | None:
-    """The logarithm of p/q."""
+    """The element for the logarithm of p/q; None if the value is none."""
     if abs(value) > math.log(_MOST):
         return None
     quotient = Fraction(math.exp(value)).limit_denominator(_LOGARITHMS)

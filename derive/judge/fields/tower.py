@@ -164,7 +164,7 @@ def matmul(one: Any, other: Any, prime: int) -> Any:
 
 
 def reduce_product(residues: Any, dim: int, prime: int, keepdim: bool = False) -> Any:
-    """The product along one dimension."""
+    """The product of residues along one dimension."""
     one = residues.new_ones(residues.sum(dim, keepdim=keepdim).shape)
     parts = residues.split(1, dim) if residues.shape[dim] else ()
     each = (part if keepdim else part.squeeze(dim) for part in parts)
