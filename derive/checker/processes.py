@@ -260,6 +260,11 @@ class CannotRunError(Exception):
     is_beyond: bool = False  # whether a limit of memory or lines was exceeded
     refusal: str = ""  # the code's own assert or raise that stopped it
 
+    @property
+    def is_of_one(self) -> bool:
+        """Whether torch refuses to normalise a single element, where a formula has a value."""
+        return "Expected more than 1 " in self.says
+
     def __str__(self) -> str:
         """The message."""
         return self.says

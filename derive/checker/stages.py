@@ -19,7 +19,13 @@ from derive.checker.judge import (
     remarks,
 )
 from derive.checker.judge.circumstances import Circumstances, judge_circumstances, run_all
-from derive.checker.judge.digits import FINITE_MASK, Further, is_at_poles, judge_further
+from derive.checker.judge.digits import (
+    FINITE_MASK,
+    Further,
+    describe_stop,
+    is_at_poles,
+    judge_further,
+)
 from derive.checker.judge.inputs import vary_inputs
 from derive.checker.pick import Choice, pick_program
 from derive.checker.processes import CannotRunError
@@ -235,7 +241,8 @@ class Stages:
         if calls.difference:
             return Found("different", difference=calls.difference, line=calls.line, is_final=True)
         defaults = remarks.find_other_defaults(system, self.program, choice.samples[0])
-        return Found(findings=(*calls.findings, *defaults))
+        stops = (describe_stop(*each) for each in choice.stops if each[1].is_of_one)
+        return Found(findings=(*calls.findings, *defaults, *stops))
 
     def judge_exactly(self) -> Found:
         """The result over random fields."""

@@ -66,7 +66,9 @@ def judge_further(
     if outcome.error is not None and outcome.error.is_beyond:
         return Further(None)
     if outcome.error is not None:
-        return _judge_error(sample, outcome.error)
+        if sample.is_limit or outcome.error.refusal or outcome.error.is_of_one:
+            return Further(None, findings=(describe_stop(sample, outcome.error),))
+        return Further(False, f"the code stops, {outcome.error}; {sample.describe()}")
     if not outcome.apart:
         return Further(outcome.same, outcome.difference)
     soft = None if sample.is_ordinary else _find_finite_mask(program, sample)
@@ -152,12 +154,10 @@ def _divides_by_zero(sample: Sample) -> bool:
 _OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
 
 
-def _judge_error(sample: Sample, error: CannotRunError) -> Further:
-    """The outcome for code that stops: different, except at limits and for its own refusals."""
-    if sample.is_limit or error.refusal:
-        says = f"the code does not run with {sample.describe()}"
-        return Further(None, findings=(Diagnostic("stops", says, facts=(str(error),)),))
-    return Further(False, f"the code stops, {error}; {sample.describe()}")
+def describe_stop(sample: Sample, error: CannotRunError) -> Diagnostic:
+    """The finding on code that stops at a limit, or refuses sizes or values."""
+    says = f"the code does not run {'with ' if sample.reason else ''}{sample.describe()}"
+    return Diagnostic("stops", says, facts=(str(error),))
 
 
 def _find_place(program: Program, sample: Sample, apart: Mismatch) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ def find_lacking(system: ir.System, choice: Choice) -> str:
     if names[count:]:
         advice = f"; if that is meant, end the formula with: return {', '.join(names[:count])}"
         return f"the code does not return {', '.join(names[count:])}{advice if count else ''}"
-    for sample, error in choice.stops:
+    for sample, error in ((s, e) for s, e in choice.stops if not e.is_of_one):
         wanted = sample.evaluate(sample.make_inputs()).values()
         if not any(bool((value != value).any()) for value in wanted):
             at = write_sizes(sample.sizes, " ")
