@@ -185,15 +185,7 @@ def _report_two_extents(one: ir.Index, other: ir.Index, system: ir.System) -> Di
 def describe_extent(index: ir.Index, system: ir.System) -> str:
     """The fact for a message, `c has extent 64, from place 2 of K`."""
     written = f"{index.name} has extent {write_extent(index.extent)}"
-    origin = find_origin(index, system)
-    if origin is None:
-        return f"{written}, as declared"
-    return f"{written}, from place {origin[1]} of {origin[0].name}"
-
-
-def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | None:
-    """The pair (tensor, axis) of the first plain use of an index, arguments first; or None."""
-    fitting = (
+    uses = (
         (access.tensor, number)
         for equation in system.equations
         for access in find_accesses(equation.value)
@@ -202,7 +194,10 @@ def find_origin(index: ir.Index, system: ir.System) -> tuple[ir.Tensor, int] | N
         )
         if place is index and is_same_extent(extent, index.extent)
     )
-    return min(fitting, key=lambda use: use[0] not in system.inputs, default=None)
+    origin = min(uses, key=lambda use: use[0] not in system.inputs, default=None)
+    if origin is None:
+        return f"{written}, as declared"
+    return f"{written}, from place {origin[1]} of {origin[0].name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,12 +202,6 @@ def broadcast(*given: Parts) -> tuple[Parts, ...]:
     )
 
 
-def concatenate(given: Sequence[Parts], dim: int) -> Parts:
-    """The concatenation of parts along a dimension."""
-    every = zip(*(each.every for each in given), strict=True)
-    return given[0].rebuild([torch.cat(parts, dim) for parts in every])
-
-
 def choose(condition: torch.Tensor, one: Parts, other: Parts) -> Parts:
     """The elements of `one` where the condition holds, else of `other`."""
     one, other = broadcast(one, other)
@@ -383,7 +377,8 @@ def accumulate(parts: Parts, dim: int) -> Parts:
     length = parts.shape[dim] if parts.rank else 1
     starts = (parts.map(methodcaller("narrow", dim, 0, n + 1)) for n in range(length))
     totals = [reduce_sum(start, dim, True) for start in starts]
-    return concatenate(totals, dim) if totals else parts
+    every = zip(*(total.every for total in totals), strict=True)
+    return totals[0].rebuild([torch.cat(pieces, dim) for pieces in every]) if totals else parts
 
 
 def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:

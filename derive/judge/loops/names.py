@@ -55,17 +55,6 @@ class Names:
         return name in self.integers or getattr(self.bases.get(name), "kind", "real") == "int"
 
 
-def _read_roles(formula: Formula) -> Names:
-    """The role of every name, and its extent or shape."""
-    names = Names()
-    nodes = [node for equation in formula.equations for node in walk_nodes(equation)]
-    _collect_tensors(formula, nodes, names)
-    _collect_indices(formula, nodes, names)
-    _collect_scalars(formula, nodes, names)
-    _find_extents(formula, nodes, names)
-    return names
-
-
 def label_of(value: Any) -> str:
     """The name of a Symbol, an Idx or an IndexedBase."""
     label = getattr(value, "label", value)
@@ -162,7 +151,7 @@ def _add_range(index: Any, names: Names) -> None:
 
 
 def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Collect indices that are plain symbols, and the sizes in the limits of sums."""
+    """Collect indices that are plain symbols, and the sizes and extents in the limits of sums."""
     bound = [
         limits for node in nodes if isinstance(node, (Sum, Product)) for limits in node.args[1:]
     ]
@@ -180,6 +169,10 @@ def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
             for symbol in sorted(s.name for s in limit.free_symbols if isinstance(s, Symbol)):
                 if _is_open(symbol, formula, names) and symbol not in names.indices:
                     names.sizes[symbol] = None
+    for index, *ends in map(tuple, bound):
+        is_range = len(ends) == 2 and ends[0] == 0 and not find_indices(ends[1], names)
+        if is_range and names.indices[label_of(index)] is None:
+            names.indices[label_of(index)] = ends[1] + 1
 
 
 def _is_open(name: str, formula: Formula, names: Names) -> bool:
@@ -201,29 +194,9 @@ def _collect_scalars(formula: Formula, nodes: list[Any], names: Names) -> None:
             names.scalars.setdefault(name, None)
 
 
-def _find_extents(formula: Formula, nodes: list[Any], names: Names) -> None:
-    """Deduce the extents of indices and the shapes of results from one another."""
-    reads = [node for node in nodes if isinstance(node, Indexed)]
-    while True:
-        _read_limits(nodes, names)
-        _read_extents(reads, names)
-        if not _shape_results(formula, names):
-            break
-
-
-def _read_limits(nodes: list[Any], names: Names) -> None:
-    for node in nodes:
-        if isinstance(node, (Sum, Product)):
-            for index, *limits in (tuple(limits) for limits in node.args[1:]):
-                name = label_of(index)
-                free = limits and find_indices(limits[-1], names)
-                if len(limits) == 2 and limits[0] == 0 and not free and names.indices[name] is None:
-                    names.indices[name] = limits[1] + 1
-
-
-def _read_extents(reads: list[Any], names: Names) -> None:
+def _read_extents(nodes: list[Any], names: Names) -> None:
     """Give an index without a range the extent of a place that it fills alone."""
-    for read in reads:
+    for read in (node for node in nodes if isinstance(node, Indexed)):
         shape = names.shapes.get(label_of(read.base), [])
         for place, extent in zip(read.indices, shape, strict=False):
             index = label_of(place) if isinstance(place, (Idx, Symbol)) else ""
@@ -317,8 +290,15 @@ def _find_parts(value: Any) -> tuple[Any, ...]:
 
 
 def read_names(formula: Formula) -> Names:
-    """The roles of all names, and the results whose values are integers."""
-    names = _read_roles(formula)
+    """The roles of all names with extents and shapes, and the results that hold integers."""
+    names = Names()
+    nodes = [node for equation in formula.equations for node in walk_nodes(equation)]
+    _collect_tensors(formula, nodes, names)
+    _collect_indices(formula, nodes, names)
+    _collect_scalars(formula, nodes, names)
+    _read_extents(nodes, names)
+    while _shape_results(formula, names):
+        _read_extents(nodes, names)
     values: dict[str, list[Any]] = {}
     for equation in formula.equations:
         parts = values.setdefault(name_of_left(equation), [])

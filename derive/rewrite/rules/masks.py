@@ -185,8 +185,9 @@ def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
             continue
         parts, edge = [rest, expr.body], last - end if is_least else end
         if is_least:  # from a place on: a running sum from the last entry
+            back = simplify_place((last - Polynomial.of(index)).to_expr())
             try:
-                parts = [walk.substitute(part, {index: _mirror_index(index)}) for part in parts]
+                parts = [walk.substitute(part, {index: back}) for part in parts]
             except ValueError:  # the index of a row cannot be replaced
                 continue
         bound = tuple(i for i in expr.bound if i is not index)
@@ -206,11 +207,6 @@ def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
         if name not in known
     }
     return all(map(is_never_negative, (end, Polynomial.of(walk.substitute(end.to_expr(), least)))))
-
-
-def _mirror_index(index: ir.Index) -> ir.Expr:
-    """The mirrored index: extent - 1 - index."""
-    return simplify_place(ir.Add((index.extent, ir.MINUS_ONE, ir.Mul((ir.MINUS_ONE, index)))))
 
 
 def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bound]:
