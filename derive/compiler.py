@@ -91,27 +91,24 @@ class Built:
     def judge(self, count: int = 3) -> Judgement:
         """Run the file on `count` samples and compare with loops; DeriveError where they differ."""
         from derive.frontend.gradient import find_backward
-        from derive.judge.compare import BackwardCase, judge_file
+        from derive.judge.compare import BackwardCase, judge_source, raise_unless_agrees
+        from derive.judge.samples import choose_sizes
 
-        pull = None
         with refuse_depth():
+            draws = choose_sizes(self.system, count)
+            parts = self.source, self.name, self.formula, self.system, draws
+            judgement = judge_source(*parts, variants=self.variants)
+            raise_unless_agrees(judgement, self.name)
             if self.passes is not None:
                 found = find_backward(self.formula)
                 inputs = self.system.inputs
                 given = {e.name: 1.0 for e in inputs if isinstance(e, ir.ScalarInput)}
                 made = to_system(found.formula)
-                pull = BackwardCase(
-                    found.formula, made, self._backward_variants, found.given, found.made, given
-                )
-            return judge_file(
-                self.source,
-                self.name,
-                self.formula,
-                self.system,
-                variants=self.variants,
-                pull=pull,
-                count=count,
-            )
+                pull = BackwardCase(found.given, found.made, given)
+                parts = self.source, self.name, found.formula, made, choose_sizes(made, count)
+                backward = judge_source(*parts, variants=self._backward_variants, pull=pull)
+                raise_unless_agrees(backward, f"the backward of {self.name}")
+            return judgement
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the equations and the plan in a notebook."""

@@ -15,7 +15,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import lcm
@@ -289,24 +289,17 @@ def is_never_empty(index: ir.Index | None, relations: Sequence[Relation]) -> boo
     The values tried are the ends of its range and the edges of the relations. `index` None: whether
     the relations always hold.
     """
-    for place in _find_witnesses(index, relations):
-        new = {index: place} if index is not None else {}
-        truths = (
-            find_truth(kind, substitute_indices(subject, new)) is holds
+    places: Iterable[Polynomial] = [NOTHING]
+    if index is not None:
+        last = Polynomial.of(index.extent) - ONE
+        edges = [found for _, subject, _ in relations if (found := subject.find_edge(index))]
+        sides = (e + (-ONE if is_lower else ONE) for is_lower, e in edges)
+        tried = (NOTHING, last, *(edge for _, edge in edges), *sides)
+        places = (p for p in tried if _is_least_zero(p) and _is_least_zero(last - p))
+    return any(
+        all(
+            find_truth(kind, substitute_indices(subject, {index: place} if index else {})) is holds
             for kind, subject, holds in relations
         )
-        if all(truths):
-            return True
-    return False
-
-
-def _find_witnesses(index: ir.Index | None, relations: Sequence[Relation]) -> Iterator[Polynomial]:
-    if index is None:
-        yield NOTHING
-        return
-    last = Polynomial.of(index.extent) - ONE
-    found = [NOTHING, last]
-    for _, subject, _ in relations:
-        if (edge := subject.find_edge(index)) is not None:
-            found += [edge[1], edge[1] - ONE if edge[0] else edge[1] + ONE]
-    yield from (p for p in found if _is_least_zero(p) and _is_least_zero(last - p))
+        for place in places
+    )

@@ -357,25 +357,18 @@ def find_order_mistakes(system: ir.System) -> Iterator[Diagnostic]:
                 yield Diagnostic("defined-twice", f"{name} is defined twice", marks, help=help_)
             plain[name] = equation
         for access in find_accesses(equation.value):
-            yield from _find_early(access, equation, places, number, system)
-
-
-def _find_early(
-    access: ir.Access, equation: ir.Equation, places: dict[str, int], number: int, system: ir.System
-) -> Iterator[Diagnostic]:
-    """The error for an access of a tensor that is defined later."""
-    name = access.tensor.name
-    if places.get(name, -1) > number and not is_dependent(access.tensor, equation, system):
-        later = system.equations[places[name]]
-        reach, both = find_reach(system), (equation.target.tensor, later.target.tensor)
-        if all(tensor in reach.get(tensor, ()) for tensor in both):
-            return  # equations of recurrences may have any order
-        yield Diagnostic(
-            "used-before-defined",
-            f"{name} is used before it is defined",
-            (*find_marks(equation, access), *find_marks(later, later.target)),
-            help=f"move the equation of {name} up",
-        )
+            name = access.tensor.name
+            if places.get(name, -1) <= number or is_dependent(access.tensor, equation, system):
+                continue
+            later, reach = system.equations[places[name]], find_reach(system)
+            both = target.tensor, later.target.tensor
+            if not all(tensor in reach.get(tensor, ()) for tensor in both):  # no recurrence
+                yield Diagnostic(
+                    "used-before-defined",
+                    f"{name} is used before it is defined",
+                    (*find_marks(equation, access), *find_marks(later, later.target)),
+                    help=f"move the equation of {name} up",
+                )
 
 
 def is_condition(expr: ir.Expr) -> bool:

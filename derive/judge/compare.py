@@ -164,11 +164,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class BackwardCase:
-    """The formula of the gradients, the keywords to judge them with, and the names of gradients."""
+    """The names of gradients in a file with a backward of its own, and its scalars."""
 
-    formula: Formula
-    system: ir.System
-    variants: Sequence[Mapping[str, Any]]
     given: Mapping[str, str]  # the name of the incoming gradient, by result
     made: Mapping[str, str]  # the name of the computed gradient, by argument
     numbers: Mapping[str, float] = field(default_factory=dict)  # scalars gradients do not read
@@ -315,33 +312,6 @@ def _judge_fields(
     calls = [partial(call_variant, variant) for variant in variants]
     difference = judge_exactly(calls, system, values, sizes, seed=1)
     return f"{difference}, at {write_sizes(sizes)}" if difference else ""
-
-
-def judge_file(  # noqa: PLR0913 - all that a file is made of
-    source: str,
-    name: str,
-    formula: Formula,
-    system: ir.System,
-    *,
-    variants: Sequence[Mapping[str, int]] = ({},),
-    pull: BackwardCase | None = None,
-    count: int = 3,
-) -> Judgement:
-    """The judgement of a file at drawn sizes; DeriveError where it does not agree.
-
-    `pull` judges the file's own backward.
-    """
-    draws = samples.choose_sizes(system, count=count)
-    judgement = judge_source(source, name, formula, system, draws, variants=variants)
-    raise_unless_agrees(judgement, name)
-    if pull is not None:
-        draws = samples.choose_sizes(pull.system, count=count)
-        variants = pull.variants
-        backward = judge_source(
-            source, name, pull.formula, pull.system, draws, variants=variants, pull=pull
-        )
-        raise_unless_agrees(backward, f"the backward of {name}")
-    return judgement
 
 
 def raise_unless_agrees(judgement: Judgement, name: str = "the file") -> None:

@@ -45,30 +45,21 @@ def open_rows(
     """The equations with the parts of each normalized row inlined."""
     known = cache(rewrite)
     count = cache(lambda value: _count_rows(known(value)))
+
+    def find_better(equations: Equations) -> Iterator[Equations]:
+        """The equations with some inlined, wherever that gives a normalized row."""
+        parts = _find_parts(equations, results)
+        reached = (_find_read_parts(reader, parts) for reader in equations if parts)
+        chosen = (some for r in reached for k in range(len(r)) for some in combinations(r, k + 1))
+        for some in dict.fromkeys(chosen):
+            inlined = _inline_parts(equations, some, known)
+            if inlined is not None and _is_better(inlined, equations, count):
+                yield inlined
+
     found: Equations | None = equations
     while found is not None:
-        equations = found
-        found = next(_find_better(equations, results, known, count), None)
+        equations, found = found, next(find_better(found), None)
     return equations
-
-
-def _find_better(
-    equations: Equations,
-    results: Sequence[ir.Tensor],
-    rewrite: Callable[[ir.Expr], ir.Expr],
-    count: Callable[[ir.Expr], Counts],
-) -> Iterator[Equations]:
-    """The equations with some inlined, wherever that gives a normalized row."""
-    parts = _find_parts(equations, results)
-    tried: dict[tuple[ir.Equation, ...], None] = {}
-    for reader in equations if parts else ():
-        reached = _find_read_parts(reader, parts)
-        for number in range(1, len(reached) + 1):
-            for chosen in combinations(reached, number):
-                inlined = None if chosen in tried else _inline_parts(equations, chosen, rewrite)
-                tried[chosen] = None
-                if inlined is not None and _is_better(inlined, equations, count):
-                    yield inlined
 
 
 def _find_parts(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
