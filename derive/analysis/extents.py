@@ -8,7 +8,7 @@ A row is the domain of a reduction or of a function along an index: an index und
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -468,15 +468,15 @@ def drop_false_reads(system: ir.System) -> ir.System:
     def drop(expr: ir.Expr) -> ir.Expr:
         match expr:
             case ir.Where(condition, then, other):
-                held = decide_condition(_lower_sizes(condition))
+                held = decide_condition(lower_sizes(condition))
                 if held is not None and _is_fixed(other if held else then):
                     return then if held else other
             case ir.Mul(factors):
-                guards = (_lower_sizes(f.condition) for f in factors if is_bracket(f))
+                guards = (lower_sizes(f.condition) for f in factors if is_bracket(f))
                 if _is_fixed(expr) and any(decide_condition(each) is False for each in guards):
                     return ir.ZERO
             case ir.Reduce("sum", _, condition, body):
-                if _is_fixed(body) and decide_condition(_lower_sizes(condition)) is False:
+                if _is_fixed(body) and decide_condition(lower_sizes(condition)) is False:
                     return ir.ZERO
         return expr
 
@@ -527,12 +527,12 @@ def is_filled(index: ir.Index) -> bool:
 
 def is_above_zero(number: ir.Expr) -> bool:
     """Whether a number is >= 1 even where sizes are 0."""
-    return is_never_negative(Polynomial.of(_lower_sizes(number)) - ONE)
+    return is_never_negative(Polynomial.of(lower_sizes(number)) - ONE)
 
 
-def _lower_sizes(expr: ir.Expr) -> ir.Expr:
+def lower_sizes(expr: ir.Expr, kept: Collection[str] = ()) -> ir.Expr:
     """The expression with each size less 1: if it holds for sizes >= 1, the original does for 0."""
-    sizes = map(ir.Size, find_size_names(expr))
+    sizes = (ir.Size(name) for name in find_size_names(expr) if name not in kept)
     return substitute(expr, {size: ir.Add((size, ir.MINUS_ONE)) for size in sizes})
 
 

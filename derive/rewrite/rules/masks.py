@@ -15,6 +15,7 @@ from math import factorial
 from typing import TypeAlias
 
 from derive.analysis.affine import simplify_place, simplify_places
+from derive.analysis.extents import lower_sizes
 from derive.analysis.facts import is_never_negative, read_bounds
 from derive.analysis.safety import is_finite_where_defined, is_readable, is_safe
 from derive.ir import nodes as ir
@@ -201,12 +202,8 @@ def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
     """Whether the end is nonnegative, even if a size other than the indices' extents is 0."""
     extents = (index.extent for index in filled)
     known = walk.find_size_names(*(e for e in extents if len(Polynomial.of(e).terms) == 1))
-    least: dict[ir.Expr, ir.Expr] = {
-        ir.Size(name): ir.Add((ir.Size(name), ir.MINUS_ONE))
-        for name in walk.find_size_names(end.to_expr())
-        if name not in known
-    }
-    return all(map(is_never_negative, (end, Polynomial.of(walk.substitute(end.to_expr(), least)))))
+    least = Polynomial.of(lower_sizes(end.to_expr(), known))
+    return is_never_negative(end) and is_never_negative(least)
 
 
 def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bound]:
