@@ -100,6 +100,7 @@ def lift_code(
     lifted = _lift_anywhere(function, arguments, declared, dict(sizes or {}), path)
     system, needs = _guard_sizes(lifted.system)
     formula = parse("\n".join(to_lines(system)), name, empty_row=system.empty_row)
+    to_system(formula)  # DeriveError where the notation cannot say it
     notes = dict.fromkeys((*map(to_text, lifted.notes), *needs))
     return FromCode(formula, lifted.fixed, tuple(notes))
 

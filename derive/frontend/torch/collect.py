@@ -32,6 +32,7 @@ from derive.ir.walk import (
     find_accesses,
     find_free,
     find_size_names,
+    find_sizes,
     is_reading,
     map_children,
     rewrite_bottom_up,
@@ -279,24 +280,32 @@ class _Names:
 
 
 def rename(
-    draft: Draft, inputs: tuple[ir.Tensor | ir.ScalarInput, ...], sizes: tuple[str, ...], name: str
+    draft: Draft,
+    inputs: tuple[ir.Tensor | ir.ScalarInput, ...],
+    sizes: Mapping[str, bool],
+    name: str,
 ) -> ir.System:
-    """Return the draft's system, with readable names of tensors and indices."""
+    """Return the draft's system, with readable names of tensors and indices.
+
+    `sizes` says of each size whether it is an argument of the code. Such a size stays an argument,
+    except where it is a whole extent.
+    """
     atoms = (part for each in draft.equations.values() for part in walk(each.value))
     known = (part.name for part in atoms if isinstance(part, (ir.Size, ir.Scalar)))
-    names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], sizes)
+    names = _Names([*(entry.name for entry in inputs), *known, *sizes, name], [*sizes])
     tensors: dict[ir.Tensor, ir.Tensor] = {}
     equations = []
     for tensor, each in draft.equations.items():
         wish = draft.names[tensor] or ("out" if tensor in draft.results else "t")
         tensors[tensor] = ir.Tensor(names.make_name(wish), tensor.shape, tensor.kind)
         equations.append(_rename_equation(names, tensors, each.target, each.value))
-    extents = (extent for each in inputs if isinstance(each, ir.Tensor) for extent in each.shape)
-    shaped = find_size_names(*extents)
-    used = find_size_names(*(side for each in equations for side in (each.target, each.value)))
-    free = tuple(ir.SizeInput(size) for size in sizes if size not in shaped and size in used)
     results = tuple(tensors[tensor] for tensor in draft.results)
-    return ir.System(name, inputs, free, tuple(equations), results)
+    system = ir.System(name, inputs, (), tuple(equations), results)
+    extents = [extent for tensor in system.tensors for extent in tensor.shape]
+    whole = [extent for extent in extents if isinstance(extent, ir.Size)]
+    free = {*find_sizes(system)} - {*find_size_names(*whole)}
+    free -= {size for size in find_size_names(*extents) if not sizes[size]}
+    return replace(system, sizes=tuple(ir.SizeInput(size) for size in sizes if size in free))
 
 
 def _rename_equation(
@@ -341,7 +350,7 @@ def collect(
     trace: Trace,
     results: Sequence[Shadow],
     inputs: Sequence[ir.Tensor | ir.ScalarInput],
-    sizes: Sequence[str],
+    sizes: Mapping[str, bool],
     name: str,
 ) -> ir.System:
     """Return the readable system, called `name`, that computes these results of a run."""
@@ -355,7 +364,7 @@ def collect(
     drop_ones(draft)
     split_indices(trace, draft)
     split_sums(trace, draft)
-    return rename(draft, tuple(inputs), tuple(sizes), name)
+    return rename(draft, tuple(inputs), sizes, name)
 
 
 def _draft(trace: Trace, results: Sequence[Shadow]) -> Draft:

@@ -85,7 +85,8 @@ def _finish(
         names = ", ".join(trace.watch.branches)
         raise refuse("lift-branch", f"the code takes another way for other values of {names}")
     inputs = [_fix(trace, a) for a in arguments.values() if not isinstance(a, ir.Size)]
-    sizes = [size for size in trace.sizes if size not in fixed]
+    given = [a.name for a in arguments.values() if isinstance(a, ir.Size)]
+    sizes = {size: size in given for size in trace.sizes if size not in fixed}
     system = collect(trace, results, inputs, sizes, "lifted")
     numbers = {size: trace.sizes[size] for size in fixed}
     for mistake in find_complex_mistakes(system):
