@@ -1,9 +1,10 @@
 r"""Translation of LaTeX equations, with the shapes of their tensors, into a formula.
 
     q_{ih} = \sum_d X_{id} W_{dh}                    every index written
-    e_{ij} = \frac{X_i W^Q (X_j W^K)}{\sqrt{D_z}}    matrices and vectors, with declared shapes:
-    X: [B, S, H, D]
-    each W: [H, D, D]
+
+    e_{ij} = \frac{x_i W^Q (x_j W^K)}{\sqrt{E}}      matrices and vectors, with declared shapes:
+    x: [S, D]
+    each W: [D, E]
 
     text -> equations and declarations   latex.text
          -> trees                        latex.tree, made of latex.nodes

@@ -52,8 +52,8 @@ Every read is proved to be in range. Otherwise `build` refuses it and names the 
 
 Recurrences have their first values on a line before, at constant places
     h[-1] = h0; h[t] = a[t]*h[t - 1] + x[t]
-    R[T - 1] = r; R[t] = r[t] + g*R[t + 1]
-    D[i,j] = min(D[i - 1,j], D[i,j - 1]) + c[i,j]
+    R[T - 1] = 0; R[t] = r[t] + g*R[t + 1]
+    D[-1,j] = 0; D[i,-1] = 0; D[i,j] = min(D[i - 1,j], D[i,j - 1]) + c[i,j]
 The places before 0 are not part of the result; those after the end are. Several tensors may depend
 on each other. A turn may read the state at places that it moves, as in D[k - 1,i,k].
 

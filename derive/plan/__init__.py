@@ -19,9 +19,10 @@ Options of build, show and bench
     --memory 256MiB       intermediates stay within it, forward and not compiled, or build refuses
     --no-cells            no calls that stand for several steps: some lack second derivatives
     --exact               no rule that loses digits, such as (x - y)**2 = x**2 - 2*x*y + y**2
-    --no-einsum           matmul and permute, for torch.onnx.export
+Options of build and show
     --gradient X,Y        the formula of the gradients instead
-Options of build alone
+Options of build
+    --no-einsum           matmul and permute, for torch.onnx.export
     --backward            a torch.autograd.Function, planned from the formula's gradients: it stores
                           less and computes again; the file says where autograd does better
 
