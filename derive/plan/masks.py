@@ -125,17 +125,13 @@ def _use_factor(op: ops.Op, known: Known) -> ops.Op:
         case ops.Fill(arg, mask, ops.Num(value), where) if value is ir.ZERO:
             assert isinstance(here, ops.Fill)
             if known.is_arithmetic(arg, mask):
-                return ops.Apply("*", (here.arg, _to_factor(mask, where)), op.axes)
+                kept = ops.Cast(ops.Apply("not", (mask,), mask.axes) if where else mask)
+                return ops.Apply("*", (here.arg, kept), op.axes)
             if isinstance(arg, ops.Along) and known.find_mask(arg) is mask and not where:
                 row, axes = ops.Cast(_find_rows(mask, arg.index)), op.axes
                 made = _keep_empty(here.arg, mask)
                 return ops.Apply("*", (made, ops.arrange(row, axes)), axes)
     return here
-
-
-def _to_factor(mask: ops.Op, where: bool) -> ops.Op:
-    """1 at the entries that a Fill by this mask keeps, 0 at those that it replaces."""
-    return ops.Cast(ops.Apply("not", (mask,), mask.axes) if where else mask)
 
 
 def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:

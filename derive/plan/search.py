@@ -9,6 +9,7 @@ much smaller and much larger. If another form or order takes far fewer operation
 crossing is found from the costs, which are polynomials over sizes.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from itertools import islice
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.functions import holds_complex
-from derive.ir.polynomial import Polynomial
 from derive.ir.recurrences import find_groups
 from derive.ir.walk import walk
 from derive.plan import ops
@@ -259,7 +259,8 @@ class _Search:
 
         Candidates are the first form and a few others, each in its best contraction order there.
         """
-        if not plan.einsums or count_products(plan) > MOST_PRODUCTS:
+        longest = max((len(plan.einsums), *(len(order.path) for order in plan.orders)))
+        if not plan.einsums or longest > MOST_PRODUCTS:
             return ()
         rules = [rule for rule in OPTIONS if rule.across is not None]
         others = islice(self.find_next(start, rules, {start.form.prepared: None}), MOST_NEIGHBOURS)
@@ -280,12 +281,15 @@ class _Search:
                 ]
                 least = min(counts)
                 if least * CLEAR <= plan.at_sizes(own, there):
-                    form = found[counts.index(least)].form
-                    other = self._lower_form(form, there)
-                    both = (plan, own), (other, other.flops)
-                    regimes.append(
-                        Regime(size, is_below, _find_crossing(*both, self.sizes, size, far), other)
-                    )
+                    other = self._lower_form(found[counts.index(least)].form, there)
+                    way, more = range(number, far, -1 if is_below else 1), other.flops
+
+                    def is_worse(here: int) -> bool:
+                        at = {**self.sizes, size: here}  # noqa: B023
+                        return other.at_sizes(more, at) < plan.at_sizes(own, at)  # noqa: B023
+
+                    last = way[bisect_left(way, True, lo=1, key=is_worse) - 1]
+                    regimes.append(Regime(size, is_below, last, other))
         return tuple(regimes)
 
 
@@ -299,28 +303,6 @@ def move_sums_early(steps: Sequence[Step]) -> tuple[Step, ...]:
         done.insert(last + 1 if is_sum else len(done), step)
         places = {each.name: place for place, each in enumerate(done)}
     return tuple(done)
-
-
-def _find_crossing(
-    own: tuple[Plan, Polynomial],
-    other: tuple[Plan, Polynomial],
-    sizes: Mapping[str, int],
-    size: str,
-    far: int,
-) -> int:
-    """The last number, from the plan's own towards `far`, at which the first plan is no worse."""
-    own_side = sizes[size]
-    while abs(own_side - far) > 1:
-        middle = (own_side + far) // 2
-        at = {**sizes, size: middle}
-        one, two = (plan.at_sizes(count, at) for plan, count in (own, other))
-        own_side, far = (own_side, middle) if two < one else (middle, far)
-    return own_side
-
-
-def count_products(plan: Plan) -> int:
-    """The number of products in a plan, or in its longest contraction order."""
-    return max((len(plan.einsums), *(len(order.path) for order in plan.orders)))
 
 
 def _may_transform(form: Form) -> bool:

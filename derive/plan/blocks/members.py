@@ -367,17 +367,13 @@ def expand_calls(region: Region, index: ir.Index) -> Region:
     def expand_step(step: Step) -> Step:
         cells = [part for part in ops.walk_ops(step.op) if isinstance(part, ops.Cell)]
         new: dict[ops.Op, ops.Op] = {
-            c: _write_operations(c) for c in cells if _depends_on_whole(c, index)
+            c: c.whole if c.whole.axes == c.axes else ops.Arrange(c.whole, c.axes)
+            for c in cells
+            if _depends_on_whole(c, index)
         }
         return Step(step.name, ops.exchange(step.op, new)) if new else step
 
     return replace(region, steps=tuple(map(expand_step, region.steps)))
-
-
-def _write_operations(cell: ops.Cell) -> ops.Op:
-    """Return the call's operations, with the axes of size 1 of its result."""
-    is_equal = cell.whole.axes == cell.axes
-    return cell.whole if is_equal else ops.Arrange(cell.whole, cell.axes)
 
 
 def _depends_on_whole(cell: ops.Cell, index: ir.Index) -> bool:

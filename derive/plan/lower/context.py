@@ -13,7 +13,7 @@ exceptions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from math import prod
@@ -40,7 +40,6 @@ from derive.rewrite.guards import (
     find_needed,
     find_nonfinite,
     find_singular,
-    is_variable,
     mark_tensors,
 )
 
@@ -164,10 +163,6 @@ class Context:
         """Return the tensors that are infinite only where one of their divisors is 0."""
         return find_singular(self.system, self.nonfinite)
 
-    def is_singular(self, expr: ir.Expr) -> bool:
-        """Whether an expression reads a tensor in `singular`."""
-        return isinstance(expr, ir.Access) and expr.tensor.name in self.singular
-
     def is_finite(self, expr: ir.Expr) -> bool:
         """Whether an expression is finite for all finite inputs."""
         return is_finite(mark_tensors(expr, self.nonfinite))
@@ -222,22 +217,6 @@ class Context:
             except ValueError:  # a row along an index that is read at another place
                 return None
         return None
-
-    def protect_factors(
-        self, factors: Sequence[ir.Expr], conditions: Sequence[ir.Expr]
-    ) -> list[ir.Expr]:
-        """Rewrite the factors of a product to be finite where their own condition is false.
-
-        A single factor with all indices of its condition needs no guard: the mask replaces it.
-        """
-        found = list(map(self.protect, factors, conditions))
-        is_single = sum(map(is_variable, found)) < 2
-        return [
-            factor
-            if is_single and {*find_free(condition)} <= {*find_free(factor)}
-            else self.protector.guard_unless_finite(factor, condition)
-            for factor, condition in zip(found, conditions, strict=True)
-        ]
 
     def extent(self, index: ir.Index) -> int:
         """Return the extent of an index at the plan's sizes."""

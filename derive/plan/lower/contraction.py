@@ -3,6 +3,7 @@
 sum_jk a_ij b_jk c_k = sum_j a_ij (sum_k b_jk c_k)      max_jk (a_ij + b_jk), likewise
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce as fold
 
@@ -47,7 +48,9 @@ def contract(
     negative = number is ir.MINUS_ONE
     late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
-        operands = [sum_private_indices(op, k, operands, axes) for k, op in enumerate(operands)]
+        counts = Counter(i for op in operands for i in {*op.axes})
+        alone = (tuple(i for i in o.axes if counts[i] < 2 and i not in axes) for o in operands)
+        operands = list(map(sum_operand, operands, alone))
     inverses = [op for op in operands if _is_inverse(op, context)]
     rows = {op.axes[-2] for op in inverses}  # solving from the left needs no transpose
     parts = sorted(operands, key=lambda op: op not in inverses and {*op.axes} & rows != set())
@@ -173,15 +176,6 @@ def combine_parts(function: str, parts: Sequence[ir.Expr]) -> ir.Expr:
     if function in {"+", "*"}:
         return (ir.Add if function == "+" else ir.Mul)(tuple(parts))
     return fold(lambda one, other: ir.Call(function, (one, other)), parts)
-
-
-def sum_private_indices(
-    op: ops.Op, position: int, operands: Sequence[ops.Op], axes: tuple[ir.Index, ...]
-) -> ops.Op:
-    """Sum an operand over the indices that no other operand and no result has."""
-    others = {i for k, o in enumerate(operands) if k != position for i in o.axes}
-    alone = tuple(i for i in op.axes if i not in others and i not in axes)
-    return sum_operand(op, alone)
 
 
 def sum_operand(op: ops.Op, over: tuple[ir.Index, ...]) -> ops.Op:

@@ -91,7 +91,7 @@ def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
             index: ir.Index, form: Guarded = form, valued: Set[ir.Index] = valued
         ) -> tuple[bool, bool, bool]:
             """A key to sort by: indices without values, with known or ascending orders, first."""
-            sides = _find_all_sides(form, index, context)
+            sides = [each for g in form.guards for each in match_sides(g, index, context)]
             is_known = any(context.recall(side.name_order()) is not None for side in sides)
             return index in valued, not is_known, any(side.is_descending for side in sides)
 
@@ -100,10 +100,6 @@ def lower_ordered(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None:
             if found is not None:
                 return found
     return None
-
-
-def _find_all_sides(form: Guarded, index: ir.Index, context: Context) -> list[Side]:
-    return [side for guard in form.guards for side in match_sides(guard, index, context)]
 
 
 def _eliminate(form: Guarded, index: ir.Index, wanted: Wanted) -> ops.Op | None:
@@ -312,7 +308,9 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
     if not isinstance(value, ops.VIEWS):
         value = context.add_step(value)
     args, dim, made = _arrange_operands(value, found.order, count, side)
-    taken = _take_in_order(args[0], args[1], side.index, found.place)
+    rows = {i: ops.Iota(i) for i in args[0].axes if i in args[1].axes}
+    order = (*args[0].axes, found.place)
+    taken = take_positions(args[0], {side.index: args[1], **rows}, order)
     wide = (*made, found.place)
     mask = ops.combine("<", (ops.Iota(found.place), count), wide)
     whole = ops.Reduction(kind, keep_where(kind, mask, taken, wide), (found.place,))
@@ -323,14 +321,14 @@ def _reduce_below(kind: str, side: Side, value: ops.Op, context: Context) -> ops
 
 
 def _arrange_operands(
-    value: ops.Op, order: ops.Op, count: ops.Op, side: Side, *, is_row: bool = True
+    value: ops.Op, order: ops.Op, count: ops.Op, side: Side
 ) -> tuple[tuple[ops.Op, ...], int | None, tuple[ir.Index, ...]]:
     """Return ((values, order, count), dim or None for the last, the axes of the result).
 
     A single order for all rows applies along any dim, several along the last one.
     """
     axes, (index, own) = value.axes, side.ends
-    if is_row and len(order.axes) == 1 == len(count.axes):
+    if len(order.axes) == 1 == len(count.axes):
         at = axes.index(index)
         made = tuple(own if i is index else i for i in axes)
         return (value, order, count), at if at < len(axes) - 1 else None, made
@@ -340,12 +338,6 @@ def _arrange_operands(
     ends = ((value, index), (order, place), (count, own))
     args = tuple(ops.arrange(op, (*(i for i in lead if i in op.axes), last)) for op, last in ends)
     return args, None, (*lead, own)
-
-
-def _take_in_order(x: ops.Op, order: ops.Op, index: ir.Index, place: ir.Index) -> ops.Op:
-    """Return the values in an order, as operations that define a call's meaning."""
-    rows = {i: ops.Iota(i) for i in x.axes if i in order.axes}
-    return take_positions(x, {index: order, **rows}, (*x.axes, place))
 
 
 def lower_rank(relation: str, left: ir.Expr, right: ir.Expr, context: Context) -> ops.Op | None:

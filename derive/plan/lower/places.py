@@ -260,7 +260,7 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
     (index, step), *inner = steps
     if not inner:
         if step == ONE:
-            return _rename_axis(op, at, index)
+            return ops.rename_indices(op, {op.axes[at]: index})
         return _skip_entries(op, at, index, step.to_expr()) or ops.Slice(
             op, at, index, ir.ZERO, step.to_expr()
         )
@@ -276,10 +276,6 @@ def _unfold(op: ops.Op, at: int, steps: list[tuple[ir.Index, Polynomial]]) -> op
         op = ops.Unfold(op, at, index, window, step.to_expr())
         at = len(op.axes) - 1
     return op if is_whole else _unfold(op, at, inner)
-
-
-def _rename_axis(op: ops.Op, at: int, index: ir.Index) -> ops.Op:
-    return ops.rename_indices(op, {op.axes[at]: index})
 
 
 def take_places(

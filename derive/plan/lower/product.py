@@ -24,6 +24,7 @@ from derive.plan.lower.contraction import contract, negate_op, order_operand
 from derive.plan.lower.number import divide, divide_number, is_python_safe, lower_number
 from derive.plan.lower.places import drop_padded
 from derive.plan.path import has_smaller_product
+from derive.rewrite.guards import is_variable
 from derive.rewrite.needs import find_need
 from derive.rewrite.rules.products import is_negative
 
@@ -171,10 +172,19 @@ def _protect_operands(product: Product, context: Context, *, is_summed: bool) ->
     """Make factors and divisors finite where the condition is false; return factors' conditions."""
     conditions = [drop_padded(product.condition, factor, context) for factor in product.over]
     needed = [
-        find_need(each, f) if is_summed and context.is_singular(f) else each
+        find_need(each, f)
+        if is_summed and isinstance(f, ir.Access) and f.tensor.name in context.singular
+        else each
         for each, f in zip(conditions, product.over, strict=True)
     ]
-    product.over = context.protect_factors(product.over, needed)
+    found = list(map(context.protect, product.over, needed))
+    is_single = sum(map(is_variable, found)) < 2  # with all indices of the mask, that replaces it
+    product.over = [
+        factor
+        if is_single and {*find_free(need)} <= {*find_free(factor)}
+        else context.protector.guard_unless_finite(factor, need)
+        for factor, need in zip(found, needed, strict=True)
+    ]
     product.under = [context.protect(f, product.condition, as_divisor=True) for f in product.under]
     return conditions
 
@@ -407,7 +417,7 @@ def mask_operands(
     """Apply each part of the condition to an operand; return the other parts as new operands.
 
     An operand can carry a mask if one of them has all indices of the other. Excluded values are
-    then replaced, or finite (by `protect_factors`). A mask as a factor only multiplies by 0.
+    then replaced, or finite (by `_protect_operands`). A mask as a factor only multiplies by 0.
     """
     left: list[ops.Op] = []
     for part in ir.split_and(condition):
