@@ -28,8 +28,8 @@ def edit_distance(
 
     Returns cost[b] [B].
     Raises ValueError where the shapes do not fit together.
-    Cost: 7*B*M*N + 7*B*N**2 + B*M - 3*B*N + 4*M*N + 4*N**2 + 5*B + 4*M + 14*N + 15 operations;
-        3*B*M*N + 3*B*N**2 + B*M + 7*B*N + 2*M*N + 2*N**2 + 6*B + 5*M + 10*N + 7 elements alive at
+    Cost: 7*B*M*N + 7*B*N**2 + B*M - 4*B*N + 4*M*N + 4*N**2 + 4*B + 4*M + 4*N + 5 operations;
+        3*B*M*N + 3*B*N**2 + B*M + 5*B*N + 2*M*N + 2*N**2 + 4*B + 5*M + 8*N + 5 elements alive at
         once.
     """
     B, N, M, V = _check_shapes(x, y, w, gap)
@@ -48,26 +48,18 @@ def edit_distance(
     D_in = w[x[..., None], y[:, None]]
     # the positions of l  [N + 1]
     l = torch.arange(N + 1, device=w.device)
-    # mask_9[l] = l >= 1  [N + 1]
-    mask_9 = l >= 1
-    # mask[l] = mask_9[l] and -1 - l == -1  [N + 1]
-    mask = mask_9 & (-1 - l == -1)
-    # mask_2[l] = l == 0  [N + 1]
-    mask_2 = l == 0
-    # D_start_3_padded[b,l] = where(l - 1 >= 0, D_start_3[b,l - 1], 0)  [B, N + 1]
-    D_start_3_padded = torch.nn.functional.pad(D_start_3, (1, 0))
-    # D_start[b,l] = where(mask[l], D_start_3_padded[b,l], 1 - [mask_2[l]])  [B, N + 1]
-    D_start = torch.where(mask, D_start_3_padded, 1 - mask_2.to(w.dtype))
-    # mask_3[m] = mask_9[m] and -l[m] == -1  [N + 1]
-    mask_3 = mask_9 & (-l == -1)
-    # mask_4[m] = (mask_2[m] and l[m] >= 0) and l[m] < M  [N + 1]
-    mask_4 = (mask_2 & (l >= 0)) & (l < M)
-    # D_start_4[b,m] = where(mask_3[m], D_start_3_padded[b,m], where(mask_4[m], where(m < M,
-    #     D_start_2[b,m], 0), 1))  [B, N + 1]
+    # mask[l] = l == 0  [N + 1]
+    mask = l == 0
+    # D_start[b,l] = 1 - [mask[l]]  [B, N + 1]
+    D_start = (1 - mask.to(w.dtype)).expand(B, N + 1)
+    # mask_2[m] = l[m] == 1  [N + 1]
+    mask_2 = l == 1
+    # D_start_4[b,m] = where(mask_2[m], where(m - 1 >= 0, D_start_3[b,m - 1], 0), where(mask[m],
+    #     where(m < M, D_start_2[b,m], 0), 1))  [B, N + 1]
     D_start_4 = torch.where(
-        mask_3,
-        D_start_3_padded,
-        torch.where(mask_4, torch.nn.functional.pad(D_start_2, (0, N - M + 1)), 1)
+        mask_2,
+        torch.nn.functional.pad(D_start_3, (1, 0)),
+        torch.where(mask, torch.nn.functional.pad(D_start_2, (0, N - M + 1)), 1)
     )
     # D_border[k,b,o] = where(k < M - 1, D_start_2[b,k + 1], 1)  [M + N - 1, B, 1]
     D_border = torch.nn.functional.pad(
@@ -84,25 +76,25 @@ def edit_distance(
     D_next_inside_in = torch.nn.functional.pad(
         D_in, (N, N)
     ).flatten(1, 2)[:, N:].unflatten(1, (N, M + 2 * N - 1))[:, :, :M + N - 1].permute(2, 0, 1)
-    # mask_5[k,i] = i <= k and i >= k + (-M + 1)  [M + N - 1, N]
-    mask_5 = (
+    # mask_4[k,i] = i <= k and i >= k + (-M + 1)  [M + N - 1, N]
+    mask_4 = (
         w.new_ones(M + N - 1, N, dtype=torch.bool).tril()
         & w.new_ones(M + N - 1, N, dtype=torch.bool).triu(1 - M)
     )
-    # D_next_in[k,i] = mask_5[k,i]  [M + N - 1, N]
-    D_next_in = mask_5
+    # D_next_in[k,i] = mask_4[k,i]  [M + N - 1, N]
+    D_next_in = mask_4
     # the positions of k  [M + N - 1]
     k = torch.arange(max(M + N - 1, 0), device=w.device)
-    # mask_6[k,i] = k - i == -1  [M + N - 1, N]
-    mask_6 = k[:, None] - i == -1
-    # D_next_in_2[k,b,i] = where(mask_6[k,i], D_start_3[b,i], 1)  [M + N - 1, B, N]
-    D_next_in_2 = torch.where(mask_6[:, None], D_start_3, 1)
-    # mask_7 = N - 1 < 0  []
-    mask_7 = w.new_full((), N - 1, dtype=w.dtype) < 0
-    # mask_8 = M - 1 < 0  []
-    mask_8 = w.new_full((), M - 1, dtype=w.dtype) < 0
-    # D_start_2_masked[b] = where(mask_8, 0, D_start_2[b,M - 1])  [B]
-    D_start_2_masked = torch.where(mask_8, 0, D_start_2[:, M - 1])
+    # mask_5[k,i] = k - i == -1  [M + N - 1, N]
+    mask_5 = k[:, None] - i == -1
+    # D_next_in_2[k,b,i] = where(mask_5[k,i], D_start_3[b,i], 1)  [M + N - 1, B, N]
+    D_next_in_2 = torch.where(mask_5[:, None], D_start_3, 1)
+    # mask_6 = N - 1 < 0  []
+    mask_6 = w.new_full((), N - 1, dtype=w.dtype) < 0
+    # mask_7 = M - 1 < 0  []
+    mask_7 = w.new_full((), M - 1, dtype=w.dtype) < 0
+    # D_start_2_masked[b] = where(mask_7, 0, D_start_2[b,M - 1])  [B]
+    D_start_2_masked = torch.where(mask_7, 0, D_start_2[:, M - 1])
     D_next_before = D_next_first
     D_shifted_before = D_shifted_first_2
     D_shifted_before_2 = D_shifted_first
@@ -130,12 +122,12 @@ def edit_distance(
         D_shifted_before_2 = D_shifted_before
         D_shifted_before = D_shifted_k
     D_next_last = D_next_before
-    # cost[b] = where(mask_7, D_start_2_masked[b], where(mask_8, D_start_3[b,N - 1], D_next_last[b,N
+    # cost[b] = where(mask_6, D_start_2_masked[b], where(mask_7, D_start_3[b,N - 1], D_next_last[b,N
     #     - 1]))  [B]
     return torch.where(
-        mask_7,
+        mask_6,
         D_start_2_masked,
-        torch.where(mask_8, D_start_3[:, N - 1], D_next_last[:, N - 1])
+        torch.where(mask_7, D_start_3[:, N - 1], D_next_last[:, N - 1])
     )
 
 

@@ -48,7 +48,7 @@ def contract(
     negative = number is ir.MINUS_ONE
     late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
     if len(operands) > 1:
-        counts = Counter(i for op in operands for i in {*op.axes})
+        counts = Counter(i for op in operands for i in dict.fromkeys(op.axes))
         alone = (tuple(i for i in o.axes if counts[i] < 2 and i not in axes) for o in operands)
         operands = list(map(sum_operand, operands, alone))
     inverses = [op for op in operands if _is_inverse(op, context)]

@@ -213,7 +213,7 @@ class _Table:
         for tensor, value in values.items():
             self.target = self.targets[tensor]
             rewritten = rewrite_bottom_up(value, self._read_table)
-            place = self._find_inner_position(Polynomial.of(self.wave))
+            place = (Polynomial.of(self.wave) - Polynomial.of(one)).to_expr()
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
             border = self._border_of_row(tensor, place)
@@ -288,10 +288,6 @@ class _Table:
         at = self._find_axis(tensor)
         return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))
 
-    def _find_inner_position(self, wave: Polynomial, row: ir.Expr | None = None) -> ir.Expr:
-        """The position on the inner index, on a wave and in a row."""
-        return (wave - Polynomial.of(self.outer if row is None else row)).to_expr()
-
     def _read_table(self, expr: ir.Expr) -> ir.Expr:
         """A read of the recurrence as one of the table, guarded before the first wave."""
         if not isinstance(expr, ir.Access) or expr not in self.lags:
@@ -336,27 +332,14 @@ class _Table:
             name = self.names.take(f"{tensor.name}_start")
             self.begun[key] = ir.Tensor(name, whole.shape[1:], tensor.kind, tensor.below)
             here = (Polynomial.of(row) - Polynomial.of(depth)).to_expr()
-            new: dict[ir.Expr, ir.Expr] = {self.outer: here}
-            at_wave = self._find_inner_position(Polynomial.of(wave), here)
             value = self._find_filler(tensor)
             for (one, other), start in self.starts[tensor].items():
-                if one:
-                    if wave + 1 + other:
-                        continue
-                    # a condition on the row: without a position of the index there is no row
-                    moved = substitute(start, {self.inner: row})
-                    held: ir.Expr = ir.Compare("==", row, ir.ZERO)
-                    if not other:
-                        held = ir.all_of(
-                            held,
-                            ir.Compare(">=", row, ir.ZERO),
-                            ir.Compare("<", row, self.inner.extent),
-                        )
-                else:
-                    is_there = ir.Compare("==", at_wave, ir.MINUS_ONE)
-                    held = ir.all_of(ir.Compare(">=", row, ir.Number(Fraction(depth))), is_there)
-                    moved = substitute(start, new)
-                value = ir.Where(held, rewrite_bottom_up(moved, simplify_place), value)
+                if one + other == -wave:  # read in one row alone, at place 0 of the other index
+                    edge = ir.Number(Fraction(depth - one))
+                    rest = (Polynomial.of(row) - Polynomial.of(edge)).to_expr()
+                    moved = substitute(start, {self.outer: here, self.inner: rest})
+                    moved = rewrite_bottom_up(moved, simplify_place)
+                    value = ir.Where(ir.Compare("==", row, edge), moved, value)
             target = ir.Access(self.begun[key], (*places[:at], row, *places[at + 1 :]))
             self.before.append(ir.Equation(target, value))
         return self.begun[key]
