@@ -118,7 +118,9 @@ class _Request:
 
 
 def _is_einsum(text: str) -> bool:
-    return bool(_EINSUM.fullmatch(text)) and ("->" in text or "," in text)
+    alone = r"(?=\w*(\w)\w*\1)[a-z]{2,5}"  # one operand, with a letter twice
+    is_plain = "->" in text or "," in text or re.fullmatch(alone, text)
+    return bool(_EINSUM.fullmatch(text) and is_plain) and not is_file(text)
 
 
 def _from_einsum(text: str) -> Code:
@@ -237,7 +239,9 @@ def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
         target = find_member(names, name, asked.init, shown)
     inner = unwrap(getattr(target, "forward", target))
     findings = (*code.findings, *_find_unused_names(inner, code.places))
-    return replace(code, name=f"{shown}:{name}", target=target, findings=findings, names=names)
+    given = f"({asked.init})" if asked.init else ""
+    called = f"{shown}:{first}{given}{name[len(first) :]}"
+    return replace(code, name=called, target=target, findings=findings, names=names)
 
 
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:

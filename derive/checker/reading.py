@@ -32,7 +32,7 @@ from textwrap import dedent
 from typing import Any
 
 from derive.errors import Diagnostic, Mark, refuse, suggest
-from derive.frontend.notebooks import is_pasted, read_cells, read_pasted
+from derive.frontend.notebooks import blank_magics, is_pasted, read_cells, read_pasted
 from derive.ir.functions import ROWS
 from derive.libraries import torch
 
@@ -124,8 +124,10 @@ def say_line(line: int, places: tuple[str, ...] = ()) -> str:
 
 def read_python(text: str) -> Reading:
     """The reading of a text, with repairs; UnreadableError where no repair is found."""
-    cells = read_pasted(text) if is_pasted(text) else None
-    return _repair_text(text, ()) if cells is None else _repair_text(cells.text, cells.name_lines())
+    if not is_pasted(text):
+        return _repair_text(blank_magics(text), ())
+    cells = read_pasted(text)
+    return _repair_text(cells.text, cells.name_lines())
 
 
 def read_notebook(data: bytes) -> Reading:

@@ -61,6 +61,17 @@ def is_pasted(text: str) -> bool:
     return _PROMPT.search(text) is not None
 
 
+def blank_magics(text: str) -> str:
+    """The text with blank lines for IPython's own, where it stops at one of them."""
+    try:
+        _find_shown(text)
+    except SyntaxError as error:
+        return _to_python(text) if _IPYTHON.match(error.text or "") else text
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return text
+
+
 def read_pasted(text: str) -> Cells:
     """Return the code of a notebook that was pasted as text, without the outputs."""
     parts = _PROMPT.split(text.replace("\r\n", "\n"))

@@ -40,9 +40,10 @@ def test_lost_indentation_is_reported():
         read_python("def f(x)\ny = 1\nreturn y\n")
 
 
-def test_right_text_is_unchanged():
+@pytest.mark.parametrize("magic", ["", "%matplotlib inline", "!pip install einops"])
+def test_right_text_is_unchanged(magic):
     text = "# “quoted”\ny = (\n    1,\n)\nx = 1,\n"
-    reading = read_python(text)
+    reading = read_python(f"{text}{magic}")
     assert (reading.text, reading.repairs, reading.error) == (text, (), None)
 
 
