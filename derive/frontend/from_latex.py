@@ -142,8 +142,8 @@ def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
             return to_tensor(left, right)
         parameters, arguments = (*left.arguments, *left.below), (*tree.arguments, *tree.below)
         if tree.function in inside:
-            says = f"{tree.function} is called by itself"
-            raise tex.refuse_at(says, tree.token, "call it as it is defined")
+            advice = f"call it as it is defined; in a recurrence write {tree.function}_{{tj}}"
+            raise tex.refuse_at(f"{tree.function} is called by itself", tree.token, advice)
         if len(parameters) != len(arguments):
             says = f"{tree.function} takes {len(left.arguments)} arguments"
             raise tex.refuse_at(says, tree.token, "call it as it is defined")
@@ -155,7 +155,10 @@ def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
             raise tex.refuse_at(says, tree.token, "take another index in one of them")
         return open_calls(substitute_parameters(right, given), (*inside, tree.function))
 
-    done = [each._replace(right=open_calls(each.right)) for each in equations]
+    done = [
+        each._replace(right=open_calls(each.right, (getattr(each.left, "function", ""),)))
+        for each in equations
+    ]
     return [
         each._replace(left=to_tensor(left, each.right)) if isinstance(left, Call) else each
         for each in done

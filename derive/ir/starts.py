@@ -61,7 +61,8 @@ def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
         before[tuple(start.items())] = equation
     lowest = find_lowest(system)
     for tensor, starts in met.items():
-        depths = {k: -at for (each, k), at in lowest.items() if each is tensor}
+        axes = range(len(tensor.shape))
+        depths = {k: -lowest[tensor, k] for k in axes if (tensor, k) in lowest}
         wanted: list[Fixed] = [
             ((k, -back),) for k, depth in depths.items() for back in range(1, depth + 1)
         ]

@@ -170,6 +170,7 @@ NORMS |= {"norm_1": "sum[{}](abs({}))", "norm_oo": "max[{}](abs({}))"}
 # Letters that papers use without a declaration, and the advice for each.
 USUAL = {"sigma": "write \\operatorname{sigmoid}(..) for the function"}
 USUAL |= {"I": "write the identity with its indices, \\delta_{ij}"}
+USUAL |= dict.fromkeys("ij", "write \\imath for the imaginary unit")
 DOTS = {"ldots", "dots", "cdots"}
 # Commands outside the grammar, and the advice for each.
 _SET = "write the range of the index; of a set, its mask as a factor: \\sum_k A_{ik} x_k"

@@ -94,7 +94,7 @@ class Names:
             place,
             facts=[
                 f"{name} never stands alone in a place of a tensor whose shape is known",
-                *([f"so it is of {', '.join(others)}"] if others else []),
+                *([f"unknown too: the extent of {', '.join(others)}"] if others else []),
             ],
             help=advice,
         )
