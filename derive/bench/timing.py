@@ -140,7 +140,7 @@ def find_peak(call: Callable[[], Any]) -> int | None:
         grown = _read_bytes(_STATUS, "VmHWM") - before
         send(max(0, round(grown / _GRAIN) * _GRAIN))
 
-    found, _ = run_in_child(work, _SECONDS, _find_room())
+    found, _ = run_in_child(work, _SECONDS, _read_bytes(_MACHINE, "MemAvailable") or MOST_MEMORY)
     return found if isinstance(found, int) else None
 
 
@@ -154,7 +154,7 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
     ]
     drawn = 8 * max(counts, default=0)  # one after the other in double precision
     wanted = width * (sum(counts) + plan.at_sizes(plan.peak_elements)) + drawn
-    free = _read_bytes(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
+    free = _read_bytes(_MACHINE, "MemAvailable")
     if free and wanted > free:
         at = ", ".join(f"{name}={number}" for name, number in plan.sizes.items())
         raise errors.refuse(
@@ -164,15 +164,10 @@ def refuse_too_large(built: compiler.Built, width: int) -> None:
         )
 
 
-def _find_room() -> int:
-    """The bytes that a child may take."""
-    free = _read_bytes(_MACHINE, "MemAvailable") if _MACHINE.exists() else 0
-    return free or MOST_MEMORY
-
-
 def _read_bytes(path: Path, name: str) -> int:
-    """The value of a line `NAME: N kB` in bytes; 0 without such a line."""
-    for line in path.read_text(encoding="ascii", errors="replace").splitlines():
+    """The value of a line `NAME: N kB` in bytes; 0 without such a line or file."""
+    text = path.read_text(encoding="ascii", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0

@@ -281,10 +281,6 @@ class Program:
                 parts[-1] |= dict(named or [(name, value)])
         return runs.Given(*parts)
 
-    def find_source(self, name: str) -> str:
-        """The source of an argument or a parameter, or that of the list that contains it."""
-        return self.sources.get(name) or self.sources[name.rpartition(".")[0]]
-
     def find_read(self) -> set[str]:
         """The names of the formula in the sources of arguments and parameters."""
         return {name for source in self.sources.values() for name in find_names(source)}

@@ -1,6 +1,5 @@
 """derive check: does this code compute that formula?"""
 
-import sys
 from dataclasses import asdict
 
 import typer
@@ -18,7 +17,7 @@ def print_verdict(code: str, formula: str, judged: Judged, as_json: bool) -> int
     if code == "-":
         if formula == "-":
             raise errors.refuse("input-twice", "standard input is either the code or the formula")
-        code = sys.stdin.read()
+        code = formulas.read_input()
         if not code.strip():
             raise errors.refuse("code-missing", "standard input is empty")
         code = code if "\n" in code else code + "\n"

@@ -113,9 +113,11 @@ def build_found(found: Found, options: Options = NONE, out: str = "") -> Built:
 
 
 def _find_formula(argument: str, name: str | None) -> tuple[Found, ...]:
+    from derive.formulas import find_formula
+
     path, _, member = argument.rpartition(":")
     if argument == "-":
-        return (_from_text(_read_input(), name),)
+        return (_from_text(read_input(), name),)
     if path.endswith(".py"):
         return (_find_member(Path(path), member),)
     if is_file(argument) and not argument.isidentifier():
@@ -124,10 +126,10 @@ def _find_formula(argument: str, name: str | None) -> tuple[Found, ...]:
         return (_from_text(argument, name),)
     if any(sign in argument for sign in "./\\"):
         return _from_file(Path(argument))
-    return (_from_library(argument),)
+    return (_to_found(argument, find_formula(argument)),)
 
 
-def _read_input() -> str:
+def read_input() -> str:
     """All of standard input."""
     try:
         return sys.stdin.read() if sys.stdin is not None else ""
@@ -212,12 +214,6 @@ def list_functions(path: Path) -> list[str]:
     except (OSError, SyntaxError, ValueError):
         return []
     return [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-
-
-def _from_library(name: str) -> Found:
-    from derive.formulas import find_formula
-
-    return _to_found(name, find_formula(name))
 
 
 def _to_found(name: str, formula: Formula) -> Found:

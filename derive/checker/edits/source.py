@@ -328,11 +328,6 @@ class CodeExchange:
         for function, before in zip(self.functions, self.before, strict=True):
             function.__code__ = new.get((before.co_qualname, before.co_firstlineno), before)
 
-    def restore_code(self) -> None:
-        """Restore the original code of all functions."""
-        for function, before in zip(self.functions, self.before, strict=True):
-            function.__code__ = before
-
 
 @processes.run_remotely
 def put_text(code: load.Code, edited: str, line: int) -> None:
@@ -375,7 +370,8 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
                 results = runs.flatten_results(runs.pick_results(found, program.names))
                 if are_close(results, trial.results):
                     passing.append(number)
-            texts.restore_code()
+            for function, own in zip(texts.functions, texts.before, strict=True):
+                function.__code__ = own
     return tuple(passing)
 
 

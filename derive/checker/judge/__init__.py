@@ -84,7 +84,9 @@ def judge_floats(
     answer = program.run(values, sample.sizes)
     wanted = _evaluate_loops(formula, sample, values)
     always_nan = {name for name, value in wanted.items() if value.numel() and value.isnan().all()}
-    given = [n for slot in answer.changed for n in find_names(program.find_source(slot))]
+    held = program.sources  # a list has one source for all of its tensors, ts.0 and ts.1
+    told = (held.get(slot) or held[slot.rpartition(".")[0]] for slot in answer.changed)
+    given = [name for source in told for name in find_names(source)]
     changed = [f"changes {name}" for name in dict.fromkeys(given) if name in values]
     if not answer.results:
         says = f"the code returns no tensor, {sample.describe()}"
