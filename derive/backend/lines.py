@@ -59,11 +59,6 @@ def to_tuple(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
-def write_returns(count: int, kind: str = "Tensor") -> str:
-    """The return type of `count` results, `tuple[Tensor, Tensor]`."""
-    return kind if count == 1 else f"tuple[{', '.join([kind] * count)}]"
-
-
 def fit_signature(name: str, arguments: list[str], returns: str, room: int = WIDTH) -> str:
     """The `def` line of a function, over several lines if it is too long."""
     line = f"def {name}({', '.join(arguments)}) -> {returns}:"

@@ -60,7 +60,11 @@ def write_check(system: ir.System, code: Sequence[str], plan: Plan) -> tuple[lis
     positive, counted = sorted(find_positive(plan)), find_small_extents(plan)
     known_sizes = find_size_sources(system)
     sizes = [source.name for source in known_sizes if is_read(source.name, code)]
-    given = list_arguments(system)
+    given = [
+        *((each.name, "Tensor") for each in system.tensors),
+        *((each.name, "float | Tensor") for each in system.scalars),
+        *((each.name, "int") for each in system.sizes),
+    ]
     call = fit_call(CHECK, ", ".join(sizes), [name for name, _ in given])
     arguments = [f"{name}: {kind}" for name, kind in given]
     several = f"tuple[{', '.join(['int'] * len(sizes))}]"
@@ -143,21 +147,6 @@ def write_ranges(system: ir.System, keyword: str) -> list[str]:
 def _find_bounded(system: ir.System) -> list[tuple[ir.Tensor, ir.Expr]]:
     """The pairs (integer tensor, upper bound) of the declarations."""
     return [(t, t.below) for t in system.tensors if t.kind == "int" and t.below is not None]
-
-
-def list_arguments(system: ir.System) -> list[tuple[str, str]]:
-    """The pairs (name, type) of the arguments of the check."""
-    return [
-        *((each.name, "Tensor") for each in system.tensors),
-        *((each.name, "float | Tensor") for each in system.scalars),
-        *((each.name, "int") for each in system.sizes),
-    ]
-
-
-def list_keywords(system: ir.System) -> list[str]:
-    """The parameters of the sizes that no shape determines, `H: int = 2`."""
-    defaults = ("" if s.default is None else f" = {s.default}" for s in system.sizes)
-    return [f"{s.name}: int{end}" for s, end in zip(system.sizes, defaults, strict=True)]
 
 
 def _write_body(

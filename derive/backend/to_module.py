@@ -22,7 +22,6 @@ from derive.backend.lines import (
     to_tuple,
     wrap_text,
     write_function,
-    write_returns,
 )
 from derive.backend.to_torch import Printer
 from derive.backend.to_turns import find_begun, write_comment, write_scan, write_step
@@ -169,11 +168,6 @@ def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
     if validate := to_checks.name_validate(plan):
         meaning = "keyword: check the ranges of integers, else taken for granted"
         rows.append((validate, "", "bool", meaning))
-    return pad_rows(rows)
-
-
-def pad_rows(rows: Sequence[Row]) -> list[str]:
-    """The rows as lines with aligned columns."""
     widths = [*(max(len(row[k]) for row in rows) for k in range(3)), 0] if rows else []
     padded = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
@@ -500,13 +494,14 @@ def sign(
         f"{entry.name}: Tensor | None" if entry.name in optional else write_argument(entry)
         for entry in order_inputs(system)
     ]
-    keywords = to_checks.list_keywords(system)
+    defaults = ("" if s.default is None else f" = {s.default}" for s in system.sizes)
+    keywords = [f"{s.name}: int{end}" for s, end in zip(system.sizes, defaults, strict=True)]
     keywords += [f"{tile.block}: int | None = None" for tile in plan.tiles]
     keywords += [f"{chunk}: int = {usual}" for chunk, (_, usual) in plan.chunks.items()]
     keywords += [*more, *([f"{validate}: bool = False"] if validate else [])]
     given += ["*", *keywords] if keywords else []
-    returns = "tuple[Tensor | None, ...]" if optional else write_returns(results)
-    return fit_signature(name, given, returns)
+    returns = "Tensor" if results == 1 else f"tuple[{', '.join(['Tensor'] * results)}]"
+    return fit_signature(name, given, "tuple[Tensor | None, ...]" if optional else returns)
 
 
 def order_inputs(system: ir.System) -> list[ir.Tensor | ir.ScalarInput]:

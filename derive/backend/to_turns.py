@@ -123,8 +123,8 @@ def write_scan(scan: Scan, plan: Plan, printer: Printer) -> list[str]:
     lines += indent(rows)
     for each in scan.carried:
         if each.last:
-            last = _name_last(each) if each in named else f"{each.each}[-1]"
-            lines.append(f"{each.last} = {last}")
+            before = {lag: name for name, lag in each.before}
+            lines.append(f"{each.last} = {before[1] if each in named else f'{each.each}[-1]'}")
         elif each.is_kept:
             lines += _stack_values(each, plan, printer)
     return lines
@@ -259,11 +259,6 @@ def _is_named(each: Carried, plan: Plan) -> bool:
     is_sure = all(not _find_doubtful(each, place, plan) for place in range(len(each.first)))
     is_short = 0 < len(lags) <= len(each.first)
     return not each.is_kept and is_sure and is_short and lags == list(range(1, len(lags) + 1))
-
-
-def _name_last(each: Carried) -> str:
-    """The variable of the value one turn before."""
-    return next(name for name, lag in each.before if lag == 1)
 
 
 def _carry_on(named: Sequence[Carried], printer: Printer, room: int) -> list[str]:

@@ -141,7 +141,7 @@ def read_einsum(text: str, *, has_words: bool = False, any_index: bool = False) 
 
     def is_index(name: str) -> bool:
         if has_words:
-            return is_word(name)
+            return name == "_" or (name.isidentifier() and name.strip("_") == name)
         is_other = any_index and (name.isalpha() or (is_many and name not in "-=>→.,"))
         return name in ascii_letters or is_other
 
@@ -170,11 +170,6 @@ def _is_many(text: str) -> bool:
 def _tokenize(part: str, start: int, has_words: bool) -> tuple[Token, ...]:
     found = (_WORDS if has_words else _INDICES).finditer(part)
     return tuple(Token(m[0], start + m.start(), start + m.end()) for m in found)
-
-
-def is_word(name: str) -> bool:
-    """Whether a name is a valid index of einops.einsum."""
-    return name == "_" or (name.isidentifier() and not (name[0] == "_" or name[-1] == "_"))
 
 
 def _find_fault(token: Token, has_words: bool, is_output: bool) -> Fault:
@@ -245,7 +240,7 @@ def to_notation(equation: str) -> str:
     """The formula of an einsum string as a text in the notation; DeriveError if it is invalid."""
     spec = read_fixed(equation).named
     indices = spec.indices
-    sizes = _name_sizes(indices)
+    sizes = {i: f"N_{i}" if i.upper() in indices else i.upper() for i in indices}
     taken = {*indices, *sizes.values()}
     names = _name_operands(len(spec.operands), taken)
     result = next(n for n in ("Z", "Y", "R", "result") if n not in {*taken, *names})
@@ -296,11 +291,6 @@ def _declare(
         together = ", ".join(name for _, name in group)
         shape = ", ".join(sizes[index] for index in operand)
         yield f"{together}[{shape}]" if operand else f"scalar {together}"
-
-
-def _name_sizes(indices: Sequence[str]) -> dict[str, str]:
-    """The name of each index's size: its capital, or `N_b` if that is an index too."""
-    return {i: f"N_{i}" if i.upper() in indices else i.upper() for i in indices}
 
 
 def _name_operands(count: int, taken: set[str]) -> list[str]:

@@ -29,15 +29,7 @@ from typing import Unpack
 from derive.errors import DeriveError, refuse
 from derive.frontend.from_text import parse
 from derive.frontend.latex import nodes as tex
-from derive.frontend.latex.names import (
-    Choice,
-    Names,
-    Read,
-    ask_base,
-    close_links,
-    complete_shapes,
-    find_bases,
-)
+from derive.frontend.latex.names import Choice, Names, Read, ask_base, complete_shapes, find_bases
 from derive.frontend.latex.nodes import Call, Equation, Name, Tree, find_names, to_word
 from derive.frontend.latex.reading import Reading
 from derive.frontend.latex.text import NOTATION, read_shapes, split_text
@@ -349,8 +341,10 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
     extents = dict(reading.extents)
     plain = list(dict.fromkeys(i for indices in reading.undeclared.values() for i in indices))
     for index in plain:  # indices at one place of a tensor have one extent
-        alike = sorted(close_links({index}, [{*pair} for pair in reading.alike]))
-        known = next((extents[each] for each in alike if each in extents), None)
+        alike = {index}
+        while also := {i for pair in reading.alike if {*pair} & alike for i in pair} - alike:
+            alike |= also
+        known = next((extents[each] for each in sorted(alike) if each in extents), None)
         upper = index[0].upper() + index[1:]
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
         extents.setdefault(index, known or (upper if is_free else f"N_{index}"))

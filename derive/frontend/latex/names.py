@@ -285,13 +285,6 @@ def ask_base(says: str, *facts: str) -> DeriveError:
     return refuse("latex-form", says, facts=facts, help=advice)
 
 
-def close_links(found: set[str], links: Sequence[set[str]]) -> set[str]:
-    """Return `found` and all words linked with them, directly or not, by sets of linked words."""
-    while also := {word for link in links if link & found for word in link - found}:
-        found = found | also
-    return found
-
-
 def find_starts(below: tree.Tree) -> Iterator[tuple[str, int]]:
     """Yield pairs (index, least value) for the lower bounds in a range such as `j = 1`."""
     if not isinstance(below, tree.Relation):

@@ -34,7 +34,6 @@ from derive.frontend.latex.values import (
     Value,
     add_number,
     ask_rows,
-    check_extents,
     find_words,
     refuse_entry,
     refuse_further,
@@ -110,8 +109,10 @@ class Reading:
                 raise MisfitError(f"a number is given to {read.name}, of a shape", help=VECTORS)
             value = replace(value, axes=tuple(map(self.axes.mark, stated[len(every) :])))
             extents += stated[len(every) :]
-        if value.axes:
-            check_extents(extents, stated or ())
+        pairs = zip(extents[::-1], (stated or ())[::-1], strict=False)
+        for one, other in pairs if value.axes else ():
+            if one and other and to_polynomial(one) != to_polynomial(other):
+                raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
         self.layouts[read.name] = Layout(tuple(extents), written, len(value.axes))
         every += [f"<{axis.mark}>" for axis in value.axes]
         target = f"{read.name}[{','.join(every)}]" if every else read.name

@@ -147,13 +147,6 @@ def to_polynomial(extent: str) -> Polynomial:
     return read(ast.parse(extent, mode="eval").body)
 
 
-def check_extents(found: Sequence[str], stated: Sequence[str]) -> None:
-    """Raise MisfitError for extents that differ from the declared ones, aligned at the last."""
-    for one, other in zip(found[::-1], stated[::-1], strict=False):
-        if one and other and to_polynomial(one) != to_polynomial(other):
-            raise MisfitError(f"an extent {one} meets an extent {other}", of_extents=True)
-
-
 def refuse_undefined(name: str) -> MisfitError:
     """Return the error of a tensor that is read before its shape is known."""
     advice = f"say its shape: {name}: [T, N]"

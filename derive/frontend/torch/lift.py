@@ -117,8 +117,10 @@ def _judge(
 
     def compare(others: Mapping[str, int], values: Mapping[str, Any]) -> bool | None:
         try:
+            given = {n: {**values, **others}[entry.name] for n, entry in arguments.items()}
+            copies = {n: v.clone() if hasattr(v, "clone") else v for n, v in given.items()}
             with in_double(), make_double():
-                found = call_plainly(function, arguments, values, others)
+                found = function(**copies)
         except Exception:  # code may be made for certain sizes or numbers only
             return None
         return is_equal_at(lifted.system, values, list_tensors(found), others)
@@ -269,20 +271,6 @@ def _choose_others(
         if all(len(each) >= _VALUES for each in values):
             break
     return found[1:]
-
-
-def call_plainly(
-    function: Callable[..., Any],
-    arguments: Mapping[str, Argument],
-    values: Mapping[str, Any],
-    sizes: Mapping[str, int],
-) -> Any:
-    """Return the code's result at copies of these inputs, without recording."""
-    given = {}
-    for name, entry in arguments.items():
-        value = sizes[entry.name] if isinstance(entry, ir.Size) else values[entry.name]
-        given[name] = value.clone() if hasattr(value, "clone") else value
-    return function(**given)
 
 
 @contextmanager
