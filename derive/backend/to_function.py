@@ -217,7 +217,7 @@ class _ClassWriter:
 
 
 def _call_forward(plan: Plan, arguments: list[str]) -> list[str]:
-    """The call of `_forward`; results that may be one tensor are detached to be distinct."""
+    """The lines that call `_forward`, and detach results that share a tensor with another one."""
     if not (alike := _find_alike(plan)):
         return fit_call("return _forward", "", arguments, ROOM)
     names = [tensor.name for tensor in plan.system.results]

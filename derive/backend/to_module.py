@@ -458,7 +458,7 @@ def _find_tensor_scalars(plan: Plan) -> tuple[str, ...]:
 
 
 def make_printer(plan: Plan) -> Printer:
-    """The printer of a plan, with the model of new tensors: the first real argument.
+    """The printer of a plan; new tensors get dtype and device of the first real argument.
 
     Without one, complex arguments give the dtype of their parts, others the default dtype.
     """

@@ -54,7 +54,7 @@ SIGNS = {"floordiv": "//", "mod": "%", "and": "&", "or": "|"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """The writer of operations, with the names that they use."""
+    """The writer of operations as Python text, with the names and the dtype that it uses."""
 
     like: str  # the tensor whose device and dtype new tensors have
     dtype: str  # text of the dtype

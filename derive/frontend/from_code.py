@@ -160,7 +160,7 @@ def _guard_sizes(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 
 
 def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
-    """The condition on sizes under which a value is >= 0; nothing if it always is."""
+    """The condition on sizes under which a value is >= 0; nothing if always, or if unknown."""
     low = None if is_never_negative(value, facts) else find_range(value.to_expr()).low
     atoms = low.atoms if low is not None else ()
     is_fixed = not any(isinstance(p, ir.Index | ir.Access) for atom in atoms for p in walk(atom))
@@ -174,7 +174,7 @@ def _find_needs(value: Polynomial, facts: Facts) -> Iterator[ir.Expr]:
 def _match_parameters(
     declared: ir.System, parameters: Mapping[str, inspect.Parameter], name: str
 ) -> dict[str, Argument]:
-    """The declared argument of each parameter; one with a default may be absent."""
+    """The declared argument of each parameter, which only one with a default may lack."""
     known: dict[str, Argument] = {each.name: each for each in declared.inputs}
     sizes = [e.name for e in declared.sizes]
     sizes += [size for size in find_sizes(declared) if size in parameters]

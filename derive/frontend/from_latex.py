@@ -204,7 +204,7 @@ def sort_equations(equations: Sequence[Equation], names: Names) -> list[Equation
 
 
 def find_results(written: Sequence[str]) -> list[str]:
-    """Return ["return .."] for the tensors that no other equation reads; [] if only the last."""
+    """Return ["return y, z"] of the tensors that no other equation reads; [] if only the last."""
     sides = [re.findall(r"[^\W\d]\w*", side) for line in written for side in line.split(" = ", 1)]
     own = [words[0] for words in sides[::2]]
     read = {

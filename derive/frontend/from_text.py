@@ -142,7 +142,7 @@ def _find_names(source: Source, lines: Sequence[Line]) -> expr.Names:
 
 
 def _claim(names: expr.Names, name: str, kind: str, how: str, place: tuple[int, int]) -> None:
-    """Record a name's kind and `how` it has it; DeriveError if it is reserved or declared twice."""
+    """Record that a name is a `kind`, and `how` it became one; DeriveError if reserved or taken."""
     if name in _RESERVED or (name in {"pi", "oo"} and how not in _PLACED):
         says = f"{name} has a meaning of its own in the notation"
         raise names.source.refuse("name-reserved", says, place, help=f"write {name.lower()}_")

@@ -224,7 +224,7 @@ class _Reverse:
     def find_seed(
         self, target: ir.Access, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> ir.Expr | None:
-        """The gradient of a result that is an input, 1 for the loss itself; None for no result."""
+        """The gradient of a result: as `given`, or 1 of the loss itself; None if no result."""
         if target.tensor not in self.system.results:
             return None
         seed = given.get(target.tensor)

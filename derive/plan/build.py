@@ -358,7 +358,7 @@ def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | Non
 
 
 def _restore_order(arg: ops.Op, memory: Storage) -> ops.Op:
-    """The operand in the storage order of its own operands."""
+    """An elementwise operand in the storage order of its own operands; others unpermuted."""
     arg = strip(arg)
     return _reorder_axes(arg, sort_stored(arg, memory)) if isinstance(arg, ops.Apply) else arg
 
@@ -413,7 +413,7 @@ def _move_scale(
     read: tuple[Step, ops.Apply],
     taken: Collection[str],
 ) -> tuple[Step, ...]:
-    """Scale one operand of the product, and read the product unscaled."""
+    """Scale the operand at `place` of a product, not its result; `read`: (reader, scaled part)."""
     reader, scaled = read
     assert isinstance(product.op, ops.Einsum)
     args = list(product.op.args)

@@ -186,7 +186,7 @@ def _extract(op: ops.Op, name: str, steps: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def _find_shareable(op: ops.Op) -> Iterator[ops.Op]:
-    """The parts that compute a tensor, in the gradient at least.
+    """The parts that store a tensor when computed, or whose gradient does.
 
     The gradient of a slice that skips entries fills a tensor as large as its operand.
     """

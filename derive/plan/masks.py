@@ -41,7 +41,7 @@ class Known:
     infinite: dict[ir.Tensor, ir.Tensor] = field(default_factory=dict)
 
     def find_reads(self, op: ops.Op) -> Reads:
-        """The indices at which an operation reads each argument, without summed ones."""
+        """For each argument read, the set of indices it is read at, without summed ones."""
         axes = frozenset(op.axes)
         match op:
             case ops.Source(name, own):

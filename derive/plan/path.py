@@ -132,7 +132,7 @@ def has_smaller_product(
     kept: Collection[ir.Index],
     size: Callable[[Collection[ir.Index]], int],
 ) -> bool:
-    """Whether a product of two operands, with all `own` indices, is smaller than any such operand.
+    """Whether two operands have a product with all `own` indices, smaller than any that has them.
 
     The product sums an index, so a tensor over `own` is multiplied with it at less cost.
     """

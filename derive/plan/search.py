@@ -83,7 +83,7 @@ class LoopFree:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """The lengths of chunks, and 0 for the turn numbers that positions read."""
+        """Values of names that are no sizes: chunk lengths, and 0 for turn numbers in positions."""
         lengths = {name: length for name, (_, length) in self.chunks.lengths.items()}
         return {**lengths, **{loop.turn: 0 for loop in self.loops if loop.turn}}
 
@@ -306,7 +306,7 @@ def move_sums_early(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _may_transform(form: Form) -> bool:
-    """Whether a form may have sums over waves or offsets: it has functions or sums of indices."""
+    """Whether a form may have sums over waves or offsets: functions, powers, or sums of indices."""
 
     def is_able(part: ir.Expr) -> bool:
         terms = part.terms if isinstance(part, ir.Add) else ()

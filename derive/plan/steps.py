@@ -208,7 +208,7 @@ def _find_words(op: ops.Op) -> str:
 
 
 def is_mask(op: ops.Op) -> bool:
-    """Whether an operation is a mask of zeros and ones."""
+    """Whether an operation is a boolean mask cast to zeros and ones."""
     return isinstance(op, ops.Cast) and ops.is_boolean(op.arg)
 
 

@@ -64,7 +64,7 @@ def find_some(condition: ir.Expr, rest: tuple[ir.Index, ...]) -> ir.Expr:
 def _holds_somewhere(condition: ir.Expr, index: ir.Index) -> bool:
     """Whether the condition holds for some value of the index, for all other indices and tensors.
 
-    Other indices are tried as values. An index equals an integer below its extent at some value.
+    False means not shown. Tried values are other indices, and integers that equal the index.
     """
     match condition:
         case ir.Compare("!=", ir.Index() as left, ir.Index() as right) if left is not right:

@@ -252,7 +252,7 @@ def _use_rule(
 
 
 def _drop_floor(value: ir.Expr) -> ir.Expr:
-    """The value of a sign-keeping rule without its max(.., 0), which no sign needs here."""
+    """The result of a rule without its max(.., 0), also as a factor: no reader needs its sign."""
     match value:
         case ir.Call("max", (inner, ir.Number(0))):
             return inner

@@ -131,7 +131,7 @@ def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
 def _collect(
     value: ir.Expr, flag: bool, walk_parts: Callable[..., Iterator[tuple[ir.Expr, int]]]
 ) -> set[ir.Expr]:
-    """The parts of a value whose flag is true, as `walk_parts` passes flags from part to part."""
+    """The parts with a true flag; `walk_parts(part, flag)` yields (part, flag) inside a part."""
     found: set[ir.Expr] = set()
     seen: set[tuple[ir.Expr, int]] = set()
     stack: list[tuple[ir.Expr, int]] = [(value, flag)]

@@ -121,7 +121,7 @@ class Reading:
     def place_batch(
         self, places: Sequence[str], free: Sequence[str]
     ) -> tuple[list[str], tuple[int, ...]]:
-        """Return (places with indices of omitted extents inserted, positions of written ones)."""
+        """Return (places, with an index for each omitted extent; positions of the written ones)."""
         every = list(places)
         inside = [i for i in self.batch.values() if i in free and i not in places]
         for index in sorted(inside, key=lambda i: self.order.index(self.extents[i])):

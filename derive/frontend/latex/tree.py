@@ -254,7 +254,7 @@ class Reader(Tokens):
         return tree
 
     def _read_upper(self, name: Name) -> Tree | None:
-        """Return a superscript in parentheses, b of `x^{(b)}`; None for another superscript."""
+        """Return a superscript in parentheses, b of `x^{(b)}`; None for others, and after e."""
         start = self.place
         if name.base != "e" and self.peek() == "{":
             with suppress(DeriveError):

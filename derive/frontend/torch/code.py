@@ -81,7 +81,7 @@ class Spot:
 
 
 def find_spot(path: str, op: str, runner: CodeType) -> Spot:
-    """Return the innermost place of the current call of `op` in file `path`, else any user's file.
+    """Return the innermost line of the current call in file `path`, else in any file of the user's.
 
     Frames outside `runner`, the function that runs the code, belong to the lifter's caller.
     """

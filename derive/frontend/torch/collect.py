@@ -127,7 +127,7 @@ def _multiply_extents(extents: Iterable[ir.Expr]) -> Polynomial:
 
 
 def _find_digits(view: View) -> tuple[ir.Index, ...]:
-    """Return a reshape's indices, slowest first, as digits of positions; () for other views."""
+    """Return indices whose mixed-radix number is a reshape's position; () for other views."""
     shape = view.value.tensor.shape
     digits = split_merged(to_place(ravel(view.value.places, shape)), ir.product_of(shape))
     return digits if {*digits} == {i for i in view.indices if i.extent is not ir.ONE} else ()

@@ -179,7 +179,7 @@ def _to_value(number: ir.Number | ir.Infinity) -> Fraction | float:
 
 
 def negate_truth(condition: ir.Expr) -> ir.Expr:
-    """Return the negation; a relation is reversed if neither side can be nan."""
+    """Return the negation; a relation becomes its opposite, >= of <, if no side can be nan."""
     match condition:
         case ir.Truth(value):
             return ir.Truth(not value)

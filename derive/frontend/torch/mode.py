@@ -243,7 +243,7 @@ def _attach_results(
         if kind_of(tensor) != "int":
             continue
         if trace.is_known(tensor):
-            most = trace.measure(trace.shadow(tensor))
+            most = trace.bound_integers(trace.shadow(tensor))
             if most > torch.iinfo(tensor.dtype).max:
                 says = f"{call.name} makes integers that may not fit into {str(tensor.dtype)[6:]}"
                 raise trace.refuse("lift-narrow", says, help="use real numbers, or torch.int64")

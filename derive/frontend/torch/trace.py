@@ -355,8 +355,8 @@ class Trace:
         axes = self.fresh_indices(*indices)
         return Shadow.of(axes, ir.Access(tensor, tuple(map(at, axes))), kind)
 
-    def measure(self, shadow: Shadow) -> float:
-        """A bound on the magnitude of a tensor's integers."""
+    def bound_integers(self, shadow: Shadow) -> float:
+        """A bound on the absolute values of an integer tensor's entries."""
         return numbers.find_magnitude(self.read_number(shadow, shadow.indices), self.magnitudes)
 
     def may_be_empty(self, value: ir.Expr) -> bool:

@@ -163,7 +163,7 @@ def _find_nested(plan: Plan, most: int) -> Iterator[Plan]:
 
 
 def _find_lengths(plan: Plan) -> list[int]:
-    """Return block sizes, one for each block length but that of the whole index if possible."""
+    """Return limits on elements that give distinct block lengths, below the whole if possible."""
     (tile,) = plan.tiles
     lengths = {target: _retarget(plan, target).complete(plan.sizes)[tile.block] for target in OUTER}
     first = {length: target for target, length in reversed(lengths.items())}

@@ -53,7 +53,7 @@ class Places:
 
     @property
     def merged(self) -> ir.Index | None:
-        """The merged index of all query heads where two indices count them; torch takes one."""
+        """The merged index of query heads counted by two indices, as torch takes one; else None."""
         if self.group is None or len(self.batch) < 2:
             return None
         return ops.merge_indices((self.batch[1], self.group))
@@ -179,7 +179,7 @@ def _inline_all(op: ops.Op, definitions: Definitions) -> ops.Op:
 def _make_cell(
     op: ops.Op, scores: Scores, value: ops.Op, places: Places, definitions: Definitions
 ) -> ops.Op:
-    """Return the call, its result permuted to the axes of the operation."""
+    """Return the call of torch's attention, its result permuted to the axes of the operation."""
     batch, group, merged = places.batch, places.group, places.merged
     heads = batch if group is None else (*batch, group)
     columns = (*batch, places.column)

@@ -77,7 +77,7 @@ def match_distance(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 def _match_distance(
     op: ops.Op, read: ops.Op, definitions: Definitions, *, excludes_diagonal: bool
 ) -> ops.Op | None:
-    """A distance as a cdist, or None; readers see it as `read`, perhaps without the diagonal."""
+    """A distance as a cdist, or None; readers see `read`, which may guard its root."""
     total, scale = _find_sum(op, definitions)
     is_square, memory = total is op, definitions.memory
     if not isinstance(total, ops.Reduction) or total.kind != "sum":

@@ -64,7 +64,7 @@ def match_labels(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _inline_entries(op: ops.Op, definitions: Definitions) -> ops.Op:
-    """Inline plain steps with a single reader, and positions of an index with any number."""
+    """Inline plain steps and gathers with a single reader, and `Iota` steps with any number."""
     if isinstance(op, ops.Source):
         inside = definitions.definition_of(op)
         opened = inside if isinstance(inside, ops.Iota) else definitions.inline_single_use(op)

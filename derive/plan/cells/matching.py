@@ -153,7 +153,7 @@ class Definitions:
         )
 
     def _find_plain_definition(self, op: ops.Op) -> ops.Op | None:
-        """Return the definition of a name if `is_plain`; None otherwise, and for a diagonal."""
+        """Return a name's definition if `is_plain`, else None; None too if an index repeats."""
         opened = self.definition_of(op)
         is_apart = opened is not op and len({*op.axes}) == len(op.axes)
         return opened if is_apart and is_plain(opened) else None

@@ -222,7 +222,7 @@ def _write_scatter(
 def _write_labels(
     op: ops.Op, ends: tuple[ir.Index, ops.Op], pair: tuple[ops.Op, ...], *, is_added: bool
 ) -> ops.Op | None:
-    """Return the call that replaces, or adds to, the entry at a label in each row, or None."""
+    """Return the tensor of `pair` with its value put, or added, at each row's label; or None."""
     (column, labels), (value, arg), axes = ends, map(strip, pair), op.axes
     kept = tuple(i for i in axes if i is not column)
     if {*find_true_axes(arg)} != {*axes} or not is_floating(arg):
@@ -294,7 +294,7 @@ def write_equality_mask(row: ir.Index, column: ir.Index, axes: tuple[ir.Index, .
 def _read_diagonal(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], kept: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """Return the diagonal of an elementwise value, computed from the diagonals of its operands."""
+    """Return the entries where row is column, from those of the operands; None if unsupported."""
     row, column = ends
     match op:
         case ops.Num(value):

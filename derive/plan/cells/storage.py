@@ -162,7 +162,7 @@ def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | N
 
 
 def count_window_rows(op: ops.Op, memory: Storage) -> int:
-    """Count torch's inner-loop rows over overlapping windows, one for each; 0 without overlap."""
+    """Count windows that torch loops over one by one (short, not adjacent); 0 if there are none."""
     strides = dict(zip(op.axes, find_strides(op, memory), strict=True))
     while isinstance(op, ops.Unfold):
         short, apart = memory.extent(op.inner), strides.get(op.outer, 0)

@@ -118,7 +118,7 @@ def lower_inside(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -
 
 
 def lower_node(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:
-    """Lower an expression by its kind, if torch has no function or structure for all of it."""
+    """Lower an expression by a transform or structure that fits, else by its kind."""
     reduced = reduce_angle(expr, context.system.equations)
     if reduced is not expr:
         op = widen_casts(lower_node(reduced, context, order))

@@ -88,7 +88,7 @@ def fold_sums(system: ir.System) -> ir.System:
     done: dict[ir.Expr, ir.Expr] = {}
 
     def fold_factors(here: ir.Expr) -> ir.Expr:
-        """The expression with functions for what writes them out, outer ones first.
+        """The expression with functions in place of their definitions, outer ones first.
 
         So x / (1 + exp(-x)) becomes silu(x), not x times a sigmoid.
         """

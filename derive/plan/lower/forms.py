@@ -35,7 +35,7 @@ class AffineForm:
 
     @property
     def is_square(self) -> bool:
-        """Whether the number of windows equals their extent and may be 0."""
+        """Whether a form i + k has two equal extents, which may be 0."""
         extents = {Polynomial.of(index.extent) for index, _ in self.steps}
         is_one = len(extents) == 1 and all(step == ONE for _, step in self.steps)
         return is_one and len(self.steps) == 2 and not is_above_zero(self.steps[0][0].extent)

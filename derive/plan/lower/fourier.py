@@ -297,7 +297,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
 def transform(
     op: ops.Op, index: ir.Index, to: ir.Index, length: Polynomial, kind: str
 ) -> tuple[ops.Op, ir.Index]:
-    """Return (the transform along an index, the result's index): `to` if it has its extent."""
+    """Return (the transform along an index, its index: `to`, or a new one of another extent)."""
     extent = length.to_expr()
     whole = ir.Add((ir.Call("floordiv", (extent, TWICE)), ir.ONE)) if kind == "rfft" else extent
     names = {i.name for i in op.axes} - {index.name}

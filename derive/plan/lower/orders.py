@@ -72,7 +72,7 @@ class Side:
         return ir.Call(f"order {self.is_descending}", (self.key, self.index))
 
     def implies(self, mask: ir.Expr) -> bool:
-        """Whether a condition only excludes the bound itself, which is not below itself anyway."""
+        """Whether a condition is `i != j`, which holds wherever the key of j is below that of i."""
         match mask:
             case ir.Compare("!=", ir.Index() as one, ir.Index() as other) if not self.is_equal:
                 bound = other if one is self.index else one
@@ -252,7 +252,7 @@ def _count_below(side: Side, context: Context) -> ops.Op:
 def write_guard(
     relation: str, key: ops.Op, bound: ops.Op, tied: str, ends: tuple[ir.Index, ir.Index]
 ) -> ops.Op:
-    """Return the mask of a relation between keys and bounds; `tied` compares positions of ties."""
+    """Return the mask `key relation bound`; at equal keys `tied`, if any, compares positions."""
     wide = tuple(dict.fromkeys((*bound.axes, *key.axes)))
     if not tied:
         return ops.combine(relation, (key, bound), wide)

@@ -112,7 +112,7 @@ def _take_diagonals(op: ops.Op) -> ops.Op:
 
 
 def _find_row(form: AffineForm, axes: Set[ir.Index]) -> ir.Index | None:
-    """Return k if a form is i - k or i + k and k, not i, is an axis when the form is read."""
+    """Return the row k of a form i - k or i + k, if k alone is an axis already; else None."""
     plain = len(form.steps) == 2 and all(step == ONE for _, step in form.steps)
     known = [index for index, _ in form.steps if index in axes]
     return known[0] if plain and len(known) == 1 else None

@@ -55,7 +55,7 @@ def lower_sum(terms: Sequence[ir.Expr], context: Context, order: tuple[ir.Index,
 
 
 def _join_integers(terms: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-    """Join the integer terms into one, which is computed exactly."""
+    """Join the integer terms into one, computed exactly; unchanged if none reads a tensor."""
     counted = [t for t in terms if is_counted(t) or (is_number(t) and is_whole(t))]
     rest = tuple(t for t in terms if t not in counted)
     is_read = any(isinstance(part, ir.Access) for term in counted for part in walk(term))
@@ -202,7 +202,7 @@ def lower_product(
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """Lower a sum of a product; contractions before the last become steps."""
+    """Lower a (masked) sum of a product; contractions before the last become steps."""
     product = Product(condition=condition)
     for factor in fold_parts(tuple(factors), is_sum=False):
         sort_factor(factor, product)
@@ -370,7 +370,7 @@ def divide_operand(operands: list[ops.Op], divisor: ops.Op, context: Context) ->
 
 
 def divide_early(operands: list[ops.Op], divisor: ops.Op, size: int, context: Context) -> bool:
-    """Divide an operand with fewer than `size` elements; return whether there is one."""
+    """Divide the smallest operand with all the divisor's indices; False if none is below `size`."""
     k = find_carrier(operands, divisor, context)
     if k is None or context.count(operands[k].axes) >= size:
         return False

@@ -7,9 +7,10 @@ A structure is a function in a module of this folder, listed in STRUCTURES:
 
     def lower_x(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None
 
-It returns the reduction as an operation, or None if the guards do not have the structure. To add
-one, write the function on `read_guarded` of guarded.py, list it here, and give formulas with it,
-and similar ones without it, in tests/plan/structures.txt.
+It returns the reduction as an operation, or None if the guards do not have the structure. A mask
+that no structure takes, as `j <= i`, is applied to an operand by `mask_operands` of product.py.
+To add one, write it on `read_guarded` of guarded.py, and list it here. Formulas with it go to
+tests/plan/cells.txt, and similar ones without it to [neighbours] of tests/plan/structures.txt.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _is_plain(access: ir.Access, nonfinite: Collection[ir.Tensor]) -> bool:
 def name_indices(
     own: Indices, known: Mapping[ir.Index, ir.Index], indices: Sequence[ir.Index]
 ) -> dict[ir.Index, ir.Index]:
-    """The formula's index for each index: itself or a known one, else one that is not yet used."""
+    """Each of `own` with an index of the formula: a known one, itself, or a free one."""
     found = {i: known.get(i, i) for i in own if i in known or i in indices}
     taken = {index.name for index in found.values()}
     for index in own:

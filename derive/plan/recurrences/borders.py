@@ -36,7 +36,7 @@ class Grid:
 
     @staticmethod
     def of(system: ir.System, recurrence: Recurrence) -> Grid | None:
-        """A small table of a recurrence; None where conditions have large numbers."""
+        """A table larger than all numbers of the conditions; None where these are large."""
         loops = recurrence.loops
         values = [equation.value for equation in recurrence.equations]
         conditions = [p for value in values for p in walk(value) if isinstance(p, ir.Compare)]

@@ -310,7 +310,7 @@ class _Chunker:
             self.start = ir.Where(ir.Compare(">=", n, ir.ONE), substitute(ends, {n: back}), ir.ZERO)
 
     def name_products(self, word: str, slope: ir.Expr, places: tuple[ir.Index, ...]) -> ir.Access:
-        """A tensor for products of `slope` in a chunk, with the bounds that those of it imply."""
+        """A new tensor for products of `slope` in a chunk; between 0 and 1 if `slope` is."""
         free = find_free(slope)
         lead = (self.n,) if self.index in free else ()
         own = tuple(i for i in self.state if i in free)
@@ -345,7 +345,7 @@ class _Chunker:
         self.before.append(ir.Equation(target, value))
 
     def make_sum(self, whole: ir.Reduce, added: ir.Expr, order: Sequence[ir.Expr]) -> ir.Access:
-        """A read of a sum over the recurrence that is computed in chunks and joined."""
+        """A read of `whole`, a sum over the recurrence with summand `added`, computed in chunks."""
         body = whole.body
         factors = ir.split_product(body)
         (of,) = (f for f in factors if self.find_read(f) is not None)

@@ -209,7 +209,7 @@ class _Match:
                 yield less, multiply(ir.MINUS_ONE, call.arguments[0])
 
     def make_gated(self, insides: dict[str, ir.Expr]) -> GatedCall | None:
-        """The recurrence with the weights of each gate, from the gates' arguments."""
+        """The call with the weights of each gate, from the gates' arguments; None if none fits."""
         reset, scaled = self.kind.reset
         sums: dict[tuple[str, str], list[ir.Expr]] = {}
         for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):

@@ -50,7 +50,7 @@ class Turns:
     inner: frozenset[ir.Tensor]  # products of decays in chunks: always chunked
 
     def count_values(self, extents: Iterable[ir.Expr]) -> int:
-        """The product of some extents."""
+        """The product of some extents as a number."""
         return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
     def prefers_loop(self, recurrence: Recurrence) -> bool:

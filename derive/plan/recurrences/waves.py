@@ -174,7 +174,7 @@ class _Table:
         return map_children(expr, self._lift_data)
 
     def _name_data(self, expr: ir.Expr) -> ir.Expr:
-        """A named tensor for a computed value that depends on the inner index."""
+        """A name for a value that reads tensors over the inner index; other values unchanged."""
         free = find_free(expr)
         is_plain = isinstance(expr, ir.Access) and all(isinstance(p, ir.Index) for p in expr.places)
         if self.inner not in free or is_plain or isinstance(expr, (*ir.TRUTHS, ir.Index)):
@@ -269,7 +269,7 @@ class _Table:
         yield ir.Equation(target, ir.Where(inside, made, border))
 
     def _find_axis(self, tensor: ir.Tensor) -> int:
-        """The axis of the outer index of a tensor, without the axis of the inner index."""
+        """The place of the outer index in a tensor's axes when the inner index is taken out."""
         places = self.targets[tensor].places
         return places.index(self.outer) - (places.index(self.inner) < places.index(self.outer))
 

@@ -105,7 +105,7 @@ class Reader:
         return _make_atom(expr)
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The terms of an outermost sum, whose indices keep their names, or of a product."""
+        """The pair of `read_polynomial`, for an outermost sum, whose indices keep their names."""
         if isinstance(expr, ir.Reduce) and _adds_up(expr):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"

@@ -172,7 +172,7 @@ def _read_end(
 
 
 def _find_ends(expr: ir.Expr) -> Iterator[tuple[ir.Along, Polynomial]]:
-    """(running sum, place) so that the sum is its entry at the place; 0 at a place below 0."""
+    """Yield (running sum, place): the sum is its entry at the place, or 0 at a place below 0."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for index, is_least, end, rest in find_bounds(expr.condition, expr.bound):

@@ -256,7 +256,7 @@ def _find_terms(factor: ir.Expr) -> _Terms | None:
 
 
 def _expand_square(square: ir.Reduce, rest: Sequence[ir.Expr], terms: _Terms) -> ir.Expr:
-    """The squares of the terms, and twice the product of each pair."""
+    """`square` multiplied out: sums of `rest` times each squared term, or twice a product."""
 
     def make_term(number: Fraction, *factors: ir.Expr) -> ir.Expr:
         kept = [f for f in (*rest, *factors) if f is not ir.ONE] or [ir.ONE]

@@ -73,7 +73,7 @@ def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
 
 
 def _is_used_inside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr, guards: Conditions) -> bool:
-    """Whether a key is in range where an expression is used, not only by guards inside of it."""
+    """Whether a key is in range where `expr` is used: read there unguarded, or by `guards`."""
     is_guarded = all(own for access, own in find_reads(expr) if key in access.places)
     return not is_guarded or is_in_range(key, extent, _find_facts(guards))
 
@@ -89,7 +89,7 @@ def _drop_decided(expr: ir.Expr, run: ir.Index) -> ir.Expr:
 
 
 def _find_outside(expr: ir.Expr, key: ir.Expr, extent: ir.Expr) -> ir.Expr | None:
-    """The value where a key is out of range, if guards inside of it exclude the key's reads."""
+    """The value where a key is out of range; None if a tensor may be read at the key there."""
 
     def is_excluded(*guards: ir.Expr) -> bool:
         """Whether the guards cannot hold where the key is out of range."""
@@ -170,7 +170,7 @@ class Tables(ABC):
         return ir.Access(tensor, tuple(places.get(axis, axis) for axis in axes))
 
     def tabulate(self, equations: Sequence[ir.Equation]) -> Iterator[ir.System]:
-        """The system with tables, if any; an equation that becomes one read is inlined."""
+        """Yield the system with tables, if any; an equation that becomes one read is inlined."""
         found: list[ir.Equation] = []
         whole: list[ir.Equation] = []
         for equation in equations:
@@ -272,7 +272,7 @@ class _Places(Tables):
         return None
 
     def _add_up(self, expr: ir.Reduce, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
-        """A sum over an index of the key as a sum over the values of the key."""
+        """sum[j](f(key_j) * g_j) as sum[r](f(r) * sum[j, key_j == r](g_j)); None if unfit."""
         over, run = {*find_free(key)} & {*expr.bound}, self._find_run(expr.body, key)
         is_unfit = is_affine(key) or find_accesses(key)  # data-dependent: a table of any length
         if not over or run is None or run in find_free(expr) or is_unfit:

@@ -64,7 +64,7 @@ class Term:
 
 
 def is_expandable(add: ir.Add, bound: set[ir.Index], *, deep: bool) -> bool:
-    """Whether a sum is expanded: no tensor has all its indices, a term is a product, or `deep`."""
+    """Whether to expand a sum over `bound`: `deep`, no tensor spans it, or a term is a product."""
     own = {*walk.find_free(add)}
     if not own & bound:
         return False
