@@ -23,6 +23,7 @@ from derive.checker.relations import Relations, set_sizes
 from derive.ir import nodes as ir
 from derive.ir import polynomial
 from derive.ir.pieces import to_text
+from derive.ir.recurrences import find_recurrences
 from derive.ir.walk import find_size_names, walk
 from derive.judge import samples as draws
 from derive.judge.compare import write_sizes
@@ -137,6 +138,7 @@ def make_sample(
 MOST_SIZES = 80  # samples at other sizes
 MOST_ELEMENTS = 500_000  # elements that the formula computes at one sample
 MOST_TOGETHER = 5_000_000  # elements at all samples
+TURN = 300  # elements in the time of one turn of a recurrence, 0.3 to 0.7 ms
 _EVERY, _DOUBLINGS = 130, 12  # sizes tried one by one, then by doubling
 _LEAST = 2  # largest number of a formula that every sample exceeds
 _FARTHEST = 1 << 14  # longest index to try
@@ -295,8 +297,13 @@ def find_other_sides(
 
 
 def count_elements(sample: Sample) -> int:
-    """The number of elements computed at a sample."""
-    return int(max(draws.count_work(sample.system, sample.sizes), prod(sample.sizes.values())))
+    """The number of elements computed at a sample; each turn of a recurrence counts as many."""
+    work = draws.count_work(sample.system, sample.sizes)
+    turns = sum(
+        prod(polynomial.evaluate_extent(loop.index.extent, sample.sizes) for loop in each.loops)
+        for each in find_recurrences(sample.system)
+    )
+    return int(max(work, prod(sample.sizes.values()), TURN * turns))
 
 
 def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
