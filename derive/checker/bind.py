@@ -206,9 +206,8 @@ def find_programs(
     return found
 
 
-_LIST = (
-    r"\b{0}\[-?\d+\]|\bin {0}\b|\*{0}\b|\w, \w+ = {0}\b|(cat|stack|dot)\({0}\b"  # uses of a list
-)
+# Uses of a list that an argument is.
+_LIST = r"\b{0}\[-?\d+\]|\bin {0}\b|\*{0}\b|\w, \w+ = {0}\b|(cat|stack|dot)\({0}\b"
 
 
 def _write_source(system: ir.System, slot: Slot, source: str, *, is_bound: bool) -> str:
@@ -241,7 +240,14 @@ def assign_numbers(
     needed = [slot.name for slot in numbers if slot.required]
     base = base.give(kind, idle)
     found = [_rank_programs(base, kind, numbers, scalars, system)]
-    if needed and len(needed) == len(scalars):
+    sizes = find_sizes(system) if kind == "constructor" else [s.name for s in system.sizes]
+    is_named = any(
+        fold_name(slot.called) in named
+        if type(slot.default) is float
+        else any(rank_size(slot.called, size) < NAMED for size in sizes)
+        for slot in numbers
+    )
+    if needed and len(needed) == len(scalars) and not is_named:
         given = dict(zip(needed, (scalar.name for scalar in scalars), strict=True))
         found.insert(0, iter([base.give(kind, given)]))
     return found
