@@ -44,6 +44,7 @@ Entry: TypeAlias = ir.Tensor | ir.ScalarInput
 
 MOST_NUMBERS = 4096  # assignments of numbers to arguments that are sorted
 MOST_PROGRAMS = 160  # programs to try
+MOST_CHOICES = 6  # choices of the required arguments that are numbers
 MOST_ORDERS = 24  # orders of the axes of a layout
 MOST_STEPS = 20_000  # steps of the search for sizes
 _PROBE = 10_007  # extent beyond the numbers of sources
@@ -58,6 +59,13 @@ class Task:
     binds: Mapping[str, str]
     sizes: Mapping[str, int]
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict)  # instances by arguments
+    is_by_order: bool = False  # whether arguments are matched by equal names and order alone
+    place: int = 0  # place of the choice of arguments that are numbers, likeliest first
+
+    def list_others(self) -> Iterator["Task"]:
+        """Yield the tasks with other assignments of tensors to arguments."""
+        for place, is_by_order in product(range(MOST_CHOICES), (True, False)):
+            yield replace(self, is_by_order=is_by_order, place=place)
 
     @property
     def input_binds(self) -> dict[str, str]:
@@ -87,6 +95,8 @@ class Match:
     def __init__(self, task: Task) -> None:
         self.found = task.input_binds
         self.bound = {name for source in self.found.values() for name in find_names(source)}
+        self.spells = (str, fold_name, *(() if task.is_by_order else (find_core,)))
+        self.place = task.place
         system = task.system
         every: list[Entry] = [*system.tensors, *system.scalars]
         self.left = [entry for entry in every if entry.name not in self.bound]
@@ -104,30 +114,32 @@ class Match:
             self.left.remove(entry)
 
     def assign_names(
-        self,
-        slots: Sequence[Slot],
-        spells: Sequence[Callable[[str], str]],
-        kinds: Sequence[type] = (ir.Tensor, ir.ScalarInput),
+        self, slots: Sequence[Slot], kinds: Sequence[type] = (ir.Tensor, ir.ScalarInput)
     ) -> None:
         """Assign tensors, else scalars, to slots of equal name, under each spelling in turn."""
-        for spell, slot, kind in product(spells, slots, kinds):
+        for spell, slot, kind in product(self.spells, slots, kinds):
             if called := spell(slot.called):
                 entries, free = self.find_left(kind, [slot])
                 named = [entry for entry in entries if spell(entry.name) == called]
+                if slot.shape is not None and spell is find_core:
+                    named = [entry for entry in named if _find_rank(entry) == len(slot.shape)]
                 if len(named) == 1 and not slot.is_flag:
                     self.assign(free, named)
 
     def assign_slots(self, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
         """Assign tensors and scalars to arguments: by name, then by core, then by order."""
-        self.assign_names(slots, (str, fold_name, find_core))
+        self.assign_names(slots)
         self.assign_mask([slot for slot in slots if "mask" in slot.called.lower()])
         tensors, free = self.find_left(ir.Tensor, slots)
         free = [slot for slot in free if slot.required and not slot.is_number]
 
-        def rank(slot: Slot) -> int:
-            return min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
+        def rank(slot: Slot) -> tuple[bool, int]:
+            rank = min([rank_size(slot.called, size) for size in sizes], default=UNSAID)
+            return not slot.is_count, rank
 
-        numbers = sorted([*reversed(free)], key=rank)[: max(0, len(free) - len(tensors))]
+        ranked = sorted([*reversed(free)], key=rank)
+        choices = combinations(ranked, max(0, len(free) - len(tensors)))
+        numbers = [*islice(choices, self.place + 1)][-1]
         free = [slot for slot in free if slot not in numbers]
         self.last = free[-1].name if free else ""
         self.assign(free, tensors)
@@ -143,11 +155,19 @@ class Match:
     def assign_parameters(self, parameters: Sequence[Slot]) -> None:
         """Assign scalars to parameters without axes and tensors to others, by name, then order."""
         lone = [slot for slot in parameters if slot.shape == ()]
-        self.assign_names(lone, (fold_name, find_core), [ir.ScalarInput])
-        self.assign_names(parameters, (fold_name, find_core), [ir.Tensor])
+        self.assign_names(lone, [ir.ScalarInput])
+        self.assign_names(parameters, [ir.Tensor])
         tensors, rest = self.find_left(ir.Tensor, [slot for slot in parameters if slot.required])
         if len(rest) == len(tensors):
+            ranks, wanted = [len(slot.shape or ()) for slot in rest], [*map(_find_rank, tensors)]
+            if sorted(ranks) == sorted(wanted):
+                rest.sort(key=lambda slot: len(slot.shape or ()))
+                tensors.sort(key=_find_rank)
             self.assign(rest, tensors)
+
+
+def _find_rank(entry: Entry) -> int:
+    return len(entry.shape) if isinstance(entry, ir.Tensor) else 0
 
 
 def find_programs(

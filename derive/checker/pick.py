@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby, islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from derive.checker import load, runs, subjects
 from derive.checker.bind import Task, find_constructor, find_layouts
 from derive.checker.judge import MOST_STEPS, count_steps
 from derive.checker.processes import CannotRunError, find_kind
-from derive.checker.program import Program, find_number_names
+from derive.checker.program import Program, find_names, find_number_names
 from derive.checker.relations import (
     Relations,
     Statement,
@@ -46,6 +47,7 @@ MOST_STATED = 16  # samples at sizes that the code states
 MOST_FIXED = 60  # assignments of a literal to a size
 MOST_GUESSED = 100  # layouts to try, and coincidences of sizes
 MOST_AT_GUESSES = 4  # programs to try with each
+MOST_AT_OTHERS = 16  # programs to try with each other choice of arguments
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class _Search:
     tried: Sample | None = None  # the first with a program whose parameters fit
     taken: set[str] = field(default_factory=set)  # sizes passed as arguments, by name or --bind
     failed_at: Mapping[str, int] = field(default_factory=dict)  # sizes of the first error
+    seen: set[tuple[Any, ...]] = field(default_factory=set)  # sources and sizes of programs tried
+    is_other: bool = False  # whether programs in `seen` are passed over
 
     def find_program(self) -> Choice:
         """The choice of a program whose bindings are certain, else of a guess that runs."""
@@ -116,6 +120,7 @@ class _Search:
             best = _choose(best, self._find_certain(subject))
             if best is not None and best.fits and (best.agrees or not subject.is_provisional):
                 break
+        best = self._find_other(best)
         if best is not None and best.fits:
             return self._complete(best)
         error = max(self.errors, key=runs.is_undefined, default=None)
@@ -135,6 +140,36 @@ class _Search:
         failure = error or CannotRunError(lacks)
         return replace(self._complete(guess), failure=failure, failed_at=self.failed_at)
 
+    def _find_other(self, best: Choice | None) -> Choice | None:
+        """The choice, or one with other arguments where it does not run; open if only that agrees.
+
+        A likeness of names is a guess: the arguments are also taken in order, and where the code
+        does not run, others are taken as numbers.
+        """
+        if self._is_undefined() or (best is not None and (best.agrees or best.is_open)):
+            return best
+        taken = self._find_tensors(best.program) if best is not None and best.fits else {}
+        found: Choice | None = None
+        for task in islice(self.task.list_others(), 1 if taken else None):
+            other = _Search(task, seen=self.seen, is_other=True)
+            for subject in subjects.find_subjects(task):
+                few = replace(subject, make=partial(_make_few, subject))
+                for fixed in subject.groups[0] if subject.groups else ():
+                    for choice in other._try_stated(few, fixed):
+                        is_new = choice.agrees and self._find_tensors(choice.program) != taken
+                        if choice.fits and (is_new or not taken):
+                            found = _choose(found, choice)
+            if found is not None and found.agrees:
+                break
+        if best is None or not best.fits or found is None:
+            return found or best
+        return replace(best, same_if=_as_open(found, best.program).same_if)
+
+    def _find_tensors(self, program: Program) -> dict[str, str]:
+        """The sources of a program that have a tensor of the formula."""
+        tensors = {tensor.name for tensor in self.task.system.tensors}
+        return {n: s for n, s in program.sources.items() if not tensors.isdisjoint(find_names(s))}
+
     def _advise(self) -> str:
         """The advice on how to give the arguments that are unknown."""
         if find_kind(self.task.code.target) != "class":
@@ -144,10 +179,13 @@ class _Search:
         made = ", ".join(f"{name}=.." for name in names)
         return f'its constructor takes {", ".join(names) or "nothing"}: give --init "{made}"'
 
+    def _is_undefined(self) -> bool:
+        """Whether the code fails with all arguments."""
+        return any(runs.is_undefined(error) for error in self.errors)
+
     def _is_incurable(self) -> bool:
-        """Whether the code fails at all sizes and arguments."""
-        undefined = any(runs.is_undefined(error) for error in self.errors)
-        return undefined or (bool(self.errors) and self.errors[0].is_incurable)
+        """Whether the code fails at all sizes."""
+        return self._is_undefined() or (bool(self.errors) and self.errors[0].is_incurable)
 
     def _find_certain(self, subject: subjects.Subject) -> Choice | None:
         """The best choice of a program with stated bindings, at stated sizes."""
@@ -209,8 +247,8 @@ class _Search:
             choices = [*map(_confirm, self._try_sample(subject, sample, statements))]
             if not all(choice.is_chance for choice in choices):
                 return choices
-            if any(map(runs.is_undefined, self.errors)):
-                break  # the code fails at all sizes
+            if self._is_undefined():
+                break
             unsure = unsure or choices
             found = guess_relations(statements, sample.sizes, relations, fixed, extents)
             pending += [each for each in found if len(each) <= MOST_RELATIONS]
@@ -250,6 +288,10 @@ class _Search:
     ) -> Iterator[Choice]:
         """Yield the choices of the programs that run; the errors of others are recorded."""
         for program in programs:
+            key = (*program.numbers.items(), *program.sources.items(), *sample.sizes.items())
+            if self.is_other and key in self.seen:
+                continue
+            self.seen.add(key)
             self.taken |= {
                 size
                 for name, source in program.numbers.items()
@@ -260,6 +302,7 @@ class _Search:
             try:
                 yield _try_program(program, first)
             except CannotRunError as error:
+                error.bindings = program.describe()
                 self._add_error(error, first)
                 statements.append([*error.statements])
                 if runs.is_undefined(error):
@@ -336,6 +379,13 @@ class _Search:
             *_explain_scalars(choice.program, self.task.system),
         )
         return replace(choice, samples=tuple(kept), findings=findings, stops=tuple(stops))
+
+
+def _make_few(
+    subject: subjects.Subject, sample: Sample, statements: list[list[Statement]]
+) -> Iterator[Program]:
+    """The first programs of a subject at a sample."""
+    return islice(subject.make(sample, statements), MOST_AT_OTHERS)
 
 
 _Guess: TypeAlias = tuple[subjects.Subject, Sample, Diagnostic]  # with its unstated condition

@@ -256,6 +256,7 @@ class CannotRunError(Exception):
     line: int | None = None  # line of the user's file, if known
     is_incurable: bool = False  # whether it fails at all sizes
     findings: tuple[Diagnostic, ...] = ()  # findings on the code
+    bindings: tuple[str, ...] = ()  # of the program that does not run
     statements: tuple[Any, ...] = ()  # the failing line's statements of sizes
     is_beyond: bool = False  # whether a limit of memory or lines was exceeded
     refusal: str = ""  # the code's own assert or raise that stopped it

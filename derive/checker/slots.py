@@ -202,6 +202,12 @@ class Slot:
         return "drop" in self.called
 
     @property
+    def is_count(self) -> bool:
+        """Whether its name is that of a count: `num_heads`, `n_groups`, `kernelSize`."""
+        words = _split_words(self.called)
+        return len(words) > 1 and (words[0] in {"num", "n"} or words[-1] in {"size", "count"})
+
+    @property
     def is_flag(self) -> bool:
         """Whether the slot is an optional boolean."""
         return type(self.default) is bool and not self.required
@@ -296,11 +302,16 @@ def fold_name(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+def _split_words(name: str) -> list[str]:
+    """The words of a name, in lower case."""
+    parts = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", name)
+    return [part.lower() for part in parts if part]
+
+
 def find_core(name: str) -> str:
     """The core of a name, without words such as weight or proj: `q` for `q_proj.weight`."""
-    parts = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", name)
-    words = [_SAME.get(part.lower(), part.lower()) for part in parts if part]
-    bias = name.endswith("bias") or words[:1] == ["b"]
+    words = [_SAME.get(word, word) for word in _split_words(name)]
+    bias = name.endswith("bias") or "b" in {*words[:1], *words[1:][-1:]}
     if len(words) == 1 and re.fullmatch(r"w[a-z]", words[0]):
         words = [words[0][1]]
     if len(words) == 1 and re.fullmatch(r"b[a-z]", words[0]):
@@ -318,8 +329,7 @@ def rank_size(called: str, size: str) -> int:
     wanted = fold_name(size)
     if fold_name(called) == wanted:
         return 0
-    parts = (part.lower() for part in re.split(r"[._]|(?<=[a-z])(?=[A-Z])", called))
-    words = ["d" if part == "dim" else part for part in parts if part and part not in _COUNTS]
+    words = ["d" if w == "dim" else w for w in _split_words(called) if w not in _COUNTS]
     if wanted in words:
         return 1
     if words and words[-1].startswith(wanted):

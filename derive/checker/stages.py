@@ -58,7 +58,7 @@ def describe_choice(system: ir.System, choice: Choice, verdict: Verdict) -> Verd
     asked = () if choice.same_if is None else (choice.same_if,)
     return replace(
         verdict,
-        bindings=program.describe() if runs else (),
+        bindings=program.describe() if choice.failure is None else choice.failure.bindings,
         sizes=tuple(dict(each.sizes) for each in choice.samples) if runs else (choice.failed_at,),
         findings=(*asked, *verdict.findings, *(choice.findings if runs else ()), *new),
         source=program.code.source,
@@ -181,7 +181,7 @@ class Stages:
             says = f"the code stops where the formula has a value: {choice.failure}"
             yield Found("different", difference=says, line=choice.failure.line)
         if choice.is_open:
-            yield Found("unknown", ("the sizes are ambiguous: give --sizes or --bind",))
+            yield Found("unknown", ("sizes or arguments are ambiguous: give --sizes or --bind",))
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, formula, choice.samples)
         if calls.chance:

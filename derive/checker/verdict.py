@@ -227,6 +227,7 @@ class Job:
             same=None,
             grade="unknown",
             line=error.line,
+            bindings=error.bindings,
             reasons=(reason,),
             findings=(said, *verdict.findings, *error.findings),
         )

@@ -17,6 +17,8 @@ ROWS = Expressions(__file__, "guesses_rows.txt", globals())
 
 LINEAR = "x[N, I]; W[O, I]; y[n, o] = sum[i](x[n, i] * W[o, i])"
 LINEAR_IN = "x[N, I]; W[I, O]; y[n, o] = sum[i](x[n, i] * W[i, o])"
+OUT = "x[N, I]; Wo[O, I]; bo[O]; y[n, o] = sum[i](x[n, i] * Wo[o, i]) + bo[o]"
+PARTS = "x[B, H*E]; co[H]; index h < H; index e < E\ny[n, h] = sum[e](x[n, h*E + e]) + co[h]"
 PLACES = "x[B, T, D]; pe[T, D]; y[b, t, d] = x[b, t, d] + pe[t, d]"
 MASKED = "s[B, H, N, M]; bool m[B, N, M]\np[b, h, n, k] = softmax[k, m[b, n, k]](s[b, h, n, k])\n"
 SCORES = "q[B, H, T, D]; k[B, H, S, D]; s[b, h, t, u] = sum[d](q[b, h, t, d] * k[b, h, u, d])"
@@ -36,6 +38,18 @@ class Free(nn.Module):
 
     def forward(self, x):
         return x @ self.W
+
+
+class Ordered(nn.Module):
+    """Parameters whose ranks tell them apart, and names do not."""
+
+    def __init__(self, width, out):
+        super().__init__()
+        self.out = nn.Parameter(torch.zeros(out))
+        self.w = nn.Parameter(torch.zeros(out, width))
+
+    def forward(self, x):
+        return x @ self.w.T + self.out
 
 
 class Stated(nn.Module):

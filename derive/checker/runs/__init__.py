@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from derive.judge.fields.algebra import Usage
 
 
-_UNDEFINED = re.compile(r"NameError: |AttributeError: '(\w+)' object has no attribute")
+_UNDEFINED = re.compile(
+    r"NameError: |AttributeError: (?:module )?'([\w.]+)' (?:object )?has no attribute"
+)
 _BUILTIN = ("Tensor", "NoneType", "bool", "int", "float", "str", "tuple", "list", "dict")
 
 
