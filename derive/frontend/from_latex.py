@@ -214,14 +214,6 @@ def find_results(written: Sequence[str]) -> list[str]:
     return [] if results == own[-1:] else [f"return {', '.join(results)}"]
 
 
-def check_reach(name: str, extent: str) -> str:
-    """Return an undeclared tensor's extent; DeriveError for one like `N - 1`, which is unclear."""
-    if re.search(r"[^\W\d].* - \d+$", extent):
-        says = f"it is open whether {name} goes no further than {extent}"
-        raise refuse("latex-form", says, help=f"add a line with its shape, {name}: [..]")
-    return extent
-
-
 def find_interpretation(equations: Sequence[Equation], names: Names, base: int) -> str:
     """Return the only interpretation for indices that count from `base`; DeriveError for others."""
     # interpretations by the places of written indices, each with its number of added indices
@@ -349,7 +341,11 @@ def write_declarations(reading: Reading, written: Sequence[str]) -> list[str]:
         is_free = upper not in {*reading.used, *reading.undeclared, *names.defined}
         extents.setdefault(index, known or (upper if is_free else f"N_{index}"))
     for name, indices in reading.undeclared.items():
-        shape = tuple(check_reach(name, extents[index]) for index in indices)
+        shape = tuple(extents[index] for index in indices)
+        for extent in shape:
+            if re.search(r"[^\W\d].* - \d+$", extent):
+                says = f"it is open whether {name} goes no further than {extent}"
+                raise refuse("latex-form", says, help=f"add a line with its shape, {name}: [..]")
         groups.setdefault(shape, []).append(name)
     lines += [f"{', '.join(group)}[{', '.join(shape)}]" for shape, group in groups.items()]
     given = {*plain, *names.shapes.indices, *reading.choice.extents}

@@ -87,16 +87,14 @@ class Extents:
         if place is None or _is_index(place):
             return self.known.get(getattr(place, "name", ""))
         indices = find_indices(place)
-        return None if {*indices} - {*self.known} else self._find_last(place, indices) + 1
-
-    def _find_last(self, value: Any, indices: Sequence[str]) -> Any:
-        """The largest value of a place: every index with a positive step at its last value."""
-        for index in indices:
-            steps = Add.make_args(expand(value.coeff(Symbol(index))))  # T and -M in T - M
+        if {*indices} - {*self.known}:
+            return None
+        for index in indices:  # one with a positive step is at its last value
+            steps = Add.make_args(expand(place.coeff(Symbol(index))))  # T and -M in T - M
             is_back = all(step.as_coeff_Mul()[0].is_negative for step in steps)
             last = Integer(0) if is_back else self.known[index] - 1
-            value = value.subs(Symbol(index), last)
-        return expand(value)
+            place = place.subs(Symbol(index), last)
+        return expand(place) + 1
 
 
 def _is_index(place: Any) -> bool:

@@ -54,15 +54,6 @@ def to_readable_sum(terms: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, 
     return tuple(parts)
 
 
-def to_readable_conditions(parts: tuple[ir.Expr, ...], order: Order) -> tuple[ir.Expr, ...]:
-    """Return the parts of an `and` in readable order; a chain `0 <= t < T` stays together."""
-    ranked = tuple(sorted(parts, key=lambda part: _rank_part(part, 0, order)))
-    match ranked:
-        case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
-            return (ranked[1], ranked[0])
-    return ranked
-
-
 def is_negative(expr: ir.Expr) -> bool:
     """Whether the expression has a minus sign in the notation."""
     match expr:
@@ -431,7 +422,10 @@ def _(value: Any, context: Context) -> ir.Expr:
 def _(value: Any, context: Context) -> ir.Expr:
     parts = to_nodes(value.args, context)
     if not context.is_ordered:
-        parts = to_readable_conditions(parts, context.sort_key)
+        parts = tuple(sorted(parts, key=lambda part: _rank_part(part, 0, context.sort_key)))
+        match parts:  # a chain `0 <= t < T` stays together
+            case (ir.Compare(_, left, _), ir.Compare(_, _, right)) if left is right:
+                parts = parts[::-1]
     return ir.all_of(*parts) if isinstance(value, sympy.And) else ir.any_of(*parts)
 
 
