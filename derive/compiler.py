@@ -190,7 +190,7 @@ def build_file(
             passes = _plan_passes(formula, system, typical, request)
             remarks = passes.compare(plan)
             if not remarks:
-                source = to_function(passes, system, system.name, header)
+                source = to_function(passes, drop_false_reads(system), system.name, header)
                 plan = replace(passes.forward, system=system)
                 return replace(built, plan=plan, source=source, passes=passes)
             built = replace(built, remarks=remarks)

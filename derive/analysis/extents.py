@@ -492,11 +492,13 @@ def drop_false_reads(system: ir.System) -> ir.System:
         read = ir.Access(expr.tensor, tuple(places))
         return ir.Reduce("sum", tuple(here), ir.all_of(*here.values()), read) if here else expr
 
-    equations = (
+    equations = tuple(
         ir.Equation(e.target, rewrite_bottom_up(rewrite_bottom_up(e.value, drop), open_read))
         for e in system.equations
     )
-    return replace(system, equations=tuple(equations))
+    if equations == system.equations:
+        return system
+    return replace(system, equations=equations, written=system.written or system.equations)
 
 
 def _is_fixed(expr: ir.Expr) -> bool:

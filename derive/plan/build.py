@@ -12,7 +12,7 @@ from derive.ir import nodes as ir
 from derive.ir.norms import is_norm
 from derive.ir.walk import find_entry_names
 from derive.plan import ops
-from derive.plan.cells import find_notes, use_cells
+from derive.plan.cells import use_cells
 from derive.plan.cells.linear import join_systems
 from derive.plan.cells.matching import count_reads, rename_free_indices, sort_stored, strip
 from derive.plan.common import (
@@ -106,7 +106,8 @@ def lower_system(
     steps = match_kinds(split_long(steps, context.names), prepared)
     if not any(is_mask(part) for step in steps for part in ops.walk_ops(step.op)):
         context.notes.pop(FINITE, None)  # the masks went into calls of torch
-    notes = (*form.notes, *context.notes, *find_notes(steps))
+    found = (part.note for s in steps for part in ops.walk_ops(s.op) if isinstance(part, ops.Cell))
+    notes = (*form.notes, *context.notes, *dict.fromkeys(filter(None, found)))
     orders = tuple(context.orders)
     return Plan(system, steps, results, dict(sizes), notes, orders=orders)
 

@@ -10,7 +10,7 @@ definitions inline steps into their readers. To add a cell, write the function, 
 and give formulas that become the call, and similar ones that must not, in tests/plan/cells.txt.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from derive.ir import nodes as ir
@@ -111,12 +111,6 @@ def use_cells(  # noqa: PLR0913 - the steps, their context and the options
         done = (*done[:place], Step(step.name, found), *done[place + 1 :])
         memory.record_strides([(step.name, found)])
     return done, done != tuple(steps)
-
-
-def find_notes(steps: Iterable[Step]) -> tuple[str, ...]:
-    """Return the notes of the cells for the reader, without duplicates."""
-    cells = (op for step in steps for op in ops.walk_ops(step.op) if isinstance(op, ops.Cell))
-    return tuple(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
 def _match_inside(

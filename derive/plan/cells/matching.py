@@ -226,12 +226,6 @@ def list_pairs(op: ops.Op) -> tuple[tuple[ops.Op, ...], ...]:
     return (op.args, op.args[::-1]) if is_pair else ()
 
 
-def expand_stored(op: ops.Op, axes: tuple[ir.Index, ...]) -> ops.Op:
-    """Return the operand over all of the axes, none of them broadcast from size 1."""
-    is_full = {*find_true_axes(op)} == {*axes}
-    return ops.arrange(op, axes) if is_full else ops.Expand(strip(op), axes)
-
-
 def strip(op: ops.Op) -> ops.Op:
     """Return the operand below any permutations and added axes of size 1."""
     return strip(op.arg) if isinstance(op, ops.Arrange) else op

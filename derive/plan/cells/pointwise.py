@@ -19,15 +19,7 @@ from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, is_same_extent
 from derive.ir.walk import walk
 from derive.plan import ops
-from derive.plan.cells.matching import (
-    Definitions,
-    expand_stored,
-    is_floating,
-    is_same,
-    join_sum,
-    split_sum,
-    strip,
-)
+from derive.plan.cells.matching import Definitions, is_floating, is_same, join_sum, split_sum, strip
 from derive.plan.cost import find_strides, find_true_axes
 from derive.plan.lower.condition import expand
 from derive.plan.lower.patterns import make_cell
@@ -343,7 +335,10 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
         if not all(part.axes and is_floating(part) for part in parts):
             continue  # an operand without indices may be a number
         # torch fails to broadcast operands with fewer axes under symbolic sizes of fake tensors
-        parts = tuple(expand_stored(part, axes) for part in parts)
+        parts = tuple(
+            ops.arrange(p, axes) if {*find_true_axes(p)} == {*axes} else ops.Expand(strip(p), axes)
+            for p in parts
+        )
         if any(find_strides(part, memory)[-1:] > (1,) for part in parts[1:] if is_long):
             continue
         value = -value if term.negative else value

@@ -43,6 +43,7 @@ from derive.plan.lower.places import drop_padded, read_tensor, take_places
 from derive.plan.lower.product import (
     MOST_POWER,
     ROOTS,
+    flip_axis,
     lower_product,
     lower_sum,
     push_mask,
@@ -62,7 +63,12 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     """Add the steps of one equation; return a read of the last, named like the left side."""
     target = equation.target
     context.target = target.tensor.name
-    places = [_split_target_place(target, k) for k in range(len(target.places))]
+    pairs = list(zip(target.places, target.tensor.shape, strict=True))
+    backs = [find_reversed(*pair) for pair in pairs]  # i in y[N - 1 - i]
+    places = [
+        split_merged(*pair) if back is None else (back,)
+        for pair, back in zip(pairs, backs, strict=True)
+    ]
     layout = layout_of(target.tensor, context)
     order = tuple(i for k in layout for i in places[k])
     is_place = isinstance(equation.value, ir.Reduce) and equation.value.kind == "argmax"
@@ -77,21 +83,10 @@ def lower_equation(equation: ir.Equation, context: Context) -> ops.Source:
     if ops.is_integral(op):
         context.integers.add(target.tensor.name)
     op = expand(op, order)
-    for place, extent in zip(target.places, target.tensor.shape, strict=True):
-        back = find_reversed(place, extent)
-        if back is not None:
-            counted = ir.Index(f"{back.name}-", back.extent)
-            op = op if isinstance(op, ops.VIEWS) else context.add_step(op)
-            op = ops.Flip(ops.rename_indices(op, {back: counted}), op.axes.index(back), back)
+    for back in filter(None, backs):
+        op = flip_axis(op if isinstance(op, ops.VIEWS) else context.add_step(op), back)
     context.stored[target.tensor.name] = tuple(places)
     return context.add_step(op, target.tensor.name)
-
-
-def _split_target_place(target: ir.Access, position: int) -> tuple[ir.Index, ...]:
-    """Return the indices of one place of a left side: (h, d) for y[h*D + d], (i,) for y[N-1-i]."""
-    place, extent = target.places[position], target.tensor.shape[position]
-    back = find_reversed(place, extent)
-    return split_merged(place, extent) if back is None else (back,)
 
 
 def lower(expr: ir.Expr, context: Context, order: tuple[ir.Index, ...]) -> ops.Op:

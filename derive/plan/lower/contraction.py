@@ -13,7 +13,7 @@ from derive.ir.functions import ROWS
 from derive.ir.walk import find_free
 from derive.plan import ops
 from derive.plan.lower.context import Context
-from derive.plan.lower.number import lower_number, scale, scale_operand
+from derive.plan.lower.number import lower_number, scale
 from derive.plan.path import Order, Path, count_operations, find_path
 
 WORTH = 1 << 18  # multiplications in a matrix product from which its orientation matters
@@ -46,7 +46,13 @@ def contract(
         return lower_number(number)
     axes = ops.sort_axes((i for op in operands for i in op.axes if i not in bound), order)
     negative = number is ir.MINUS_ONE
-    late = None if number is ir.ONE or negative else scale_operand(operands, number, axes, context)
+    late = None
+    if number is not ir.ONE and not negative:
+        smallest = min(range(len(operands)), key=lambda k: context.count(operands[k].axes))
+        if context.count(axes) < context.count(operands[smallest].axes):
+            late = number
+        else:
+            operands[smallest] = scale(operands[smallest], number)
     if len(operands) > 1:
         counts = Counter(i for op in operands for i in dict.fromkeys(op.axes))
         alone = (tuple(i for i in o.axes if counts[i] < 2 and i not in axes) for o in operands)

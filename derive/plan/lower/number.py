@@ -46,18 +46,6 @@ def _lower(expr: ir.Expr) -> ops.Op:
             raise TypeError(f"{type(expr).__name__} is no number")
 
 
-def scale_operand(
-    operands: list[ops.Op], number: ir.Expr, axes: tuple[ir.Index, ...], context: Context
-) -> ir.Expr | None:
-    """Scale the smallest operand and return None; return the number if the result is smaller."""
-    smallest = min(range(len(operands)), key=lambda k: context.count(operands[k].axes))
-    if context.count(axes) < context.count(operands[smallest].axes):
-        return number
-    op = operands[smallest]
-    operands[smallest] = scale(op, number)
-    return None
-
-
 def scale(op: ops.Op, number: ir.Expr) -> ops.Op:
     """Return the operation times a number, as a quotient if the number is an inverse."""
     match number:

@@ -189,7 +189,8 @@ def _protect_operands(product: Product, context: Context, *, is_summed: bool) ->
     return conditions
 
 
-def _flip_axis(op: ops.Op, index: ir.Index) -> ops.Op:
+def flip_axis(op: ops.Op, index: ir.Index) -> ops.Op:
+    """Return the operation with the axis of an index in reverse order."""
     counted = ir.Index(f"{index.name}-", index.extent)
     at = op.axes.index(index)
     return ops.Flip(ops.rename_indices(op, {index: counted}), at, index)
@@ -239,7 +240,7 @@ def lower_product(
     number, share = divide_number(product.number, operands, left, context.count(made), context)
     result = contract(operands, bound, number, context, order)
     for index in back:
-        result = _flip_axis(context.add_step(result), index)
+        result = flip_axis(context.add_step(result), index)
     if share is not None:
         result = ops.combine("*", (result, share), order)
     for quotient in left:

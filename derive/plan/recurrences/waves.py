@@ -216,7 +216,10 @@ class _Table:
             place = (Polynomial.of(self.wave) - Polynomial.of(one)).to_expr()
             row: dict[ir.Expr, ir.Expr] = {other: place}
             inside = [ir.Compare(">=", place, ir.ZERO), ir.Compare("<", place, other.extent)]
-            border = self._border_of_row(tensor, place)
+            filler = self._find_filler(tensor)
+            border = self.starts[tensor].get((0, 1), filler)
+            if border is not filler:
+                border = ir.Where(ir.Compare("==", place, ir.MINUS_ONE), border, filler)
             target = self._read_at(self.next[tensor], tensor, self.wave, one)
             equations += self._write_choice(
                 target, ir.all_of(*inside), substitute(rewritten, row), border
@@ -348,14 +351,6 @@ class _Table:
         """The value of unused entries of the table."""
         column = self.starts[tensor].get((0, 1))
         return column if isinstance(column, ir.Number) and self.is_harmless else ir.ONE
-
-    def _border_of_row(self, tensor: ir.Tensor, at: ir.Expr) -> ir.Expr:
-        """The values before the first position of the inner index, along a wave."""
-        value = self._find_filler(tensor)
-        start = self.starts[tensor].get((0, 1), value)
-        return (
-            value if start is value else ir.Where(ir.Compare("==", at, ir.MINUS_ONE), start, value)
-        )
 
     def _add_border(self, tensor: ir.Tensor) -> ir.Equation:
         """The equation of a wave with the values before the first position of the outer index."""
