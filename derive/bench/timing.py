@@ -48,12 +48,7 @@ class Candidate:
 
 def to_forward(candidate: Candidate) -> Callable[[], Any]:
     """The function that calls a candidate without gradients."""
-
-    def run() -> None:
-        with torch.no_grad():
-            candidate.call()
-
-    return run
+    return torch.no_grad()(candidate.call)
 
 
 def to_backward(candidate: Candidate) -> Callable[[], Any]:
