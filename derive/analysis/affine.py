@@ -162,7 +162,7 @@ def _split_multiples(over: Polynomial, divisor: Polynomial) -> tuple[Polynomial,
 
 
 def _find_whole_quotient(over: Polynomial, divisor: Polynomial, facts: Facts) -> Polynomial | None:
-    """The quotient, if the range of a remainder is between two multiples of the divisor."""
+    """The quotient, if the rest is shown between two multiples of the divisor; else None."""
     for quotient, rest in _find_splits(over, divisor):
         low, high = find_range(rest, facts)
         if low is None or high is None:
@@ -199,7 +199,7 @@ def _is_between(rest: Polynomial, end: Polynomial, facts: Facts) -> bool:
 
 
 def _merge_quotients(rest: Polynomial, divisor: Polynomial, facts: Facts) -> Polynomial | None:
-    """The quotient by the law (a // n + b) // m = (a + n*b) // (n*m), if it fits."""
+    """The quotient by the law (a // n + b) // m = (a + n*b) // (n*m); None if it does not fit."""
     steps = split_steps(rest)[0]
     quotients = [
         (atom, atom.arguments)

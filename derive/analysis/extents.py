@@ -284,7 +284,7 @@ def _find_position_mistakes(read: Read) -> Iterator[Diagnostic]:
 
 
 def _find_fractions(read: Read) -> Iterator[Diagnostic]:
-    """The error for a position without tensors that is not an integer."""
+    """The error for a position such as `i / 2` that is no integer; none if it reads a tensor."""
     value = Polynomial.of(read.place)
     if is_whole(value) or any(isinstance(here, ir.Access) for here in walk(read.place)):
         return
@@ -523,12 +523,12 @@ def is_never_empty(condition: ir.Expr, index: ir.Index) -> bool:
 
 
 def is_filled(index: ir.Index) -> bool:
-    """Whether an index has a value even where sizes are 0."""
+    """Whether an index is shown to have a value even where sizes are 0."""
     return is_above_zero(index.extent)
 
 
 def is_above_zero(number: ir.Expr) -> bool:
-    """Whether a number is >= 1 even where sizes are 0."""
+    """Whether a number is shown to be >= 1 even where sizes are 0."""
     return is_never_negative(Polynomial.of(lower_sizes(number)) - ONE)
 
 
@@ -582,7 +582,7 @@ def number_indices(expr: ir.Expr, depth: int = 0) -> ir.Expr:
 
 @lru_cache(maxsize=1 << 14)
 def to_key(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Index, ...]]:
-    """The pair (expression over numbered indices, its free indices); equal for renamed copies."""
+    """The pair (expression, its free indices), with indices numbered: equal for renamed copies."""
     indices = find_free(expr)
     plain = {i: ir.Index(f"@{k}", i.extent) for k, i in enumerate(indices)}
     return substitute(number_indices(expr), plain), indices  # type: ignore[arg-type]

@@ -315,7 +315,7 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
-    """The factor by which `inner` occurs in the value, from one atom's slopes; None if unknown."""
+    """The f for which f * inner cancels an atom of `inner` in the value; None if unknown."""
     for atom in filter(_is_ranged, inner.atoms):
         own, other = (split_steps(each)[0].get(atom, NOTHING) for each in (value, inner))
         if other.constant:
@@ -356,7 +356,7 @@ def _is_rising(slope: Polynomial, facts: Facts) -> bool | None:
 
 
 def _bound_monomials(value: Polynomial, *, low: bool) -> Bound:
-    """A bound found monomial by monomial; None if an atom may be negative or has no bound."""
+    """A lower (`low`) or upper bound by monomials; None if an atom may be < 0 or has no bound."""
     total = NOTHING
     for monomial, coefficient in value.terms.items():
         term = Polynomial.of(coefficient)

@@ -366,7 +366,7 @@ class _Joiner:
         if is_plain or (recurs and set(new) >= {i for p in target for i in find_free(p)}):
 
             def simplify(expr: ir.Expr) -> ir.Expr:
-                """The read with simplified places; beside a part of one position, index + gap."""
+                """The read with simplified places: axis + gap on an axis with one position."""
                 if not isinstance(expr, ir.Access):
                     return expr
                 places = [*map(simplify_place, expr.places)]

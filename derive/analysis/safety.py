@@ -68,7 +68,7 @@ _EMPTY = {word for word, row in ROWS.items() if row.nothing not in {"0", "1"}}
 
 
 def is_readable(expr: ir.Expr) -> bool:
-    """Whether every read is in range without guards around the expression."""
+    """Whether every read is shown to be in range without guards around the expression."""
     return all(_is_inside(access, facts) for access, facts in find_guarded(expr, ()))
 
 
@@ -82,7 +82,7 @@ def _is_inside(access: ir.Access, facts: Facts) -> bool:
 
 
 def is_in_range(place: ir.Expr, extent: ir.Expr, facts: Facts) -> bool:
-    """Whether a place is from 0 to the extent minus 1 where the facts hold."""
+    """Whether a place is shown to be from 0 to the extent minus 1 where the facts hold."""
     value, length = Polynomial.of(place), Polynomial.of(extent)
     return is_never_negative(value, facts) and is_positive(length - value, facts)
 
@@ -94,17 +94,17 @@ def _is_imaginary(value: ir.Expr) -> bool:
 
 
 def is_finite_where_defined(expr: ir.Expr) -> bool:
-    """Whether the value is finite wherever its quotients, roots and logarithms are defined."""
+    """Whether the value is shown finite wherever its quotients, roots and logs are defined."""
     return is_finite(expr, strict=False)
 
 
 def is_safe(expr: ir.Expr) -> bool:
-    """Whether all reads are in range, and the value is finite for all finite inputs."""
+    """Whether all reads are shown in range, and the value finite for all finite inputs."""
     return is_finite(expr) and is_readable(expr)
 
 
 def is_finite(expr: ir.Expr, *, strict: bool = True, zeros: bool = False) -> bool:
-    """Whether the value is finite for all finite inputs.
+    """Whether the value is shown to be finite for all finite inputs.
 
     `strict`: quotients, roots and logarithms may fail, so that they need a proof. `zeros`: the
     normalized weights of an empty row are 0, else nan.

@@ -57,7 +57,7 @@ class Row:
     backward_peak_bytes: int | None = None  # forward and backward together
 
     def to_data(self, first: Row) -> dict[str, Any]:
-        """The row for JSON; the ratios are to the times of the first row."""
+        """The row for JSON; `ratio` and `backward_ratio` are its times over those of `first`."""
         ratio = self.backward / first.backward if self.backward and first.backward else None
         return {**asdict(self), "ratio": self.forward / first.forward, "backward_ratio": ratio}
 

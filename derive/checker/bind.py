@@ -127,7 +127,7 @@ class Match:
                     self.assign(free, named)
 
     def assign_slots(self, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
-        """Assign tensors and scalars to arguments: by name, then by core, then by order."""
+        """Assign tensors to arguments: by name, by `self.spells` of it, masks, then in order."""
         self.assign_names(slots)
         self.assign_mask([slot for slot in slots if "mask" in slot.called.lower()])
         tensors, free = self.find_left(ir.Tensor, slots)
@@ -297,7 +297,7 @@ def _rank_programs(
     extents, names = find_extents(system), [scalar.name for scalar in scalars]
 
     def rank_sources(slot: Slot) -> list[tuple[int, int, str]]:
-        """The rank of each source's name, its place among them, and the source, best first."""
+        """Triples (rank, place in this list, source), best first: rank 0 is the slot's own name."""
         known = {source: rank_size(slot.called, source) for source in (*extents, *names)}
         if not slot.required:
             is_int = type(slot.default) is int
@@ -412,7 +412,7 @@ def write_order(name: str, order: tuple[int, ...]) -> str:
 
 
 def _find_order(system: ir.System, tensor: ir.Tensor, axes: tuple[str, ...]) -> tuple[int, ...]:
-    """The permutation of a tensor's axes into the order that torch documents, if it does."""
+    """The tensor's axis numbers in the order of the documented `axes`; 0, 1, .. if unknown."""
     summed = next((axis for axis in axes if axis != "out"), "")
     known = find_roles(system, tensor) if axes else ()
     roles = [axes.index(role if role in axes else summed) for role in known]
@@ -421,7 +421,7 @@ def _find_order(system: ir.System, tensor: ir.Tensor, axes: tuple[str, ...]) -> 
 
 @lru_cache(maxsize=256)
 def find_roles(system: ir.System, tensor: ir.Tensor) -> tuple[str, ...]:
-    """The role of each axis at the tensor's first access: out, in, kernel or row."""
+    """The role of each axis at the tensor's first access: out, in, kernel or row; () if unread."""
     for equation in system.equations:
         accesses = list(find_accesses(equation.value))
         own = next((access for access in accesses if access.tensor is tensor), None)
@@ -462,7 +462,7 @@ class Holder:
             return ()
 
     def fits(self, sizes: Mapping[str, int], sort: Callable[..., Any] = tuple) -> bool:
-        """Whether the source has the shape, in its order or in any that is sorted."""
+        """Whether the source may have the slot's shape, both compared after `sort`."""
         found = self.measure(sizes)
         return found is None or sort(found) == sort(self.shape)
 
@@ -474,7 +474,7 @@ class Holder:
         return [Polynomial.of(self.tensor.shape[place]) for place in order]
 
     def find_equations(self) -> list[tuple[Polynomial, int]]:
-        """The extents with the numbers that they are equal to."""
+        """Pairs (extent, number that it must be): for each axis, or for the product of all."""
         if extents := self.find_extents():
             is_one = len(extents) == len(self.shape)
             return list(zip(extents, self.shape, strict=True)) if is_one else []
@@ -518,7 +518,7 @@ def find_holders(system: ir.System, program: Program, slots: Sequence[Slot]) -> 
 
 
 def is_fitting(holders: Sequence[Holder], sizes: Mapping[str, int]) -> bool:
-    """Whether every source has its slot's shape at these sizes."""
+    """Whether every source may have its slot's shape at these sizes."""
     return all(holder.fits(sizes) for holder in holders)
 
 

@@ -24,7 +24,13 @@ from typing import Any
 
 from derive.checker import load, processes
 from derive.checker.edits import code_edits, sites
-from derive.checker.edits.search import Budget, CorrectionSearch, EditSearch, Judge, name_tensors
+from derive.checker.edits.search import (
+    Budget,
+    CorrectionSearch,
+    EditSearch,
+    Judge,
+    find_tensor_names,
+)
 from derive.checker.edits.source import Rewrite, SourceText
 from derive.checker.judge import judge_at
 from derive.checker.judge.inputs import SCALES, scale, vary_inputs
@@ -91,7 +97,7 @@ class Case:
         yield from (replace(other, seed=DRAWS[1]) for other in others)
 
     def record(self, sample: Sample) -> Trace:
-        """The trace of one run."""
+        """The trace of one run of the program on the sample's inputs."""
         return record_program(self.program, sample.make_inputs(), sample.sizes)
 
 
@@ -137,7 +143,7 @@ def find_unread(system: ir.System, given: Collection[str]) -> list[str]:
     """The tensors that the formula's results depend on and that are not given."""
     made = {tensor.name for tensor in system.results}
     for equation in reversed(system.equations):
-        made |= name_tensors(equation.value) if equation.target.tensor.name in made else set()
+        made |= find_tensor_names(equation.value) if equation.target.tensor.name in made else set()
     tensors = (entry.name for entry in system.inputs if isinstance(entry, ir.Tensor))
     return [name for name in tensors if name in made and name not in given]
 
@@ -255,7 +261,7 @@ class _Inquiry:
         return found if found.line else replace(found, line=lines.result_line)
 
     def edit_formula(self, plain: Explanation, share: float) -> tuple[Explanation, set[int]]:
-        """The explanation by an edit of the formula, if one is found, and the lines it suspects."""
+        """The explanation by an edit found in `share` of the budget, else `plain`; the suspects."""
         lines, judge = self.lines, self.judge
         self.case.tell("edits of the formula")
         with self.budget.split(share) as judge.budget:
@@ -303,7 +309,7 @@ class _Inquiry:
 
 
 def _put_each_first(case: Case) -> Iterator[Case]:
-    """The case with each of its samples put first; those with long ranges of conditions lead."""
+    """Yield the case with each sample first; those with long indices in conditions come early."""
     nodes = (node for equation in case.system.equations for node in walk(equation.value))
     extents = {i.extent for node in nodes if isinstance(node, ir.TRUTHS) for i in find_free(node)}
 
@@ -373,7 +379,7 @@ def _list_axis_edits(
 
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
-    """The words of the edit for a tensor with an index too many, and its line; "" for none."""
+    """The edit in words for a tensor that lacks a sum, and its line; ("", None) without one."""
     wrong = lines.find_first_wrong()
     if wrong is None:
         return "", None
@@ -406,7 +412,7 @@ def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
 def find_lost(
     system: ir.System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]
 ) -> str:
-    """The last index of this extent that a sum of the formula binds and that is not `kept`."""
+    """The last index of this extent that a sum binds, not in `kept`; "of extent N" without one."""
     for equation in reversed(system.equations):
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):

@@ -42,7 +42,7 @@ _FORMS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Kept:
-    """The handle of an object of the other process: its number and kind."""
+    """The handle of an object that stays in the other process: its number there, and its kind."""
 
     number: int
     kind: str

@@ -44,7 +44,7 @@ class Node:
 
     @cached_property
     def fingerprint(self) -> Fingerprint | None:
-        """The fingerprint; None if all elements are equal."""
+        """The fingerprint of the value; None if all its elements are equal."""
         return find_fingerprint(self.value)
 
     def find_parts(self, turn: Turn) -> Iterator[Node]:
@@ -259,7 +259,7 @@ class Lines:
 
     @cached_property
     def turns(self) -> dict[Event, Turn]:
-        """The iteration of each event in a loop, and the count of iterations."""
+        """The pair (turn, number of turns) of each event in a loop."""
         return self.trace.find_turns()
 
     @cached_property
@@ -299,7 +299,7 @@ class Lines:
         return self.trace.events[-1].line if self.trace.events else None
 
     def match_event(self, event: Event, nodes: Iterable[Node]) -> Match | None:
-        """The node that an event equals, or a slice of one in a loop."""
+        """The node that an event's tensor equals, or has a slice of in a loop; None for none."""
         return find_match(event.value, nodes, self.sizes, event.fingerprint, self.turns.get(event))
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
@@ -349,7 +349,7 @@ class Lines:
 
     @cached_property
     def last(self) -> dict[int, Event]:
-        """The last recorded tensor of each line whose entries are not all equal."""
+        """The event to report for each line: the last shown one whose entries are not all equal."""
         return {event.line: event for event in self.varying_events if self._is_shown(event)}
 
     def equals_any(self, event: Event, nodes: Sequence[Node]) -> bool:
@@ -388,7 +388,7 @@ class Lines:
         return sum(lost.values()) + missed
 
     def order_equations(self) -> tuple[tuple[int, ...], ...]:
-        """Equations by number: the first that no line computes, others such, the computed ones."""
+        """Equation numbers in groups: the first one no line computes, other such, computed ones."""
         met = {match.node.equation for match in self.matches.values() if match.node.is_root}
         numbers = range(len(self.system.equations))
         left, others = (

@@ -245,7 +245,7 @@ def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
 
 
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:
-    """The names that no other candidate reads; all where each is read."""
+    """The candidates that no other candidate uses; all of them where each is used."""
     read: set[str] = set()
     for node in tree.body:
         own = {getattr(node, "name", "")}
@@ -430,7 +430,7 @@ def has_loops(code: Code) -> bool:
 
 
 def fold_number(part: ast.expr) -> float | None:
-    """The value of a constant expression: -5, 1 << 12, 64 * 64, 1e3."""
+    """The value of a constant expression: -5, 1 << 12, 64 * 64; None for any other."""
     match part:
         case ast.Constant(int() | float() as value):
             return value

@@ -78,12 +78,12 @@ class Choice:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no answer without `same_if`, since other programs fit too."""
+        """Whether it fits only under the assumption `same_if`, so that it shows no difference."""
         return self.fits and self.same_if is not None and self.failure is None
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:
-        """The rank among choices, best last."""
+        """The rank of the choice; a larger one is better."""
         return self.fits, self.agrees, not self.is_chance
 
     def is_by_default(self, other: Choice) -> bool:
@@ -257,7 +257,7 @@ class _Search:
     def _try_sample(
         self, subject: subjects.Subject, sample: Sample, statements: list[list[Statement]]
     ) -> list[Choice]:
-        """The choices with the fewest doubts that fit; else all that run."""
+        """The choices that fit of the least doubtful programs that have any; else all that ran."""
         ran: list[Choice] = []
         likely: Program | None = None
         try:
@@ -309,7 +309,7 @@ class _Search:
                     return  # the code fails with all arguments
 
     def _find_guess(self) -> Choice | None:
-        """The first choice that agrees under an unstated assumption, else the best."""
+        """The best choice under an assumption that the user did not state; one that agrees wins."""
         kept, best = list(self.errors), None
         for subject in subjects.find_subjects(self.task):
             for other, sample, same_if in chain(
@@ -337,7 +337,7 @@ class _Search:
                     yield other, sample, _say_bind(dict(given))
 
     def _find_tried(self, subject: subjects.Subject) -> Sample | None:
-        """The sample at which parameters fitted, else that at the subject's first sizes."""
+        """A sample at the subject's first sizes, the one tried if it has them; None without any."""
         base, tried = subject.find_base(), self.tried
         if base is not None and tried is not None and base.items() <= tried.sizes.items():
             return tried
@@ -417,7 +417,7 @@ def _confirm(choice: Choice) -> Choice:
 
 
 def _as_open(choice: Choice, other: Program) -> Choice:
-    """The open choice, with a --bind for the numbers that distinguish it from a program."""
+    """The choice as open: the same only with a --bind of the numbers that `other` lacks."""
     sources, others = choice.program.numbers, other.numbers
     given = {name: source for name, source in sources.items() if others.get(name) != source}
     return replace(choice, same_if=_say_bind(given))

@@ -126,7 +126,7 @@ def describe_crash(error: BaseException) -> str:
 
 
 def enter_folder(folder: str) -> None:
-    """Change to a folder; relative import paths are made absolute first."""
+    """Change to a folder, also for temporary files; make import paths absolute, do not compile."""
     sys.path[:] = [os.path.abspath(place) for place in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ[NO_COMPILER] = "1"  # code is judged uncompiled
@@ -156,10 +156,7 @@ def run_in_child(
     classes: Sequence[type] = (),
     show: Callable[[str], None] = lambda _: None,
 ) -> tuple[Any, str]:
-    """The last value sent by a child, and why it ended early: "", "time", or a crash.
-
-    Each note is shown when it comes.
-    """
+    """The last value that a child sent, and why it ended early: "", "time", or a crash in words."""
     if not hasattr(os, "fork"):
         words: list[Any] = []
         work(lambda word: show(word.says) if isinstance(word, Note) else words.append(word))
@@ -202,7 +199,7 @@ def wait_for(child: int, seconds: float = 1.0) -> int | None:
 
 
 def describe_exit_code(code: int) -> str:
-    """An exit code in words, or the name of the signal."""
+    """An exit code in words; for a negative one, the name of the signal."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 

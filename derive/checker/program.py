@@ -124,7 +124,7 @@ def evaluate_source(
 
 
 def _make_tensor(name: str, given: list[Any], values: Mapping[str, Any], dim: int = 0) -> Any:
-    """A tensor of zeros, of a number for parameters without axes, or joined from others."""
+    """The value of a call in a source: zeros(..), tensor(number), cat(..) or stack(..)."""
     tensors = [each for each in values.values() if isinstance(each, torch.Tensor)]
     if name == "zeros":
         real = next((each for each in tensors if each.is_floating_point()), None)
@@ -148,7 +148,7 @@ def _find_letters(places: ast.expr) -> list[str]:
 def _order_axes(
     source: str, name: str, letters: Sequence[str], indices: Mapping[str, tuple[str, ...]]
 ) -> list[int]:
-    """The order of a tensor's axes in which its indices are these letters."""
+    """The positions of the letters among a tensor's indices; DeriveError for other letters."""
     own = indices.get(name, ())
     if sorted(own) != sorted(letters):
         raise refuse(
@@ -160,7 +160,7 @@ def _order_axes(
 
 
 def check_binds(binds: Mapping[str, str], system: ir.System, known: Sequence[str]) -> None:
-    """Refuse bindings of unknown arguments, and sources with names that are not the formula's."""
+    """Raise DeriveError for an argument that the code lacks, or a name that the formula lacks."""
     for name, source in binds.items():
         own = (result.name for result in system.results) if name == "return" else ()
         names = [*(entry.name for entry in system.inputs), *find_sizes(system), *own]
@@ -235,7 +235,7 @@ class Program:
     def differentiate(
         self, values: Mapping[str, Any], sizes: Mapping[str, Any], how: runs.RunOptions
     ) -> tuple[runs.Answer, dict[str, Any]]:
-        """The answer of a run, and the gradients of the results' weighted sum by each value."""
+        """The answer of a run, and by input the gradient of the results' weighted sum, or None."""
         given = self.find_given(values, sizes)
         answer = self.run(values, sizes, how)
         by_name = {**given.arguments, **given.parameters}
@@ -298,7 +298,7 @@ class Program:
 
 
 def find_expected(program: Program, found: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The formula's results by name, in the layout that the code has."""
+    """Pairs (name, result of the formula in the layout that the code has)."""
     return tuple(
         (name, evaluate_source(program.results.get(name, name), {name: value}, {}, {}))
         for name, value in found.items()

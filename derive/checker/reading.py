@@ -252,7 +252,7 @@ def _is_module(target: type) -> bool:
 
 
 def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
-    """An object of the class: `init` has the constructor's arguments, or is the object."""
+    """An object of the class; `init` has the constructor's arguments, or is the object itself."""
     try:
         call = compile(ast.parse(f"{_CALLED}({init}\n)", mode="eval"), "<--init>", "eval")
     except (SyntaxError, ValueError) as error:
@@ -468,7 +468,7 @@ def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
 
 
 def _find_shape(value: ast.expr) -> tuple[str, ...]:
-    """The names of the extents of a created tensor, "" for an extent without a name."""
+    """The length names of a created tensor: ("", "n") for `torch.zeros(2, n)`; () for none."""
     while isinstance(value, ast.BinOp):
         value = value.left if makes_tensor(value.left) else value.right
     given = value.args if isinstance(value, ast.Call) else []
@@ -478,7 +478,7 @@ def _find_shape(value: ast.expr) -> tuple[str, ...]:
 
 
 def find_unused(tree: ast.AST) -> tuple[tuple[str, int], ...]:
-    """Names that are assigned and never read afterwards, with their lines."""
+    """Names that are assigned and never read, with their lines; loop targets may stay unread."""
     loads = {name for name, _ in _find_names(tree, "read")}
     for node in ast.walk(tree):
         match node:

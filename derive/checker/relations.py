@@ -214,7 +214,7 @@ def find_coincidences(names: Sequence[str], extents: Sequence[Product]) -> Itera
 
 
 def find_merged(system: ir.System) -> list[tuple[str, ...]]:
-    """The pairs of sizes whose product is an extent of the formula."""
+    """The pairs of sizes that alone are multiplied in an extent, such as H and D in [B, 2*H*D]."""
     tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
     merged = (e for tensor in tensors for e in tensor.shape if isinstance(e, ir.Mul))
     names = (sorted(f.name for f in e.factors if isinstance(f, ir.Size)) for e in merged)

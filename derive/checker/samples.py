@@ -223,7 +223,7 @@ def find_free_sizes(sample: Sample) -> list[str]:
 
 
 def list_exceeding(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
-    """Samples whose indices exceed numbers of the formula, and the numbers not exceeded."""
+    """Samples whose indices pass a number of a condition or call; the numbers that none passes."""
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
     for part in list_parts(sample.system):

@@ -29,7 +29,7 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Group:
-    """The parts of an argument, with defaults and annotations, and its constructor."""
+    """An argument with parts: defaults and annotations by name, and the parts' constructor."""
 
     parts: Mapping[str, tuple[Any, Any]]
     make: Callable[..., Any]
@@ -198,7 +198,7 @@ class Slot:
 
     @property
     def is_probability(self) -> bool:
-        """Whether it is a rate of dropout, inactive during the check."""
+        """Whether the name is that of a dropout rate; dropout is inactive during the check."""
         return "drop" in self.called
 
     @property

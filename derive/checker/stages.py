@@ -165,7 +165,7 @@ class Stages:
         return conclude(self.start, self.found)
 
     def run_stages(self, stages: Iterable[Found]) -> Stages:
-        """Run stages up to the first difference; the verdict is sent from the first grade on."""
+        """Run stages up to a first difference or unknown; send the verdict if there is a grade."""
         for found in stages:
             self.found.append(found)
             if any(each.grade or each.reasons for each in self.found):

@@ -261,7 +261,7 @@ def _make_programs(
 def _construct_new(
     task: Task, makers: Sequence[Program], names: Mapping[str, Any]
 ) -> Iterator[tuple[Program, Any]]:
-    """Each maker with other arguments, and its instance's slots; new ones in one request."""
+    """Pairs (maker, its instance's slots) for each set of arguments; new ones in one request."""
     chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
     for maker in makers:
         given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}
@@ -290,7 +290,7 @@ def _find_scripts(task: Task) -> Iterator[Subject]:
 
 
 def _match_script(task: Task, script: Script, made_from: set[str]) -> tuple[bind.Match, list[Slot]]:
-    """The match of a script's tensors with the formula's, and the script's slots."""
+    """The pair (tensors matched with the formula's, slots for a script's tensors)."""
     match, sizes, slots = bind.Match(task), list(find_sizes(task.system)), list[Slot]()
     match.left, _ = match.find_left(ir.Tensor, ())
     left_out = {*match.found, *script.filled, *script.called}
@@ -345,7 +345,7 @@ def _find_script(task: Task, script: Script, result: str) -> Iterator[Subject]:
 
 
 def _find_number_sizes(task: Task, match: bind.Match, numbers: Sequence[str]) -> dict[str, str]:
-    """The sizes of a script's numbers, from the shapes of the tensors that it creates."""
+    """The size that each number of a script is, from the shapes of the tensors that it creates."""
     script, system = task.code.script, task.system
     found: dict[str, set[str]] = defaultdict(set)
     for tensor in system.tensors:

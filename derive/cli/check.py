@@ -13,7 +13,7 @@ EXIT = {True: 0, False: 1, None: 2}
 
 
 def print_verdict(code: str, formula: str, judged: Judged, as_json: bool) -> int:
-    """Print the report; the exit code: 0 same, 1 different, 2 unknown."""
+    """Print the report, and return the exit code: 0 same, 1 different, 2 unknown."""
     if code == "-":
         if formula == "-":
             raise errors.refuse("input-twice", "standard input is either the code or the formula")

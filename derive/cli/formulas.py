@@ -75,7 +75,7 @@ def find_formulas(argument: str, name: str | None = None) -> tuple[Found, ...]:
 
 
 def find_one(argument: str) -> Found:
-    """The one formula that an argument names."""
+    """The one formula that an argument names; DeriveError if it names several."""
     found = find_formulas(argument)
     if len(found) > 1:
         raise _refuse_many("formula-which", argument, found, "")
@@ -358,7 +358,7 @@ def find_checked(
     sizes: Mapping[str, int],
     others: Sequence[str] = (),
 ) -> Found:
-    """The formula of a function, once the function is found to compute it."""
+    """The formula lifted from code; DeriveError unless a check finds that the code computes it."""
     from derive.checker import check
 
     if others:

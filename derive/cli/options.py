@@ -80,7 +80,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Written:
-    """Options of `derive build`: the files, their folder and their names."""
+    """Options of `derive build` besides those that choose the plan."""
 
     out: Path = option(Path("generated"), OUT, "DIR")
     check: bool = option(False, "Write nothing; are the files what would be written?")
@@ -180,10 +180,7 @@ def find_header(source: str | bytes) -> str | None:
 
 
 def find_made(source: str | bytes) -> tuple[str, str] | None:
-    """The origin in a generated file's header, and the words after `derive build`.
-
-    None for a file that derive did not make.
-    """
+    """The origin in a generated file's header, and its command's words; None for other files."""
     found = _MADE.search(" ".join((find_header(source) or "").split()))
     return (found[1], found[2]) if found else None
 

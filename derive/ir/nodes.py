@@ -137,7 +137,7 @@ class Scalar(Expression, inside=()):
 
 @node
 class Index(Expression, inside=()):
-    """An index with its extent; as an expression it is its value."""
+    """An index i with its extent N; as an expression it has the values 0 .. N - 1."""
 
     name: str
     extent: Expr
@@ -429,7 +429,7 @@ def split_product(expr: Expr) -> tuple[Expr, ...]:
 
 
 def all_of(*conditions: Expr) -> Expr:
-    """The conjunction, flattened, without repetitions and constants."""
+    """The conjunction, flattened, without repetitions and TRUE; FALSE if a part is FALSE."""
     kept = dict.fromkeys(part for each in conditions for part in split_and(each))
     kept.pop(TRUE, None)
     if FALSE in kept:
@@ -438,7 +438,7 @@ def all_of(*conditions: Expr) -> Expr:
 
 
 def any_of(*conditions: Expr) -> Expr:
-    """The disjunction, flattened, without repetitions and constants."""
+    """The disjunction, flattened, without repetitions and FALSE; TRUE if a part is TRUE."""
     opened = (each.parts if isinstance(each, Or) else (each,) for each in conditions)
     kept = dict.fromkeys(part for parts in opened for part in parts)
     kept.pop(FALSE, None)

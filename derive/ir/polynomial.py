@@ -181,16 +181,12 @@ def _convert_cached(value: ir.Expr | int | Fraction) -> Polynomial:
 
 
 def is_same_extent(one: ir.Expr, other: ir.Expr) -> bool:
-    """Whether two extents are equal for all sizes."""
+    """Whether two extents are one polynomial, and so equal for all sizes."""
     return one is other or Polynomial.of(one) == Polynomial.of(other)
 
 
 def evaluate_extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
-    """The extent at given sizes.
-
-    Raises KeyError with the name of a size that is not given, and DeriveError where the sizes make
-    it a fraction.
-    """
+    """The extent at given sizes; KeyError for a size not given, DeriveError for a fraction."""
     if isinstance(extent, ir.Size):
         return sizes[extent.name]
     value = Polynomial.of(extent).at(sizes)

@@ -170,7 +170,7 @@ def exchange_tensors(
 
 
 def exchange_reads(expr: ir.Expr, new: Mapping[ir.Tensor, ir.Tensor]) -> ir.Expr:
-    """The expression that reads other tensors, at the same places."""
+    """The expression with each tensor of `new` replaced by its partner, at the same places."""
 
     def act(here: ir.Expr) -> ir.Expr:
         if isinstance(here, ir.Access) and here.tensor in new:

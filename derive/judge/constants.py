@@ -16,7 +16,7 @@ _NUMBERS: dict[str, Callable[..., float]] = {"exp": math.exp, "log": math.log} |
 
 
 def fold_number(expr: ir.Expr, numbers: list[Fraction | float]) -> Fraction | float | None:
-    """The value of a sum, product, power or function of numbers; None where floats are needed."""
+    """The value of a node whose children are `numbers`; None where floats are needed."""
     match expr:
         case ir.Add():
             return sum(numbers)

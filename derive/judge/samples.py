@@ -73,7 +73,7 @@ def choose_sizes(
 
 
 def is_possible(system: ir.System, sizes: Mapping[str, int]) -> bool:
-    """Whether every extent is a positive whole number, and every place in range."""
+    """Whether at these sizes every extent is a positive integer and every fixed place in range."""
     return _measure(dict(sizes), _find_demands(system), with_one=True) < _EMPTY
 
 
@@ -188,7 +188,7 @@ def _count_repeats(values: Any) -> int:
 
 
 def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
-    """The number of pairs of sizes that lack one order, < or >, which this draw does not add."""
+    """The pairs of sizes not yet drawn in both orders, < and >, to which this draw adds none."""
     count = 0
     for one, other in combinations(sizes, 2):
         seen = {_find_order(draw[one], draw[other]) for draw in before} - {0}

@@ -75,7 +75,7 @@ class Call:
     def with_string(
         self, text: Text | None, operands: tuple[ast.expr, ...] | None, found: Spec | Fault | None
     ) -> Call:
-        """The call with a string, its operands, and the result of reading the string."""
+        """A copy with a string and its operands; `found` becomes its `spec` or its `fault`."""
         spec = found if isinstance(found, Spec) else None
         fault = found if isinstance(found, Fault) else None
         written = self.written if text is None else text.value
@@ -102,7 +102,7 @@ def read_calls(tree: ast.Module) -> Iterator[Call]:
 
 
 def _find_function(target: str) -> tuple[str, str] | None:
-    """The library and the function of a dotted name, if it is an einsum."""
+    """The library and the function of a dotted name; None if it is no einsum."""
     home, _, function = target.rpartition(".")
     library = _LIBRARY_OF.get(home, "")
     names = _FUNCTIONS.get(library, "einsum einsum_path").split()
@@ -149,7 +149,7 @@ def _find_operands(
 
 
 def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
-    """Yield the call with alternating operands and sublists, and perhaps an output."""
+    """Yield the call with alternating operands and sublists, perhaps an output; else nothing."""
     has_output = len(given) % 2 == 1
     terms = [_read_sublist(each) for each in given[1::2] + ([given[-1]] if has_output else [])]
     known = [term for term in terms if term is not None]
@@ -163,7 +163,7 @@ def _read_sublists(call: Call, given: list[ast.expr]) -> Iterator[Call]:
 
 
 def _read_sublist(node: ast.expr) -> list[int | None] | None:
-    """The numbers of a sublist, None for an ellipsis."""
+    """The numbers of a sublist, None for an ellipsis in it; None for any other expression."""
     if not isinstance(node, ast.List | ast.Tuple):
         return None
     found: list[int | None] = []

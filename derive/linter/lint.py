@@ -272,7 +272,7 @@ def _make_finding(rule: Rule, remark: Remark, source: Source, *span: int) -> Fin
 
 
 def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
-    """The line without its indentation; of a long line, the part near the stretch."""
+    """The line without its indentation, or its part near the stretch; None for a blank one."""
     stop = len(line.rstrip()) if end is None else end
     lead = len(line) - len(line.lstrip())
     if stop - lead > _WIDEST:
@@ -283,7 +283,7 @@ def _to_mark(line: str, start: int, end: int | None) -> Mark | None:
 
 @dataclass(slots=True)
 class Ignore:
-    """One comment: its line and columns, its codes, and whether it silenced a finding."""
+    """One comment that silences findings: its place, its codes, and whether it silenced one."""
 
     line: int
     start: int
@@ -299,7 +299,7 @@ class Ignore:
 
 
 def read_ignores(text: str) -> Iterator[Ignore]:
-    """The comments of a file in order, up to where tokenizing fails."""
+    """The comments that silence findings, in order, up to where tokenizing fails."""
     with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(StringIO(text).readline) if "derive:" in text else ():
             found = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None

@@ -171,7 +171,7 @@ def find_miscounts(call: Call, spec: Spec) -> Iterator[Remark]:
 
 @rule("DE006", "rank-mismatch", ERROR)
 def find_wrong_ranks(call: Call, spec: Spec) -> Iterator[Remark]:
-    """A tensor has another number of indices than its term has indices.
+    """A tensor has another number of indices than its term has letters.
 
     A term has one letter for each index of its tensor.
     hurts: A = torch.zeros(2, 3, 4); x = torch.einsum("ij->ji", A)
@@ -499,7 +499,7 @@ def choose_codes(words: Iterable[str]) -> frozenset[str]:
 
 
 def _find_rules(word: str, *codes: str) -> list[Rule]:
-    """The rules of a name or of some codes."""
+    """The rules with this name or one of the codes; DeriveError if there are none."""
     found = [rule for rule in RULES if rule.name == word or rule.code in codes]
     if not found:  # only names are compared: similar codes are different rules
         advice = suggest(word, [rule.name for rule in RULES])

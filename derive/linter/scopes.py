@@ -159,7 +159,7 @@ def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
 
 
 def find_dotted(expr: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
-    """The dotted names of imports that an expression may be; "" for anything else."""
+    """The dotted names of imports that an expression may be, and "" if it may be anything else."""
     match expr:
         case ast.Attribute(value=value, attr=attribute):
             owners = find_dotted(value, scope, depth)
@@ -238,7 +238,7 @@ _MAKERS = ("zeros", "ones", "empty", "full", "rand", "randn")  # constructors of
 
 
 def find_shape(expr: ast.expr, scope: Scope) -> Shape | None:
-    """The shape of a tensor, if the text shows it: `torch.zeros(2, n)`."""
+    """The shape of a tensor that the text shows, as in `torch.zeros(2, n)`; None if it does not."""
     match expr:
         case ast.Name(id=name) if (only := find_only(name, scope)) and only[1] is scope:
             # a binding of `x.` marks a change in place

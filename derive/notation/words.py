@@ -349,7 +349,7 @@ def _make_class(kind: type, row: Row | ReductionRow, name: str, call: str) -> An
 
 
 def _make_function(name: str) -> Callable[..., Any]:
-    """The Python function whose calls are replaced by the definition of a row, as sqrt's are."""
+    """The function of a row with a definition: it returns the definition at its arguments."""
     return lambda *arguments: expand_call(name, arguments, MAKER)
 
 

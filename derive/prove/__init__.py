@@ -59,7 +59,7 @@ def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf
 def _split_quotients(
     algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: nf.Indices
 ) -> tuple[nf.Normal, nf.Normal, nf.Indices]:
-    """Both normal forms and the indices, each index that a quotient divides split in two."""
+    """Both forms and the indices, an index i of `i // n` split into i = n*high + low."""
     for _ in range(_MOST_SPLITS):
         if algebra.key(ours) == algebra.key(theirs):
             break
@@ -183,7 +183,7 @@ def prove(
 
 
 def _is_proved(code: ir.System, formula: ir.System) -> bool:
-    """Whether all results agree."""
+    """Whether all results are shown to agree, also where they are infinite or nan."""
     algebra = sums.NormalAlgebra(STEPS)
     layers = Definedness(reader.Reader(algebra, code)), Definedness(reader.Reader(algebra, formula))
     for one, other in zip(code.results, formula.results, strict=True):
@@ -205,7 +205,7 @@ def _is_proved(code: ir.System, formula: ir.System) -> bool:
 
 
 def _absorb(poly: nf.Poly) -> nf.Poly:
-    """The value without its finite terms at the places where it is -oo."""
+    """The value without its finite terms where a term is -oo; unchanged if a term may be +oo."""
     infinite = tuple(filter(cond.is_infinite, poly))
     if not infinite or any(term.coefficient > 0 for term in infinite):
         return poly

@@ -211,7 +211,7 @@ def find_content(
 
 
 def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, any_sign: bool) -> list[nf.Factor]:
-    """The powers in every term, and the sizes and elements that some terms are divided by."""
+    """The factors to take out: powers in every term, and divisors that are sizes or elements."""
     found: dict[str, nf.Factor] = {}
     exponents: dict[str, list[Fraction]] = {}
     for term in terms:
@@ -290,7 +290,7 @@ def find_orientation(algebra: nf.Algebra, base: nf.Normal) -> int:
 
 
 def exponential(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
-    """The exp of a sum: a monomial where the sum is finite, 0 where it is -oo."""
+    """The exp of a sum: one term with an exp where the sum is finite, 0 where it is -oo."""
     finite, regions = cond.find_regions(poly)
     found: list[nf.Term] = []
     for region in regions:
@@ -324,7 +324,7 @@ def _find_log(term: nf.Term) -> nf.Normal | None:
 
 
 def logarithm(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
-    """The log of a sum: the sum of logs of its positive content, -oo at 0."""
+    """The log of a sum: logs of its common positive factors, plus the log of the rest; -oo at 0."""
     cond.refuse_infinite(poly)
 
     def act(case: nf.Poly) -> nf.Poly:

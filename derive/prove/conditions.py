@@ -60,17 +60,17 @@ def find_term_sign(term: nf.Term) -> Sign:
 
 
 def is_above(piece: nf.Atom | nf.Normal) -> bool:
-    """Whether the piece is > 0 for all inputs."""
+    """Whether the piece is shown to be > 0 for all inputs."""
     return find_sign(piece) is Sign.POSITIVE
 
 
 def is_nonnegative(piece: nf.Atom | nf.Normal) -> bool:
-    """Whether the piece is >= 0 for all inputs, or nan."""
+    """Whether the piece is shown to be >= 0, or nan, for all inputs."""
     return find_sign(piece) >= Sign.NEVER_NEGATIVE
 
 
 def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
-    """Whether the bound indices satisfy the literals somewhere, for all values of the free ones."""
+    """Whether, for all free indices, the bound ones are shown to satisfy the literals somewhere."""
     if not all(is_positive(Polynomial.of(index.extent)) for index in bound):
         return False
     asked = [index for index in bound if any(index in each.free for each in literals)]
@@ -128,7 +128,7 @@ def decide_linear(kind: str, subject: Polynomial, positive: bool = True) -> Cube
 
 
 def _divide_common(kind: str, subject: Polynomial) -> Polynomial | None:
-    """The subject divided by its common integer factor; None where it can never be 0."""
+    """The subject over its common integer factor; None for a `zero` that no integers fulfil."""
     scale = lcm(*(number.denominator for number in subject.terms.values()))
     subject = subject * Polynomial.of(scale)
     common = gcd(*(int(number) for monomial, number in subject.terms.items() if monomial))
@@ -141,7 +141,7 @@ def _divide_common(kind: str, subject: Polynomial) -> Polynomial | None:
 
 
 def _is_mirrored(constant: Polynomial) -> bool:
-    """Whether -1 - c is the canonical one of c and -1 - c."""
+    """Whether -1 - c, not c, is the canonical one of the two: a negative constant or lead of c."""
     if constant.constant is not None:
         return constant.constant < 0
     lead = max((m for m in constant.terms if m), key=repr)
@@ -258,7 +258,7 @@ def _write_subject(subject: Polynomial | nf.Read | nf.Normal) -> str:
 
 
 def solve(literal: nf.Literal, index: ir.Index) -> Polynomial | None:
-    """The value of an index where `form = 0` holds, if its slope is 1 or -1."""
+    """The value of an index where `form = 0` holds; None if its slope is not 1 or -1."""
     is_equation = literal.kind == "zero" and literal.positive
     if not is_equation or not isinstance(literal.subject, Polynomial):
         return None

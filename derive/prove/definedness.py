@@ -274,7 +274,7 @@ class Definedness:
         return needs if cubes == cond.ALWAYS else self._sum_needs(needs, (), cubes)
 
     def _add_need(self, needs: Needs, poly: nf.Poly, value: str = "nan") -> Needs:
-        """The needs, and for each of more terms a need with this value."""
+        """The needs, and one for each term of `poly`: where it is not 0, the result is `value`."""
         return _unite_needs([needs, collect_needs(self._algebra, [(poly, value)])])
 
     def _test_cases(self, value: nf.Poly, act: Callable[[nf.Normal], nf.Poly]) -> nf.Poly:
@@ -315,7 +315,7 @@ class Definedness:
         return (*found, *nf.single(nf.Function("zero", (rest,))))
 
     def _below_zero(self, value: nf.Normal) -> nf.Poly:
-        """A term that is not 0 where the value is < 0."""
+        """A term that is not 0 exactly where the value is < 0; () if it never is."""
         if not value.terms or cond.is_nonnegative(value):
             return ()
         rest = find_content(self._algebra, value, any_sign=False)[1]
@@ -328,7 +328,7 @@ class Definedness:
 
 
 def collect_needs(algebra: nf.Algebra, asked: Iterable[tuple[nf.Poly, str]]) -> Needs:
-    """The needs of sums of terms with their values: one for each nonnegative term."""
+    """The needs of pairs (sum, value): one for each term; one in all if a coefficient is < 0."""
     found: Needs = {}
     for poly, value in asked:
         terms = algebra.finish(poly).terms if poly else ()

@@ -173,7 +173,7 @@ class Reader:
     def enter_equation(
         self, name: str, places: tuple[Polynomial, ...]
     ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Polynomial]]]:
-        """The value expression of an equation, and the environment of its tensor at the places."""
+        """Within the context: an equation's right side, and its index values at the places."""
         if name in self._open:
             raise nf.GivesUp("a recurrence")
         equation = self.equations[name]
@@ -274,7 +274,7 @@ class Reader:
 
 
 def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Polynomial) -> dict[ir.Index, Polynomial]:
-    """The index values for which the place of an equation is the wanted position."""
+    """The values of the indices of a left side's place at which it is the wanted position."""
     if isinstance(place, ir.Index):
         return {place: wanted}
     indices = split_merged(place, extent)

@@ -101,7 +101,7 @@ def extend_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _find_start(index: ir.Index, places: tuple[Polynomial, ...]) -> Polynomial | None:
-    """The least offset c of the places v + c, if all have this form and c is above 0."""
+    """The least offset c in the places index + c; None if it is not above 0 or not shown least."""
     least: Polynomial | None = None
     for place in places:
         if index not in nf.find_form_indices(place):
@@ -366,7 +366,7 @@ def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.P
 
 
 def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
-    """Whether two sums have terms of equal shapes, in order, so no new common factor."""
+    """Whether the terms have equal numbers of indices, guards and factors, in order."""
 
     def measure(poly: nf.Poly) -> list[tuple[int, int, int, bool]]:
         return [(len(t.bound), len(t.guards), len(t.factors), t.power is None) for t in poly]
@@ -375,7 +375,7 @@ def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
 
 
 def decide(algebra: nf.Algebra, literal: nf.Literal) -> cond.Cubes:
-    """The literal as cubes: one canonical literal, or ALWAYS or NEVER."""
+    """The literal as cubes: ALWAYS or NEVER where it is decided, else itself in canonical form."""
     subject = literal.subject
     if isinstance(subject, Polynomial):
         return cond.decide_linear(literal.kind, subject, literal.positive)

@@ -408,7 +408,7 @@ class Labeller:
     def _refine(
         self, parts: Sequence[Marked], labels: Labels, depth: int, colours: dict[ir.Index, str]
     ) -> dict[ir.Index, str]:
-        """Colours refined by the parts that contain each index, until no colour splits."""
+        """The classes (colours) of indices, refined by the parts with each, to a fixed point."""
         while len(set(colours.values())) < len(colours):
             coloured = {**labels, **{i: (depth, f"c{c}") for i, c in colours.items()}}
             seen = {}

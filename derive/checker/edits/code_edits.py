@@ -185,7 +185,7 @@ def exchange_numbers(site: source.CodeSite, stock: Stock) -> Iterator[source.Rew
 
 
 def exchange_names(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Replace a name by another one whose value is of the same kind."""
+    """Replace a name by another with a value of its kind; a number also by `x.shape[0]`."""
     match site.node:
         case ast.Name(id=old) if old in site.names:
             others, prefix = site.names, ""
@@ -205,7 +205,7 @@ def exchange_names(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
 
 
 def exchange_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Exchange two arguments, elements or operands."""
+    """Exchange two arguments, elements of a list, or operands of `-`, `/`, `@`, `**`, `<`."""
     get, node = site.source.text_of, site.node
     parts: Sequence[ast.expr] = ()
     match node:
@@ -267,7 +267,7 @@ def exchange_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.R
 
 
 def exchange_keywords(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Negate a truth value; add a keyword or leave one out."""
+    """Negate a literal True or False; add a keyword to a call or leave one out."""
     match site.node:
         case ast.Constant(value=bool() as value):
             word = f"{site.parent.arg}=" if isinstance(site.parent, ast.keyword) else ""
@@ -385,7 +385,7 @@ def insert_parts(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite
 
 
 def insert_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rewrite]:
-    """Apply a function of the formula to a value."""
+    """Apply one of the formula's functions to a value: `x` -> `torch.exp(x)`."""
     if not site.may_be_tensor:
         return
     bare = site.text
@@ -398,7 +398,7 @@ def insert_functions(site: source.CodeSite, stock: Stock) -> Iterator[source.Rew
 
 
 def reorder_parts(site: source.CodeSite, _: Stock) -> Iterator[source.Rewrite]:
-    """Exchange lengths of a view, then its axes; move an axis; repeat heads one by one."""
+    """Exchange lengths of a view and transpose back; move an axis of permute; repeat_interleave."""
     if not isinstance(site.node, ast.Call) or not isinstance(site.node.func, ast.Attribute):
         return
     name, given, get = source.find_name(site.node), site.node.func.value, site.source.text_of

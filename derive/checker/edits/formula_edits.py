@@ -117,7 +117,7 @@ def move_place(site: FormulaSite) -> Edits:
 
 
 def _find_moves(place: ir.Expr, extent: ir.Expr) -> Iterator[tuple[ir.Expr, float]]:
-    """Yield other positions, and how much less likely each is."""
+    """Yield pairs (other position, extra cost): an index negated; steps of 1 and 2, also cyclic."""
     indices = find_free(place)
     for index in indices if len(indices) > 1 else ():
         yield expand_position(exchange_nodes(place, {index: ir.Mul((ir.MINUS_ONE, index))})), 0.0
@@ -257,7 +257,7 @@ def exchange_kind(site: FormulaSite) -> Edits:
     words="scale e by 1/sqrt(d)",
 )
 def rescale(site: FormulaSite) -> Edits:
-    """Multiply by an extra factor of sizes and numbers, or by -1, if the result depends on it."""
+    """Multiply a right side, a term or an argument by -1, or by other sizes and numbers."""
     if not site.is_value or is_number(site.node):
         return
     match site.parent:
@@ -464,7 +464,7 @@ def _change_layout(equation: ir.Equation, extent: ir.Expr, is_halved: bool) -> i
 
 
 def _transpose(place: ir.Expr, extent: ir.Expr, is_halved: bool) -> ir.Expr:
-    """The position in interleaved pairs of a position in halves, or the reverse."""
+    """With `is_halved`, the position in interleaved pairs of one in halves; else the reverse."""
     half = ir.Call("floordiv", (extent, TWO))
     rows, columns = (TWO, half) if is_halved else (half, TWO)
     inner = ir.Mul((rows, ir.Call("mod", (place, columns))))

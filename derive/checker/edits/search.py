@@ -44,7 +44,7 @@ class EditEvaluator(Evaluator):
     def evaluate_node(self, expr: ir.Expr) -> Grid:
         """The value of a node, reused if it reads no changed tensor."""
         known = self._base.known.get(expr)
-        if known is not None and not name_tensors(expr) & self.changed:
+        if known is not None and not find_tensor_names(expr) & self.changed:
             return known
         self.count += 1
         return super().evaluate_node(expr)
@@ -55,10 +55,10 @@ class EditEvaluator(Evaluator):
 
 
 @lru_cache(maxsize=1 << 16)
-def name_tensors(expr: ir.Expr) -> frozenset[str]:
+def find_tensor_names(expr: ir.Expr) -> frozenset[str]:
     """The names of the tensors in a node."""
     own = [expr.tensor.name] if isinstance(expr, ir.Access) else []
-    return frozenset(own).union(*map(name_tensors, expr.children))
+    return frozenset(own).union(*map(find_tensor_names, expr.children))
 
 
 @dataclass
@@ -99,12 +99,12 @@ class Judge:
         try:
             for equation in edited.equations:
                 name = equation.target.tensor.name
-                before = name_tensors(old[name].value) if name in old else frozenset()
-                if name_tensors(equation.value) & later - before:
+                before = find_tensor_names(old[name].value) if name in old else frozenset()
+                if find_tensor_names(equation.value) & later - before:
                     raise ValueError(f"{name} is made of what is not there yet")
                 later.discard(name)
                 same = old.get(name) is equation and counts[name] == 1
-                if not same or name_tensors(equation.value) & found.changed:
+                if not same or find_tensor_names(equation.value) & found.changed:
                     found.define(equation)
                     found.changed.add(name)
         finally:
@@ -203,15 +203,15 @@ class CorrectionSearch:
         return source.SourceText(self.program.code.source)
 
     @cached_property
-    def ran(self) -> tuple[source.Lines, tuple[int, ...]]:
-        """The executed lines with the values of names, and the repeated lines."""
+    def executed_lines(self) -> tuple[source.Lines, tuple[int, ...]]:
+        """The pair (executed lines with the values of names, repeated lines)."""
         return source.watch_program(self.program, self.trials[0])
 
     @cached_property
     def every(self) -> list[Rewrite]:
         """All edits of the text."""
         found: dict[tuple[int, int, str], Rewrite] = {}
-        for site in source.find_sites(self.original, self.ran[0]):
+        for site in source.find_sites(self.original, self.executed_lines[0]):
             every = (find(site, self.stock) for find in code_edits.CODE_EDITS)
             for rewrite in chain.from_iterable(every):
                 key = (rewrite.start, rewrite.end, rewrite.text)
@@ -256,7 +256,7 @@ class CorrectionSearch:
         """The best edit among those that pass the trials, if it is right beyond them."""
 
         def rate(rewrite: Rewrite) -> tuple[int, float]:
-            """The key of an edit: lines and values that are not explained, cost."""
+            """The key of an edit, least best: minus the score of agreement, then the cost."""
             with source.exchange(self.program.code, rewrite):
                 return -self.score_agreement(), rewrite.cost
 
@@ -286,7 +286,7 @@ class CorrectionSearch:
             if not all(are_close(one, trial.results, finite=False) for one, trial in pairs):
                 return False
             # an edit that avoids a branch, or runs a loop only once, hides the fault in it
-            lines, repeated = self.ran
+            lines, repeated = self.executed_lines
             lines_now, repeated_now = source.watch_program(self.program, self.trials[0])
             return lines.keys() <= lines_now.keys() and {*repeated} <= {*repeated_now}
         return False

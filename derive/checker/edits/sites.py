@@ -268,7 +268,7 @@ def show_scale(scale: Scale) -> str:
 
 
 def find_scale(expr: ir.Expr) -> Scale:
-    """The sizes and numbers that multiply an expression, inside its sums too."""
+    """The exponent of each size and number that multiplies an expression, inside its sums too."""
     match expr:
         case ir.Number(value) if value not in {0, 1}:
             sign = [ir.MINUS_ONE] if value < 0 else []

@@ -96,7 +96,7 @@ class SourceText:
 
     @cached_property
     def unused(self) -> frozenset[str]:
-        """The names, of attributes too, that the text never reads."""
+        """The names, of attributes too, that the text assigns and never reads."""
         made = {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         read: set[str] = set()
         for node in ast.walk(self.tree):
@@ -112,7 +112,7 @@ class SourceText:
         return lines.union(*(span for span in spans if span & lines))
 
     def find_number_lines(self, lines: set[int], traced: set[int]) -> set[int]:
-        """The lines that assign a name that `lines` read, except `traced` ones, with tensors."""
+        """The lines outside `traced` that assign a name that `lines` read; they hold no tensors."""
         nodes = (node for each in self.statements for node in ast.walk(each))
         names = (node for node in nodes if isinstance(node, ast.Name))
         read = {name.id for name in names if name.lineno in lines}
@@ -191,7 +191,7 @@ class CodeSite:
 
     @property
     def may_be_tensor(self) -> bool:
-        """Whether the node can be wrapped, and is not made of plain numbers only."""
+        """Whether the node can be wrapped, and is a call or literal or reads a tensor."""
         names = [n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)]
         is_tensor = any(hasattr(self.names.get(name), "shape") for name in names)
         is_call = not isinstance(self.node, (ast.Name, ast.BinOp, ast.Subscript))
@@ -226,7 +226,7 @@ def read_number(node: ast.expr | None) -> Any:
 
 
 def find_name(call: ast.AST) -> str:
-    """The last name of the called function: `sum` of `x.sum()`; "" without a call."""
+    """The last name of the called function: `sum` of `x.sum()`; "it" if unnamed, "" for no call."""
     match call:
         case ast.Call(ast.Attribute(attr=name) | ast.Name(id=name)):
             return name
@@ -236,7 +236,7 @@ def find_name(call: ast.AST) -> str:
 
 
 def find_receiver(call: ast.expr) -> ast.expr | None:
-    """The receiver of a method call, or the first argument of a function call."""
+    """The receiver of a method call, or the first argument of a function call; None without."""
 
     def is_library(node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
@@ -312,7 +312,7 @@ class CodeExchange:
         self.before = [each.__code__ for each in self.functions]
 
     def put_code(self, edited: str, line: int) -> None:
-        """Give the functions around a line the code of an edited text, and others their own."""
+        """Give the functions of the block at a line an edited text's code, others their own."""
         code = self.code
         if code.script is not None:
             made = load.compile_script(code, edited)
@@ -331,7 +331,7 @@ class CodeExchange:
 
 @processes.run_remotely
 def put_text(code: load.Code, edited: str, line: int) -> None:
-    """Give the functions around a line the code of an edited text."""
+    """Give each function of the block at a line its code from an edited text."""
     CodeExchange(code).put_code(edited, line)
 
 
@@ -377,12 +377,12 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
 
 @processes.run_remotely
 def watch_program(program: Program, trial: Example) -> tuple[Lines, tuple[int, ...]]:
-    """The executed lines of one run of a program, and the repeated lines."""
+    """The pair (executed lines of one run of a program, repeated lines)."""
     return watch(program.code.path, lambda: program.run(trial.values, trial.sizes))
 
 
 def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
-    """The executed lines of a file with the values of names, and the repeated lines."""
+    """The pair (executed lines of a file with the values of names, repeated lines)."""
     lines: Lines = {}
     repeated: set[int] = set()
     seen: set[tuple[int, CodeType]] = set()
@@ -407,7 +407,7 @@ def watch(path: str, run: Callable[[], Any]) -> tuple[Lines, tuple[int, ...]]:
 
 
 def _summarize_value(value: Any, *, inside: bool = False) -> Any:
-    """A tensor without its values, a number, the members of a module, "list"; else None."""
+    """A number, a meta tensor, the dict of a module's members, another type's name; else None."""
     if is_number(value):
         return value
     if isinstance(value, torch.Tensor):

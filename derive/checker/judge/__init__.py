@@ -134,10 +134,7 @@ def judge_at(
     least: float = CLEAR,
     answer: Answer | CannotRunError | None = None,
 ) -> Outcome:
-    """The outcome in float64 against the evaluator; differences up to `least` are rounding.
-
-    `answer` is the run or its error, if it was made before.
-    """
+    """The outcome in float64, of `answer` if it has run; differences up to `least` are rounding."""
     values = sample.make_inputs()
     try:
         wanted = sample.evaluate(values, is_regular=True)
@@ -223,7 +220,7 @@ def _pair_gradients(
         there = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
 
     def fill(one: Any, other: Any) -> Any:
-        """A gradient; zeros where only the other side has one."""
+        """The gradient `one`, or zeros where only the other side has one."""
         zeros = torch.zeros((other if one is None else one).shape, dtype=torch.float64)
         nothing = zeros if tower is None else to_field(tower, zeros)
         return nothing if one is None else one
@@ -240,7 +237,7 @@ def _replace_nan_gradients(
     right: Any,
     weigh: tuple[RunOptions, int],
 ) -> Any:
-    """The formula's gradient `right`, with difference quotients in place of nan."""
+    """The gradient `right` at (inputs, name), with difference quotients in place of nan."""
     values, name = at
     found = right.clone()
 

@@ -282,7 +282,7 @@ def _plan_calls(program: Program, samples: Sequence[Sample]) -> list[Planned]:
     larger = first.resize(**{name: 1 + max(d.sizes[name] for d in samples) for name in free})
 
     def keep_parameters(_: Sample, values: dict[str, Any]) -> dict[str, Any]:
-        """The inputs with the module's parameters unchanged, where their shapes fit."""
+        """The inputs with the first sample's values of the module's parameters, where they fit."""
         shapes = {name: getattr(value, "shape", ()) for name, value in values.items()}
         return values | {n: v for n, v in own.items() if getattr(v, "shape", ()) == shapes[n]}
 
@@ -308,7 +308,7 @@ def _plan_calls(program: Program, samples: Sequence[Sample]) -> list[Planned]:
 def judge_circumstances(
     program: Program, formula: Formula, samples: Sequence[Sample]
 ) -> Circumstances:
-    """The outcome of calls of one object with other values in between and in all circumstances."""
+    """The outcome of repeated calls of one object, with other values and in all circumstances."""
     first, plan = samples[0], _plan_calls(program, samples)
     calls = run_all(program, plan, once=True)
     usual, again = (call.get_answer().results for call in calls[:2])

@@ -136,7 +136,7 @@ def _find_largest(values: Values) -> float:
 
 
 def _divides_by_zero(sample: Sample) -> bool:
-    """Whether the formula divides by scalars that are 0, without a condition on scalars."""
+    """Whether a divisor made of scalars is 0; False if a condition on scalars may exclude that."""
     found = False
     for part, evaluator in evaluate_parts(sample):
         inside = [*walk(part)]

@@ -116,7 +116,7 @@ def scale(sample: Sample, factor: float, *, within: bool = False, more: float = 
 
 
 def select_numbers(numbers: Iterable[float]) -> list[float]:
-    """The numbers to try, without 0, 1 and 2, which other samples cover."""
+    """The first numbers to try, without 0, 1, 2, their negatives, and very large or small ones."""
     kept = dict.fromkeys(n for n in numbers if _LEAST_FLOAT <= abs(n) <= 1 / _NEAR**2)
     return [n for n in kept if n not in {-2, -1, 1, 2}][:MOST_NUMBERS]
 
@@ -274,7 +274,7 @@ def _find_edges(domain: draws.Domain, is_integer: bool) -> list[float]:
 
 
 def _find_ties(factors: Sequence[float], _: draws.Domain, is_integer: bool) -> list[float]:
-    """Halves and quarters, also divided by each of some powers of 2."""
+    """Multiples of 1/4, each divided by every factor: inputs that hit jumps exactly."""
     parts = [k / 4 for n in (2, 1, 4) for k in range(-10, 11) if math.gcd(k, 4) == n]
     every = (part / factor for part in parts for factor in factors)
     return [] if is_integer else list(dict.fromkeys(every))

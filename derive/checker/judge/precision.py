@@ -164,7 +164,7 @@ def judge_lowered(program: Program, sample: Sample) -> Further:
 def _run_rounded(
     program: Program, sample: Sample, name: str, how: RunOptions
 ) -> tuple[Answer, float, str] | None:
-    """The run on inputs cast to a type, its error, and where it is too large; None if it fails."""
+    """The triple (run on rounded inputs, largest error, words if too large); None if it fails."""
     given = _round(sample.make_inputs(), getattr(torch, name))
     try:
         answer = program.run(given, sample.sizes, how)
@@ -392,7 +392,7 @@ def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
 
 
 def _find_scale(sample: Sample) -> float:
-    """The factor of the inputs at which the logits reach 1e4; 1 without logits."""
+    """The least tried factor of the inputs at which a logit reaches 1e4; 1 without one."""
     for factor in _SCALES:
         for values in _find_logits(scale(sample, factor)):
             finite = values[values.isfinite()] if values.numel() else values

@@ -261,7 +261,7 @@ def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, p
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same shape and values; nan equals anything."""
+    """Whether two tensors have the same shape and values; nan of `one` equals anything."""
     return bool(one.shape == other.shape and ((one == other) | (one != one)).all())
 
 
@@ -356,7 +356,7 @@ def _infer_shapes(module: Any, given: Any, parameters: Mapping[str, Any]) -> Any
 
 
 def _convert_others(module: Any, given: Collection[str], dtype: Any) -> dict[str, Any]:
-    """Parameters without a tensor in the formula, cast to the type of those with one."""
+    """The real parameters that are not `given`, cast to a type if theirs is another one."""
     from derive.judge.fields.tensor import pause
 
     others = [(n, p) for n, p in module.named_parameters() if n not in given]
@@ -376,7 +376,7 @@ def make_module(target: type, made: Mapping[str, Any]) -> Any:
 
 
 def find_dtype(values: Iterable[Any]) -> Any:
-    """The type of the first real tensor."""
+    """The type of the first real tensor; None without one."""
     tensors = (value for value in values if isinstance(value, torch.Tensor))
     return next((value.dtype for value in tensors if value.is_floating_point()), None)
 
@@ -424,7 +424,7 @@ def _split_positional(function: Any, given: Mapping[str, Any]) -> tuple[list[Any
 
 
 def flatten_results(found: Any) -> tuple[Any, ...]:
-    """The tensors in the returned value, in order."""
+    """The tensors in the returned value, in order; numbers become tensors, others are left out."""
     if isinstance(found, torch.Tensor):
         return (found,)
     if isinstance(found, (int, float, bool)):
@@ -439,7 +439,7 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
 
 
 def pick_results(found: Any, names: Sequence[str]) -> Any:
-    """The results in the formula's order, if the code returns them under the formula's names."""
+    """The results in the formula's order, if returned under its names; else as returned."""
     fields = find_fields(found)
     if fields is None:
         return found

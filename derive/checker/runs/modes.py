@@ -60,7 +60,7 @@ def _is_in_own_function() -> bool:
 
 
 def find_site_now(path: str) -> tuple[int | None, int]:
-    """The line of a file that runs now, and its instruction, the same at each iteration."""
+    """The pair (line, bytecode offset) in the file that runs now; (None, -1) without one."""
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != path:
         frame = frame.f_back
@@ -206,7 +206,7 @@ def find_limit(dtype: Any) -> float:
 
 
 def _widen(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The result in float64 of a call on whole numbers, or the operand of a cast, else None."""
+    """The float64 result of a call on integers, or the operand of a cast; None for other calls."""
     given = list(find_tensors(args))
     name = name_of(function).strip("_").removeprefix("bitwise_")
     if given and name in _CASTS and not given[0].is_complex():
@@ -296,7 +296,7 @@ _WITH_MASK = "scaled_dot_product_attention"  # receives its mask as a separate a
 
 
 def watch_masks(places: list[tuple[Any, float | None]]) -> Any:
-    """A mode that adds to `places`, per call, the scores with exponential 0, and the largest."""
+    """A mode that appends (mask of scores with exp 0, their largest or None) for each call."""
 
     def note_vanishing(scores: Any, is_relative: bool) -> Any:
         values = find_values(scores)

@@ -50,7 +50,7 @@ class Event:
 
     @cached_property
     def fingerprint(self) -> Fingerprint | None:
-        """The fingerprint; None if all elements are equal."""
+        """The fingerprint of the tensor; None if all its elements are equal."""
         return find_fingerprint(self.value)
 
 
@@ -63,7 +63,7 @@ class Trace:
     error: str = ""
 
     def find_turns(self) -> dict[Event, Turn]:
-        """The turn of each event whose line and instruction made several events."""
+        """The pair (turn, number of turns) of each event that an instruction of a loop repeats."""
         sites: dict[tuple[int, int], list[Event]] = {}
         for event in self.events:
             sites.setdefault((event.line, event.site), []).append(event)

@@ -65,7 +65,7 @@ def draw_field(
 def find_differences(found: Any, expected: Any) -> torch.Tensor:
     """The mask of elements in which two tensors differ.
 
-    TooDeepError if every element is unknown on one of the sides, UnluckyError if some are.
+    If none does: TooDeepError where all elements are unknown, UnluckyError where some are.
     """
     tower = next(each.tower for each in (found, expected) if isinstance(each, FieldTensor))
     one, other = (to_field(tower, each).parts for each in (found, expected))
@@ -92,7 +92,7 @@ def has_finite(tensor: Any) -> bool:
 
 
 def show_value(tensor: Any, place: tuple[int, ...]) -> str:
-    """The text of an element: its first known residue, centred."""
+    """The text of an element: its state, its first known residue (centred), or "unknown"."""
     if not isinstance(tensor, FieldTensor):
         return f"{tensor[place].item():g}"
     state = int(tensor.parts.state[place])

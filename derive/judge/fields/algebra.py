@@ -111,7 +111,7 @@ class Parts:
 
     @property
     def has_companions(self) -> bool:
-        """Whether an element is a logarithm."""
+        """Whether an element is a logarithm: companions are the exponentials of those."""
         return any(bool(each.any()) for each in self.companions)
 
     def has_state(self, *states: int) -> torch.Tensor:
@@ -220,7 +220,7 @@ def find_small(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def find_signs(parts: Parts) -> torch.Tensor:
-    """The signs -1, 0, 1: squares are positive, and so are roots, powers of a base, products."""
+    """The signs -1, 0, 1: of small integers their own, of others 1 for squares, -1 for the rest."""
     value, small = find_small(parts)
     character = find_character(parts.residues[0], parts.tower.primes[0])
     found = torch.where(small, value.sign(), character)
@@ -262,7 +262,7 @@ def multiply(one: Parts, other: Parts, signs: torch.Tensor | None = None) -> Par
 
 
 def _multiply_companions(one: Parts, other: Parts) -> list[torch.Tensor]:
-    """The companions of a product: powers if a factor is a small integer, else unknown."""
+    """The companions of a product: c**n for c times a small integer n; otherwise unknown."""
     found = [torch.zeros_like(each) for each in one.companions]
     for here, there in ((one, other), (other, one)):
         value, small = find_small(there)

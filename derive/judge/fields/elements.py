@@ -75,7 +75,7 @@ def _find_finite(tower: Tower, value: float | Fraction | int) -> Element:
 
 
 def to_fraction(value: float | Fraction | int) -> Fraction | None:
-    """The rational nearest to a float, if it is simple; None if none is recognised."""
+    """The simple rational near a float, or the exact one of a decimal or a huge float, or None."""
     if not isinstance(value, float):
         return Fraction(value)
     if not math.isfinite(value):
@@ -101,7 +101,7 @@ def _find_quotient(value: float, close: float = _CLOSE) -> Fraction | None:
 
 
 def _find_root(tower: Tower, value: float) -> Element | None:
-    """The element for p/q * pi, roots of p/q, p/q * pi, p/q / pi, fourth roots of p/q; or None."""
+    """The element for q * pi, a square root of q, q * pi or q / pi, or a fourth root; else None."""
     # the root of pi: a random square
     half = tuple(each * each % p for each, p in zip(_hash(tower, 0.5), tower.primes, strict=True))
     tries = (
@@ -220,7 +220,7 @@ def record_hashed(usage: Usage, names: Sequence[str]) -> None:
 
 
 def embed_tensor(tower: Tower, usage: Usage | None, tensor: torch.Tensor) -> Parts:
-    """The parts of a tensor of numbers or truth values, element by element."""
+    """The tensor as residues modulo each prime, with a state for each element: finite, nan, .."""
     if tensor.is_complex():
         raise NotModelledError("complex numbers")
     values, places = torch.unique(tensor.detach(), return_inverse=True)

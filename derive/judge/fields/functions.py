@@ -121,7 +121,7 @@ def _raise_states(parts: algebra.Parts, count: int) -> torch.Tensor | None:
 
 
 def apply_opaque(run: Run, name: str, *given: algebra.Parts) -> algebra.Parts:
-    """The hash of the elements, as a fixed random function with the parity of `name`."""
+    """A fixed random function of the elements, another for each `name`, odd or even as that is."""
     run.usage.opaque[name] = None
     given = algebra.broadcast(*given)
     firsts = [each.residues[0] for each in given]
@@ -190,7 +190,7 @@ _LEAST, _SPREAD = 30, 21  # absolute ranks of random elements are 2**30 to 2**51
 
 
 def find_ranks(run: Run, parts: algebra.Parts) -> torch.Tensor:
-    """Integers in the random order of the elements; nan has the largest, as in torch.max."""
+    """A rank for each element in the tower's random order; nan has the largest, as in torch.max."""
     prime, first = run.tower.primes[0], parts.residues[0]
     if bool((first < 0).any()):
         raise algebra.NotModelledError("the order of logarithms")
@@ -413,7 +413,7 @@ def _max(run: Run, value: Any, dim: Any = None, keepdim: bool = False, *, least:
 
 
 def _reduce(number: int) -> Handler:
-    """The handler for the extreme value (number 0) or its position (number 1)."""
+    """The handler that returns the largest or `least` value (number 0), or its position (1)."""
     return lambda run, value, dims=None, keepdim=False, *, least: reduce_order(
         run, run.parts(value), dims, keepdim, least=least
     )[number]

@@ -39,7 +39,7 @@ def _widen(how: Sequence[Any], kernel: Any) -> list[Any]:
 
 
 def _find_windows(data: Any, borders: Sequence[tuple[int, int]], *how: Sequence[int]) -> Any:
-    """The windows of padded data as trailing axes; `how` is their reach, strides, dilation."""
+    """Windows of padded data as trailing axes; `how`: their lengths less 1, strides, dilations."""
     border = [width for pair in reversed(borders) for width in pair]
     windows = torch.nn.functional.pad(data, border)
     for dim, (far, step, gap) in enumerate(zip(*how, strict=True)):
@@ -74,7 +74,7 @@ def _transpose_kernel(kernel: Any, groups: int) -> Any:
 
 
 def _average(value: Any, window: Any, *how: Any) -> Any:
-    """The means of windows, without padding."""
+    """The means of windows; NotModelledError for padding or another divisor."""
     border = [any(each) if isinstance(each, (list, tuple)) else each for each in how[1:3]]
     if any(border) or any(how[4:5]):
         raise NotModelledError("pooling with a border or a divisor")
@@ -116,7 +116,10 @@ def _cumulate_product(value: Any, dim: int) -> Any:
 
 
 def _solve_system(value: Any, right: Any, left: bool = True, **_: Any) -> tuple[Any, ...]:
-    """The solution for a vector, a vector for each matrix, or matrices that broadcast."""
+    """The solution for a vector, a vector for each matrix, or matrices that broadcast.
+
+    Stand-ins for torch's three other results follow it.
+    """
     is_vector = right.dim() == 1 or right.shape == value.shape[:-1]
     beside, inverse = right.unsqueeze(-1) if is_vector else right, torch.linalg.inv(value)
     found = inverse @ beside if left else beside @ inverse
@@ -177,7 +180,7 @@ def _split_bags(places: Any, offsets: Any) -> int:
 def _fill_bags(
     table: Any, places: Any, offsets: Any, scale: bool = False, mode: int = 0, *rest: Any
 ) -> Any:
-    """The sum or the mean of the table's rows in each bag, weighted, as torch's embedding_bag."""
+    """The sums or means of the table's rows in each bag, and stand-ins for torch's other ones."""
     count, weights = _split_bags(places, offsets), rest[1] if len(rest) > 1 else None
     if scale or mode > 1:
         raise NotModelledError("embedding_bag in this mode")

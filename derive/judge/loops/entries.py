@@ -198,7 +198,7 @@ def _find_sizes(
 
 
 def _solve_sizes(facts: list[tuple[str, int, Any, int]], sizes: dict[str, int]) -> None:
-    """Solve extents with one unknown size, until a fixed point; check all other extents."""
+    """Solve or check the facts (tensor, axis, extent, found length) until none is left to solve."""
     count = len(facts) + 1
     while len(facts) < count:
         count, facts = len(facts), [fact for fact in facts if not _solve_extent(*fact, sizes)]
@@ -274,9 +274,9 @@ class StepsOverError(Exception):
 
 
 def add_equation(tensor: Tensor, equation: Any, scope: Scope) -> None:
-    """Add an equation of the tensor.
+    """Add to the tensor a way to compute the elements that an equation fills.
 
-    A table for each place on the left, as `h*D + d`, has the values of its indices by position.
+    Each place on the left, such as `h*D + d`, gets a table of the index values at each position.
     """
     row, tables = make(equation.rhs, scope), []
     for axis, place in enumerate(places_of_left(equation)):

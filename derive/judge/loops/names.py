@@ -62,7 +62,7 @@ def label_of(value: Any) -> str:
 
 
 def name_of_left(equation: Any) -> str:
-    """The tensor that an equation defines."""
+    """The name of the tensor that an equation defines."""
     left = equation.lhs
     return label_of(left.base if isinstance(left, Indexed) else left)
 
@@ -205,7 +205,7 @@ def _read_extents(nodes: list[Any], names: Names) -> None:
 
 
 def _shape_results(formula: Formula, names: Names) -> bool:
-    """Give shapes to results whose left sides have indices of known extents alone."""
+    """Give shapes to results whose left sides have known extents; return whether any is new."""
     changed = False
     for name in names.defined:
         sides = [places_of_left(e) for e in formula.equations if name_of_left(e) == name]
@@ -320,7 +320,7 @@ def _list_parts(values: list[Any]) -> list[Any]:
 
 
 def _is_exact(values: list[Any], parts: list[Any], names: Names) -> bool:
-    """Whether values are integers, and floor and sign only of quotients of integers."""
+    """Whether values are integers, and floor and sign in `parts` are of quotients of integers."""
     rounded = (p for p in parts if isinstance(p, (sympy.floor, sympy.sign)))
     sides = (side for part in rounded for side in find_fraction(part.args[0]))
     return all(is_integer(each, names) for each in (*values, *sides))

@@ -386,7 +386,7 @@ def _make_reduction(
 
 
 def _split_reduction(value: Any, scope: Scope) -> tuple[str, Any, list[Any], list[Any]]:
-    """The word of a reduction, its body, its conditions, and the ends of its loops."""
+    """The word ("sum"), the body, the conditions, and (index, first, end) of each loop."""
     if isinstance(value, Reduction):
         conditions = [value.condition] if value.condition != sympy.true else []
         loops = [_find_ends((index,), scope) for index in value.bound]
@@ -403,7 +403,7 @@ def _split_reduction(value: Any, scope: Scope) -> tuple[str, Any, list[Any], lis
 
 
 def _find_ends(limits: Any, scope: Scope) -> tuple[Any, Any, Any]:
-    """An index, its first value, and the number after its last one."""
+    """The triple (index, its first value, the number after its last value)."""
     index, *ends = limits
     if not ends:
         return index, S.Zero, scope.names.indices[label_of(index)]

@@ -136,7 +136,7 @@ def guard_domain(function: Callable[..., float]) -> Callable[..., float]:
 
 
 class DeepError(Exception):
-    """A read below too many others, which `read_deeply` repeats from the outside."""
+    """The error of reads nested too deep; `read_deeply` computes this entry and tries again."""
 
     def __init__(self, tensor: Tensor, place: Place) -> None:
         super().__init__()
