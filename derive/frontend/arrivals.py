@@ -132,7 +132,7 @@ def place_contribution(
 def solve_place(
     place: ir.Expr, here: ir.Expr, extent: ir.Expr, indices: Sequence[ir.Index]
 ) -> tuple[dict[ir.Expr, ir.Expr], list[ir.Expr]]:
-    """Solve `place == here` for one of `indices`: (its substitution, the remaining conditions)."""
+    """Solve `place == here` for one of `indices`: (its substitution or {}, further conditions)."""
     if isinstance(place, ir.Index) and place in indices:
         inside = is_same_extent(place.extent, extent)
         return {place: here}, [] if inside else [ir.Compare("<", here, place.extent)]

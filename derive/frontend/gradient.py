@@ -270,7 +270,7 @@ class _Reverse:
     def freshen(
         self, indices: Sequence[ir.Index], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """Fresh indices, and the parts over them; for a sum beside the original indices."""
+        """Fresh copies of the indices, and the parts over them; for a sum beside the originals."""
         return self.rename_apart(indices, (*parts, *indices), *parts)
 
     def read_left_side(self, expr: ir.Expr) -> ir.Expr:

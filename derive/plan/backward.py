@@ -245,7 +245,7 @@ def _count_tensor(tensor: ir.Tensor, sizes: Mapping[str, int]) -> int:
 def _find_uses(
     ahead: ir.System, behind: ir.System, sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
-    """(the names of all gradients, the names of those for arguments no larger than a result).
+    """(the names of all gradients, the names for arguments no larger than a result, if fewer).
 
     A larger argument may be a table of constants, whose gradient is often not needed.
     """

@@ -88,7 +88,7 @@ class Known:
         return is_finite(rewrite_bottom_up(mark_tensors(to_expr(op), self.infinite), invert_power))
 
     def find_mask(self, soft: ops.Op) -> ops.Op | None:
-        """The mask of a normalized row, if it may become arithmetic."""
+        """The mask of a normalized row if it may become a factor or a summand, else None."""
         match soft:
             case ops.Along(kind, ops.Fill(arg, mask, ops.Num(value), False), index):
                 is_row = ROWS[kind].normalizes and value is ir.MINUS_INFINITY

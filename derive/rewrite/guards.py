@@ -386,7 +386,7 @@ def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
 def _transfer_guards(
     guards: safety.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
-    """The guards of one access over the target's indices, without parts undefined there."""
+    """A read's guards over `target`'s indices, without undefined parts; TRUE if these do not match."""
     new: dict[ir.Expr, ir.Expr] = {}
     for here, there in zip(access.places, target.places, strict=True):
         if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:
@@ -451,7 +451,7 @@ def _find_compared(system: ir.System) -> set[ir.Expr]:
 
 
 def _bound_value(compared: set[ir.Expr], expr: ir.Expr) -> ir.Expr:
-    """A power's base, if that is finite wherever the power is; a finite number for one of scalars.
+    """A power's base, finite where the power is, or an unknown number for scalars; else `expr`.
 
     A scalar in a divisor is assumed to be other than 0, unless a condition compares it.
     """

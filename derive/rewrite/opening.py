@@ -91,9 +91,9 @@ def _find_read_parts(reader: ir.Equation, parts: Equations) -> Equations:
 def _inline_parts(
     equations: Equations, chosen: Sequence[ir.Equation], rewrite: Callable[[ir.Expr], ir.Expr]
 ) -> Equations | None:
-    """The equations with some inlined; None where one is not read at plain indices.
+    """The equations with some inlined; None if one has a bracket or is read at a computed place.
 
-    An equation with a bracket stays: a bracket guards the factors of its own product alone.
+    A bracket guards the factors of its own product alone, so it is not inlined into another.
     """
     found = list(equations)
     for each in chosen:

@@ -284,7 +284,7 @@ def _cuts_flat(body: Body) -> bool:
 
 
 def _find_unit(body: Body, plan: Plan) -> Polynomial | None:
-    """Return the elements per position of the largest tensor made or copied in a block, or None."""
+    """Return the elements per position of `body.index` in a block's largest tensor, or None."""
     memory = Storage(plan.complete(plan.sizes))
     for step in (*body.before, *body.inside):
         memory.strides[step.name] = find_strides(step.op, memory)

@@ -30,7 +30,7 @@ class Region:
 
     @cached_property
     def work(self) -> dict[str, tuple[int, int]]:
-        """Return for each step the most elements that an operation copies and computes."""
+        """Return, for each step, the most elements that an operation (copies, computes)."""
         memory, found = Storage(self.sizes), {}
         for step in self.steps:
             parts = list(ops.walk_ops(step.op))

@@ -153,7 +153,7 @@ def _name_parts(op: ops.Op, name: str, taken: set[str]) -> list[Step]:
 
 
 def _find_part_to_name(whole: ops.Op) -> ops.Op | None:
-    """Return the first part that needs a name, see `_name_parts`."""
+    """Return the first part that needs a name, see `_name_parts`; None if there is none."""
     for cell in ops.walk_ops(whole):
         if not isinstance(cell, ops.Cell):
             continue

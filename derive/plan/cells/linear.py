@@ -144,7 +144,7 @@ def is_exponentials(op: ops.Op) -> bool:
 
 
 def _find_nested_sums(op: ops.Op, order: tuple[ir.Index, ...]) -> Iterator[ops.Op]:
-    """Yield the sums nested in a sum, as long as their axes are in the same order."""
+    """Yield the operands, at any depth, of a sum or difference whose axes are in this order."""
     for arg in op.args if isinstance(op, ops.Apply) and op.function in {"+", "-", "neg"} else ():
         if arg.axes == tuple(i for i in order if i in arg.axes):
             yield arg

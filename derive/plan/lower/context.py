@@ -149,7 +149,7 @@ class Context:
 
     @cached_property
     def facts(self) -> Facts:
-        """Return the extents, which are assumed to be >= 0, as far as that is not implied."""
+        """Return the extents that may be negative, such as L - K + 1; they are assumed >= 0."""
         extents = (Polynomial.of(index.extent) for index in find_all_indices(self.system))
         return tuple(dict.fromkeys(each for each in extents if not is_never_negative(each)))
 

@@ -263,7 +263,7 @@ def write_guard(
 
 
 def cost_index(number: int) -> ir.Index:
-    """Return an index by which a volume counts `number` operations per element."""
+    """Return an index of extent `number`, for a volume with so many operations per element."""
     return ir.Index("each", ir.Number(Fraction(number)))
 
 

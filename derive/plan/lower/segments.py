@@ -180,7 +180,7 @@ def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) ->
 def _read_segments(
     parts: Sequence[ir.Expr], segments: dict[ir.Index, Label]
 ) -> list[ir.Expr] | None:
-    """Replace indices of segments by the entries' numbers; None if one may be out of range."""
+    """Put the entries' numbers for indices of segments; None if out of range, or impossible."""
     found = []
     for part in parts:
         met = [i for i in find_free(part) if i in segments]

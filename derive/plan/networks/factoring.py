@@ -278,7 +278,7 @@ def name_indices(
 
 
 def write_sum(whole: Sum, others: Sequence[ir.Expr], indices: Sequence[ir.Index]) -> ir.Equation:
-    """A sum and other terms as an equation, with names of the formula's indices."""
+    """An equation of `whole` plus `others`, with names from the formula's `indices`."""
     target, terms = whole
     names = name_indices(find_places(target), {}, indices)
     written = []

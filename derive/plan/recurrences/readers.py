@@ -161,7 +161,7 @@ class _Folder:
         return new if is_whole else [*new, ir.Equation(equation.target, value)]
 
     def _find_turn(self, expr: ir.Reduce, places: Sequence[ir.Expr]) -> ir.Index | None:
-        """The index at which a sum reads the states' turns; None unless it sums over their axes."""
+        """The index by which a sum over the states' axes reads their turns; None if it is none."""
         reads = self.recurrence.find_reads(expr)
         bound = {i for part in walk(expr) if isinstance(part, ir.Reduce) for i in part.bound}
         if not any(bound & {*find_free(access)} for access in reads):

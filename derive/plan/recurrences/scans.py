@@ -130,7 +130,7 @@ class _LoopExtractor:
         self.nonfinite = find_nonfinite(system)
 
     def add_view(self, equation: ir.Equation, axis: int) -> None:
-        """Add a view of a tensor as a loop without turns."""
+        """Add an equation that is a view as a loop without turns, along an axis of its source."""
         target, value = equation.target, equation.value
         assert isinstance(value, ir.Access)
         tensor = value.tensor

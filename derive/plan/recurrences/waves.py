@@ -153,7 +153,7 @@ class _Table:
         return read
 
     def _match_others(self, read: ir.Access) -> dict[ir.Expr, ir.Expr] | None:
-        """A map of a read's other positions to those of the definition; None for a diagonal."""
+        """A map from a read's other indices to the definition's; None if repeated or computed."""
         target = self.targets[read.tensor]
         own = {loop.find_axis(read.tensor) for loop in self.loops}
         pairs = [

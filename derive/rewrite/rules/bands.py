@@ -273,7 +273,7 @@ class _Blocks:
         )
 
     def _restrict(self, condition: ir.Expr, *, is_sum: bool) -> ir.Expr:
-        """The condition in a block, true for padding rows, so that they are not empty."""
+        """The condition in a block; without `is_sum` true in padding, so that no row is empty."""
         band, rest = self.band, self._find_rest(condition)
         if rest is None:
             parts = ir.split_and(condition)

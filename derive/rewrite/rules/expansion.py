@@ -168,7 +168,7 @@ class Reader:
         return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
-        """Read cos(a + b) as cos(a) cos(b) - sin(a) sin(b); an atom if a part has all indices."""
+        """cos(a + b) as the terms of cos(a) cos(b) - sin(a) sin(b); else, if none is small, one."""
         terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read_polynomial(argument)
         own = {*find_free(argument)}
         parts = [{*find_free(term.to_expr())} for term in terms]
@@ -224,7 +224,7 @@ def _is_difference(terms: Sequence[Term]) -> bool:
 def _subtract_means(
     terms: Sequence[Term], names: frozenset[str], *, is_lossy: bool
 ) -> list[Term] | None:
-    """The two sides of a difference, each minus the mean of the second side over its own index."""
+    """The sides of a difference, each minus the mean of the second over its own index; or None."""
     plus = [term for term in terms if term.number > 0]
     minus = [replace(term, number=-term.number) for term in terms if term.number < 0]
     one, other = to_sum(plus), to_sum(minus)
@@ -305,7 +305,7 @@ def _outline_factor(factor: ir.Expr) -> tuple[str, ...]:
 
 
 def _find_key(term: Term) -> object:
-    """The factors with numbered bound indices, in the least of all orders."""
+    """A key of a term without its number, equal up to names of bound indices (if these are few)."""
     if len(term.bound) > MOST_RENAMED:
         return (term.bound, term.condition, frozenset(Counter(term.factors).items()))
     keys: list[tuple[list[str], object]] = []

@@ -125,7 +125,7 @@ def find_full_softmax(expr: ir.Where | ir.Mul) -> ir.Expr | None:
 
 
 def _find_quotient(factors: tuple[ir.Expr, ...]) -> tuple[ir.Along, list[ir.Expr], ir.Expr] | None:
-    """The softmax among the factors of a product, the others, and the numerator's condition."""
+    """(a softmax among the factors, the other factors, the numerator's condition), or None."""
     for k, under in enumerate(factors):
         match under:
             case ir.Pow(

@@ -284,7 +284,7 @@ def _is_call(expr: ir.Expr, function: str) -> bool:
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
-    """The log_softmax of the terms under a subtracted logsumexp, plus the other terms."""
+    """The terms that `term` subtracts a logsumexp of, as a log_softmax, plus the others; or None."""
     match term:
         case ir.Mul((sign, ir.Reduce("logsumexp", (summed,), condition, logit))) if (
             sign is ir.MINUS_ONE

@@ -257,7 +257,7 @@ def split_diagonal(expr: ir.Reduce) -> ir.Expr | None:
 
 
 def _find_unequal(expr: ir.Reduce) -> Iterator[tuple[ir.Expr, ir.Compare, list[ir.Expr]]]:
-    """Each `j != i` of the condition or of a bracket, with the other conditions and factors."""
+    """Yield (other conditions, a `j != i` of the condition or of a bracket, other factors)."""
     factors = list(sums.find_factors(expr.body))
     sites: list[tuple[ir.Expr, ir.Expr, list[ir.Expr]]] = [(expr.condition, ir.TRUE, factors)]
     for k, factor in enumerate(factors):
@@ -315,7 +315,7 @@ def open_tuples(expr: ir.Reduce) -> ir.Expr | None:
 
 
 def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] | None:
-    """The bound indices that a condition orders, whether strictly, and its other parts."""
+    """(the bound indices that a condition orders, whether strictly, its other parts), or None."""
     pairs: dict[tuple[ir.Index, ir.Index], int] = {}
     rest: list[ir.Expr] = []
     for part in ir.split_and(expr.condition):

@@ -271,7 +271,7 @@ class _Reader:
         return ir.sum_of(terms)
 
     def _find_places(self, near: Near, index: ir.Index) -> tuple[ir.Access, list[ir.Access]]:
-        """The position minus its first place, and the places."""
+        """The pair (the position minus the first near place, all near places), as named tensors."""
         key = (near.position, index, near.first, near.count)
         if key not in self.made:
             whole = Fraction(floor(near.first))

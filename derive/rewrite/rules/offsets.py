@@ -114,13 +114,13 @@ def _is_work(expr: ir.Expr) -> bool:
 
 
 def _guard_parts(guards: Guards, parts: Sequence[ir.Expr]) -> Guards:
-    """The guards with those of the brackets among the other factors of a product."""
+    """The guards, and the conditions of the brackets among the factors `parts`."""
     return (*guards, *(b.condition for part in parts for b in find_brackets(part)))
 
 
 @dataclass
 class _Offsets(Tables):
-    """Tables over offsets."""
+    """Tables of parts that depend on indices only by an offset such as i - j, over its values."""
 
     runs: dict[tuple[Polynomial, int], ir.Index] = field(default_factory=dict)
 
@@ -234,7 +234,7 @@ def _substitute_offset(expr: ir.Expr, offset: Offset, index: ir.Index, low: Poly
 def find_run(
     value: Polynomial, guards: Sequence[ir.Expr]
 ) -> tuple[Polynomial | None, Polynomial | None, set[ir.Expr]]:
-    """(the least value of an offset, the number of values, the guards that these imply)."""
+    """(least value, number of values, guards these imply) of an offset; None, None if unknown."""
     whole, held = find_range(value), set[ir.Expr]()
     low, high = whole.low, whole.high
     if low is None or high is None:

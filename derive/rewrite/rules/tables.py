@@ -185,7 +185,7 @@ class Tables(ABC):
 
 @dataclass
 class _Places(Tables):
-    """Tables over places."""
+    """Tables of parts that depend on indices only by a place as t[n] or i//2, over its values."""
 
     allowed: Sequence[ir.Expr]  # the keys to try
     is_strict: bool = True  # a table has no index of its key; else it lacks at least one
@@ -242,7 +242,7 @@ class _Places(Tables):
         return read if is_inside else ir.Where(find_guard(key, run.extent), read, outside)
 
     def _find_run(self, expr: ir.Expr, key: ir.Expr) -> ir.Index | None:
-        """The index over the values of a key, if all its axes have one extent."""
+        """The index over a key's values; None if axes read at the key differ in extent."""
         extent = find_extent(expr, key)
         if extent is not None and extent not in self.runs:
             self.runs[extent] = self.names.take_index(ir.Index("u", extent))

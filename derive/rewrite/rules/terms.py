@@ -199,7 +199,7 @@ def _find_groups(terms: Sequence[Term], *, deep: bool) -> Iterator[Group]:
 
 
 def _find_group(terms: Sequence[Term], place: int, factor: ir.Expr, *, deep: bool) -> Group | None:
-    """The group of terms that have a given factor, if they can be merged."""
+    """The group of the terms that have a factor, see `_find_groups`; None if none can be merged."""
     anchor = terms[place]
     members = {place: anchor}
     for k, term in enumerate(terms):
