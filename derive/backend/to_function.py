@@ -265,7 +265,7 @@ def _unpack(names: Sequence[str], value: str) -> list[str]:
 
 
 def _write_backward(passes: Passes, given: Sequence[str]) -> str:
-    """The text of `_backward`, which returns for each argument its gradient or None."""
+    """The text of `_backward`, which returns for each argument in `given` its gradient or None."""
     plan = passes.backward
     printer = to_module.make_printer(plan)
     needs = steps.free_name("needs", plan.names)

@@ -147,7 +147,7 @@ def _write_cost(plan: Plan) -> str:
 
 
 def _list_arguments(plan: Plan, more: Sequence[Row]) -> list[str]:
-    """A line for each argument of the function: name, indices, extents, contents."""
+    """A line for each argument, and for `more` rows: name, indices, extents, contents."""
     system = plan.system
     rows: list[Row] = []
     for entry in system.inputs:
@@ -207,7 +207,7 @@ class _Place:
 
 
 def _write_tile(tile: Tile, place: _Place, last: Step | None = None) -> list[str]:
-    """The lines of a loop over blocks: initial values, the loop, and the joins of its results."""
+    """The lines of a loop over blocks: initial values, loop, joins; step `last` is returned."""
     blocks = [place.printer.text_blocks(op, tile) for _, op in tile.sliced]
     names = [name for name, _ in tile.sliced]
     lines = _write_starts(tile, place)

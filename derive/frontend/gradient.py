@@ -205,7 +205,7 @@ class _Reverse:
     def pass_equation(
         self, equation: ir.Equation, given: Mapping[ir.Tensor, ir.Tensor | ir.ScalarInput]
     ) -> None:
-        """Add the equation of the left side's gradient, and carry it down the right side."""
+        """Add the equation of a left side's gradient, and carry it down the right side."""
         target = equation.target
         tensor = target.tensor
         if tensor.name not in self.active:
@@ -523,7 +523,7 @@ class _Reverse:
         given: list[ir.Tensor | ir.ScalarInput],
         results: tuple[ir.Tensor, ...],
     ) -> ir.System:
-        """The system of the equations that the results depend on, with the arguments read there."""
+        """The system of the equations that the results depend on, with those `given` read there."""
         needed = {tensor.name for tensor in results}
         kept: list[ir.Equation] = []
         numbers: set[str] = set()

@@ -349,7 +349,7 @@ BESIDE = 16  # contiguous entries below which torch is faster along the last ind
 
 
 def _find_order(along: ops.Along, memory: Storage) -> tuple[ir.Index, ...] | None:
-    """The storage order of the argument, if torch would copy it for any other order."""
+    """The argument's storage order, if an operation along the index is fast in it; else None."""
     order = sort_stored(along.arg, memory)
     axes = along.arg.axes
     is_dense = memory.find_dense(axes, order) == find_strides(along.arg, memory)

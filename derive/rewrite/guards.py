@@ -386,7 +386,7 @@ def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
 def _transfer_guards(
     guards: safety.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
-    """A read's guards over `target`'s indices, without undefined parts; TRUE if these do not match."""
+    """A read's guards over `target`'s indices, without undefined parts; TRUE if none transfers."""
     new: dict[ir.Expr, ir.Expr] = {}
     for here, there in zip(access.places, target.places, strict=True):
         if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:
@@ -438,7 +438,7 @@ def find_nonfinite(system: ir.System, *, signs: bool = False) -> dict[ir.Tensor,
 
 
 def _find_compared(system: ir.System) -> set[ir.Expr]:
-    """The scalars in conditions, apart from those in divisors."""
+    """The scalars in conditions, apart from those in divisors and other powers without tensors."""
     found: set[ir.Expr] = set()
     values = chain.from_iterable(walk(equation.value) for equation in system.equations)
     waiting: list[ir.Expr] = [part for part in values if isinstance(part, ir.Compare)]

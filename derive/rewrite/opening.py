@@ -135,7 +135,7 @@ def _count_rows(value: ir.Expr) -> Counts:
 
 
 def open_wide_sums(equations: Equations, results: Sequence[ir.Tensor]) -> Equations:
-    """The equations with every wide sum inlined into the one contraction that reads it."""
+    """The equations with every wide sum inlined if one contraction reads it, or it has a delta."""
     found = list(equations)
     for tensor in [each.target.tensor for each in equations]:
         equation = next(each for each in found if each.target.tensor is tensor)

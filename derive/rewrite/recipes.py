@@ -293,7 +293,7 @@ def _find_across(
 
 
 def _uses_all_indices(value: ir.Expr) -> bool:
-    """Whether every reduction depends on all of its indices, apart from counting ones as sum."""
+    """Whether no reduction has an unused index, but those that count it, as a sum does."""
     return all(
         set(part.indices) <= {*find_free(part.body), *find_free(part.condition)}
         for part in walk(value)

@@ -511,7 +511,7 @@ class Reading:
 
 
 def write_row(word: str, inside: str, body: str) -> str:
-    """Return the text of a row operation."""
+    """Return `word[inside](body)`; for `sample_var`, a `var` with correction=1."""
     if word == "sample_var":
         word, body = "var", f"{body}, correction=1"
     return f"{word}[{inside}]({body})"

@@ -36,7 +36,7 @@ _SIZES, _VALUES = frozenset(_ASKED.split()), frozenset(_READ.split())
 
 
 def _answer_size(trace: Trace, name: str, tensor: Any, asked: Any) -> Any:
-    """Return what `shape`, `size()`, `numel()`, `len()` or `stride()` give, as symbolic numbers."""
+    """Return what `shape`, `size()`, `numel()` give; `len()` and `stride()` fix the sizes."""
     shadow = trace.shadow(tensor)
     lengths = tuple(trace.to_int(extent) for extent in shadow.shape)
     if name in {"numel", "nelement"}:
@@ -200,7 +200,7 @@ def _strip(value: Any) -> Any:
 def _prepare(
     trace: Trace, name: str, written: tuple[Any, ...], args: tuple[Any, ...], named: dict[str, Any]
 ) -> DeriveError | None:
-    """Attach a Shadow to each tensor before a write; return the error of a write not supported."""
+    """Attach a Shadow to each written tensor; return the error of an unsupported write, or None."""
     for tensor in written:
         if not trace.is_known(tensor):
             try:

@@ -122,9 +122,9 @@ def _fit_budget(plan: Plan, most: int) -> Plan:
 def _find_tiled(
     plan: Plan, is_summed: bool, targets: Sequence[int], most: int | None
 ) -> Iterator[Plan]:
-    """Yield the plan tiled along each possible index, with each block size worth trying.
+    """Yield the plan tiled along each possible index, with each of `targets` as block's elements.
 
-    Under a budget, also with as many steps in the loop as possible.
+    Under a budget, `most`, also with as many steps in the loop as possible.
     """
     lengths = (False,) if most is None else (False, True)
     for made, _ in _list_loops(plan, (is_summed,), lengths, targets[0]):
@@ -172,7 +172,7 @@ def _find_lengths(plan: Plan) -> list[int]:
 
 
 def _fit_nested(plan: Plan, around: Sequence[int], most: int) -> Iterator[Plan]:
-    """Yield, for each outer block size, the plan with the largest inner blocks that fit.
+    """Yield, for each outer target in `around`, the plan with the largest inner blocks that fit.
 
     If none fits, yield the plan with the smallest blocks. Smaller outer blocks permit larger inner
     ones, so the search continues from the last inner size.

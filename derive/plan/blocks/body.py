@@ -182,7 +182,7 @@ class _Loop:
         self.inside = [Step(step.name, ops.exchange(step.op, new)) for step in self.inside]
 
     def _find_invariants(self, op: ops.Op, own: Set[str]) -> Iterator[ops.Op]:
-        """Yield the largest loop-invariant parts of an operation, except views and masks."""
+        """Yield the largest parts that are the same for every block, except views and masks."""
         if isinstance(op, (ops.Source, ops.Num)) or not op.axes:
             return
         if has_index(op, self.index) or ops.find_reads(op) & own:

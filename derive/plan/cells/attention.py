@@ -258,7 +258,7 @@ def _has_contiguous_rows(op: ops.Op, definitions: Definitions) -> bool:
 
 
 def _make_mask(scores: Scores, order: tuple[ir.Index, ...]) -> ops.Op | None:
-    """Return torch's attn_mask, a bias or a boolean mask, with the axes in this order."""
+    """Return torch's attn_mask, a bias or a boolean mask, with these axes; None without either."""
     mask = scores.bias or scores.mask
     if scores.bias is not None and scores.mask is not None:
         mask = fill(scores.bias, scores.mask, ops.Num(ir.MINUS_INFINITY), False, order)

@@ -208,7 +208,7 @@ def _write_distance(
     *,
     is_square: bool,
 ) -> ops.Cell:
-    """Return the call of cdist; for other dtypes the original operations are kept.
+    """Return the call of cdist in this mode; for other dtypes the operations `bare` are kept.
 
     By products, the mean of one set of points is subtracted from both, so that a common offset
     costs no digits. Not in half precision, whose values are rounded already.

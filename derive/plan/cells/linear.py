@@ -194,7 +194,7 @@ def _write_fused_sum(
 def _find_matrix_product(
     left: ops.Op, right: ops.Op, axes: tuple[ir.Index, ...], order: tuple[ir.Index, ...]
 ) -> MatrixProduct | None:
-    """Return a contraction by the roles of its indices, if one operand is a matrix or a batch."""
+    """Return a contraction by its indices' roles if one operand is a matrix or batch; else None."""
     for one, other in ((left, right), (right, left)):
         first, second = one.axes, other.axes
         shared = [i for i in first if i in second]

@@ -76,7 +76,7 @@ def match_norm(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
-    """Return the norm in a product and remove its two factors from the product."""
+    """Return a norm in a product, and remove its two factors there; None if there is none."""
     for root in factors.under:
         if not isinstance(root, ops.Apply) or root.function != "sqrt":
             continue
@@ -119,7 +119,7 @@ def _classify_norm(
     eps: ir.Expr,
     definitions: Definitions,
 ) -> Norm | None:
-    """Return the norm if (factor, spread) is (x - mean x, var x) or (x, mean x**2), up to sign."""
+    """Return the norm if (factor, spread) is (x - mean x, var x) or (x, mean x**2); else None."""
     for arg in dict.fromkeys(_find_tensors(factor, factor.axes, definitions)):
         stored = ops.arrange(arg, sort_stored(arg, definitions.memory))
         axes, kept = stored.axes, ops.find_reads(arg)

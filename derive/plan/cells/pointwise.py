@@ -173,7 +173,7 @@ def _write_triangle(
 def _write_diagonal(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], then: ops.Op, other: ops.Op
 ) -> ops.Op | None:
-    """Return the call for a value where two indices are equal and 0 elsewhere; None for others."""
+    """Return the call for `then` where two indices are equal and 0 elsewhere; None if unfit."""
     axes, then = op.axes, strip(then)
     own = [i for i in ends if i in then.axes]
     if other is not NOTHING or isinstance(then, ops.Num) or len(own) > 1:
@@ -192,7 +192,7 @@ def _write_diagonal(
 def _write_scatter(
     op: ops.Op, ends: tuple[ir.Index, ir.Index], other: ops.Op, arg: ops.Op
 ) -> ops.Op | None:
-    """Return the call that replaces the entries at which two indices are equal, or None."""
+    """Return `arg` with entries of `other` where two indices are equal, by one call; or None."""
     axes = op.axes
     if not is_floating(arg) or not {*ends} <= {*find_true_axes(arg)} or arg.axes != axes:
         return None
@@ -351,7 +351,7 @@ def match_sum_of_product(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def _split_scaled_product(op: ops.Op) -> tuple[ops.Op, ops.Op, Fraction] | None:
-    """Return (two tensors, the coefficient of their product); x / sqrt(y) is x times rsqrt(y)."""
+    """Return (two tensors, their product's number), x / sqrt(y) as x times rsqrt(y); or None."""
     match op:
         case ops.Apply("*", (ops.Apply("pow", (base, ops.Num(two))), ops.Num(by))) if (
             two is TWO and not isinstance(by, ir.Number)

@@ -111,7 +111,7 @@ def match_running_product(op: ops.Op, definitions: Definitions) -> ops.Op | None
 def _write_product(
     factors: tuple[ops.Op, ops.Op, ops.Op], along: tuple[ir.Index, str], order: tuple[ir.Index, ...]
 ) -> ops.Op | None:
-    """Return the call if one summed index is in the query and the key only, else None."""
+    """Return the call for query, key, value if the first two share one summed index; else None."""
     (query, key, value), (index, chunk) = factors, along
     summed = [i for i in query.axes if i in key.axes and i not in (*value.axes, *order)]
     made = [i for i in value.axes if i not in key.axes]

@@ -118,7 +118,7 @@ def match_row_in_place(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """A sum or mean over 2 to 8 contiguous entries as a product with ones."""
+    """A sum or mean over 2 to 8 contiguous entries as a product with ones, or None."""
     if not isinstance(op, ops.Reduction) or op.kind not in {"sum", "mean"}:
         return None
     if not is_floating(op.arg):
@@ -247,7 +247,7 @@ def _stack_windows(
 
 
 def match_gather(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """x[i, p_i], with integers along one axis and own indices along others, as a gather."""
+    """x[i, p_i], with integers on one axis and own indices on the others, as a gather; or None."""
     match op:
         case ops.Take(arg, _, by, axes) if len(by) == len(arg.axes) == len(axes) + 1:
             opened = [definitions.definition_of(strip(each)) for each in by]

@@ -149,7 +149,7 @@ def fold_call(expr: ir.Expr) -> ir.Expr | None:
 
 
 def _find_atoms(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """Yield the candidates for the argument: reads, sums, functions and their arguments."""
+    """Yield candidates for x in f(x): reads, sums, functions and their arguments."""
     match expr:
         case ir.Access() | ir.Reduce() | ir.Along():
             yield expr

@@ -376,7 +376,7 @@ def _cut_pieces(
     ends: tuple[Polynomial, Polynomial],
     assumed: tuple[Facts, Polynomial],
 ) -> list[Piece] | None:
-    """Return the pieces of a nested choice between two positions; None without ranges."""
+    """Return pieces (low, high, value) of a nested choice between `ends`; None if not by ranges."""
     if not isinstance(expr, ir.Where) or index not in find_free(expr.condition):
         return [(*ends, expr)]
     inside = _find_interval(expr.condition, index, ends, assumed)

@@ -22,7 +22,7 @@ SIGNS |= {ast.Pow: "**", ast.MatMult: "@"}
 def make_cell(
     text: str, given: Given, whole: ops.Op, axes: tuple[ir.Index, ...] | None = None, **fields: Any
 ) -> ops.Cell:
-    """Return the cell with this call, by default over the axes of the operations it replaces.
+    """Return the cell with this call, by default over the axes of the operations `whole`.
 
     Operations among the operands become arguments of the cell. Names that are not given are local
     variables of the generated function. The conditions `when` may name arguments.

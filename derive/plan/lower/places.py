@@ -193,7 +193,7 @@ def _is_in_bounds(axis: ir.Index, form: AffineForm) -> bool:
 
 
 def _has_positions(rest: Polynomial, *extents: Polynomial) -> bool:
-    """Whether a remainder is never negative, even if sizes are 0; none of the extents is."""
+    """Whether a remainder is >= 0 even where sizes are 0; the extents are known to be >= 0."""
     found = (rest + ONE - extent for extent in (Polynomial.of(0), *extents))
     return any(is_above_zero(each.to_expr()) for each in found)
 
@@ -222,7 +222,7 @@ def _read_form(op: ops.Op, at: int, form: AffineForm) -> ops.Op:
 
 
 def _skew(op: ops.Op, at: int, form: AffineForm, down: ir.Index) -> ops.Op:
-    """Shift each row of a matrix by one more position, x[i,k - i], by flattening and reshaping.
+    """Shift each row (index `down`) by one more position, x[i,k - i], by flattening and reshaping.
 
     For x[i,k + i] rows become longer by one position, and zeros are appended.
     """
@@ -357,7 +357,7 @@ def _join_places(places: Sequence[ir.Expr], axes: Sequence[ir.Index]) -> ir.Expr
 
 
 def _take_by_data(op: ops.Op, left: Mapping[ir.Index, ir.Expr], context: Context) -> ops.Op | None:
-    """Gather positions of one axis, or of adjacent ones, by one call, or return None.
+    """Gather at the places in `left`, of one axis or adjacent ones, by one call; or return None.
 
     The positions may depend on other axes. Whole rows are gathered by index_select, else by gather.
     """

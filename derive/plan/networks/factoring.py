@@ -158,7 +158,7 @@ class Factoring:
         split: dict[Factors, list[tuple[Group, Factors, int]]] = {}
 
         def find_splits(factors: Factors) -> list[tuple[Group, Factors, int]]:
-            """The groups that a product may join, its rest in each, and the operations saved."""
+            """Triples (a group that a product may join, its rest there, the operations saved)."""
             if factors not in split:
                 most = self.find_cost(factors, free) + size
                 rests = self.split_factors(factors, target)

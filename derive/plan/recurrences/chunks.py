@@ -60,7 +60,7 @@ def use_prefixes(system: ir.System) -> ir.System:
 
 
 def _find_prefix(recurrence: Recurrence, names: Names) -> ir.Expr | None:
-    """The prefix reduction that equals a recurrence, if any."""
+    """The prefix reduction that equals a recurrence; None if there is none."""
     t, (target,) = recurrence.index, recurrence.targets.values()
     value, linear, start = read_linear(recurrence)
     slope, rest = linear or (None, value)

@@ -108,7 +108,7 @@ def _align(op: ops.Op, rows: tuple[ir.Index, ...]) -> ops.Op:
 def find_gated(
     recurrence: Recurrence, values: Sequence[ir.Expr], shown: Collection[ir.Tensor]
 ) -> GatedCall | None:
-    """The recurrence as one call of torch, if that fits and only its first state is `shown`.
+    """The recurrence as one call of torch if only its first state is `shown`; None if none fits.
 
     `values` lack the initial values. The `shown` tensors are results or read by other equations.
     """
@@ -166,7 +166,7 @@ class _Match:
         return self.make_gated(insides)
 
     def find_insides(self, state: str, text: str) -> dict[str, ir.Expr] | None:
-        """The argument of each gate of a state, if the state fits its definition."""
+        """The argument of each gate of a state, if the state fits its definition; else None."""
         names = {tensor: name for name, tensor in self.states.items()}
         calls: dict[ir.Call, ir.Expr] = {}
 

@@ -233,7 +233,7 @@ class _LoopExtractor:
         return target
 
     def _find_linear(self) -> Linear | None:
-        """The recurrence as a linear one, with decay and summand as tensors before the loop.
+        """The recurrence as a linear one, with decay and summand before the loop; else None.
 
         Without an initial value, the guard of the read makes the decay 0 in the first turn.
         """

@@ -286,7 +286,7 @@ class _Table:
     def _read_at(
         self, made: ir.Tensor, tensor: ir.Tensor, wave: ir.Expr, row: ir.Expr
     ) -> ir.Access:
-        """A read of a table, at a wave, a row, and the other indices of the definition."""
+        """A read of `made`, a table of `tensor`, at a wave, a row, and its other indices."""
         places, _ = self._split_inner(self.targets[tensor].places, tensor)
         at = self._find_axis(tensor)
         return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))

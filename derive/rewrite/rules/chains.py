@@ -263,7 +263,7 @@ def _inline(
 
 
 def _find_factor(factor: ir.Expr, equation: ir.Equation) -> ir.Expr | None:
-    """The inlined value of a factor that reads the equation, or of a power of one."""
+    """The value of a read of the equation, or of a power of one, inlined; None for others."""
     match factor:
         case ir.Pow(base, ir.Number() as exponent):
             value = find_value(base, equation)

@@ -94,7 +94,7 @@ def sift_label(expr: ir.Reduce) -> ir.Expr | None:
     refuses="x[M, N]; int t[M] < N; y[i,j] = where(j == t[i], x[i,j], exp(x[i,j]))",
 )
 def take_at_label(expr: ir.Where) -> ir.Expr | None:
-    """Compute a value that is used at one place of an index at that place alone."""
+    """Write [j == t[n]] * f(j) as [j == t[n]] * f(t[n]), where f is not computed for each j."""
     calls = [part for part in walk(expr.then) if isinstance(part, (ir.Call, ir.Pow))]
     for _, index, place in _split_deltas(expr.condition, find_free(expr.then)):
         is_fewer = {*find_free(place)} <= {*find_free(expr.then)}

@@ -151,7 +151,7 @@ class Reader:
         return False
 
     def _read_factor(self, factor: ir.Expr, others: Sequence[ir.Expr]) -> tuple[list[Term], int]:
-        """A factor; a sum that may be empty is kept unless all others are safe inside it."""
+        """The pair of `read_polynomial`; a sum that may be empty stays if another one is unsafe."""
         if isinstance(factor, ir.Reduce) and factor.condition is not ir.TRUE:
             rest = [other for other in others if other is not factor]
             if not all(map(is_safe, rest)):

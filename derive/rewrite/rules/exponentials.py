@@ -212,7 +212,7 @@ def find_weighted_softmax(expr: ir.Mul) -> ir.Expr | None:
 
 
 def _find_weighted(over: ir.Reduce, total: ir.Reduce) -> ir.Expr | None:
-    """sum_j exp(e_j) * v_j (`over`) over sum_j exp(e_j) (`total`), as a sum of softmax * v."""
+    """sum_j exp(e_j) * v_j (`over`) / sum_j exp(e_j) (`total`) as a sum of softmax * v; or None."""
     match total:
         case ir.Reduce("sum", (summed,), condition, ir.Call("exp", (logit,))):
             factors = sums.find_factors(over.body)

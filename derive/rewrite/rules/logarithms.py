@@ -87,7 +87,7 @@ def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
 
 
 def _find_logit(total: ir.Expr) -> ir.Expr | None:
-    """The logarithm of a total, if it is a sum of exponentials."""
+    """The logarithm of a total as a logsumexp or logaddexp, or None."""
     whole = ir.Call("log", (total,))
     return find_logsumexp(whole) or find_logaddexp(whole)
 
@@ -284,7 +284,7 @@ def _is_call(expr: ir.Expr, function: str) -> bool:
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
-    """The terms that `term` subtracts a logsumexp of, as a log_softmax, plus the others; or None."""
+    """Terms whose logsumexp `term` subtracts as a log_softmax, plus the other terms; or None."""
     match term:
         case ir.Mul((sign, ir.Reduce("logsumexp", (summed,), condition, logit))) if (
             sign is ir.MINUS_ONE

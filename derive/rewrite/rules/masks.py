@@ -46,7 +46,7 @@ class EdgeBound:
 
 
 def move_running_sum(running: ir.Along, offset: int) -> ir.Along | None:
-    """The running sum that ends at an offset before each place, without subtracting entries."""
+    """The running sum up to index + offset, offset <= 0, without subtracting entries; or None."""
     if not offset:
         return running
     back: dict[ir.Expr, ir.Expr] = {
@@ -207,7 +207,7 @@ def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
 
 
 def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bound]:
-    """The parts of a condition that are a bound of one of the indices."""
+    """Yield (index, whether at least, end, other parts) for each bound among condition's parts."""
     parts = ir.split_and(condition)
     for (k, part), index in product(enumerate(parts), indices):
         bounds = read_bounds(part, index)
@@ -226,7 +226,7 @@ def find_edge_bounds(expr: ir.Expr) -> Iterator[EdgeBound]:
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
-    """The running sum along an index, if it depends on the index and is readable everywhere."""
+    """The running sum along an index; None if free of it, or not readable and finite everywhere."""
     if index not in (*walk.find_free(condition), *walk.find_free(body)):
         return None
     running = ir.Along("cumsum", index, condition, body)
@@ -389,7 +389,7 @@ def _count_cycles(count: int) -> Counter[tuple[int, ...]]:
 
 
 def _merge_blocks(expr: ir.Reduce, rest: ir.Expr, blocks: Iterable[Sequence[ir.Index]]) -> Term:
-    """The sum over tuples whose indices are equal inside each block."""
+    """The sum, under `rest`, over tuples whose indices are equal inside each block."""
     new: dict[ir.Expr, ir.Expr] = {i: block[0] for block in blocks for i in block}
     factors = tuple(walk.substitute(factor, new) for factor in sums.find_factors(expr.body))
     is_zero = (

@@ -193,7 +193,7 @@ class _Offsets(Tables):
         ]
 
     def read_table(self, expr: ir.Expr, guards: Guards) -> ir.Expr | None:
-        """A read of a table for an expression that depends on offsets alone."""
+        """A read of a table for an expression that depends on offsets alone; None for others."""
         body, runs = expr, dict[Polynomial, int]()
         places: dict[ir.Index, ir.Expr] = {}
         guards, is_met = ir.split_and(ir.all_of(*guards)), True
@@ -286,7 +286,7 @@ def tabulate_offsets(system: ir.System) -> Iterator[ir.System]:
 def _find_powers(
     factors: Sequence[ir.Expr], offset: ir.Index
 ) -> tuple[list[ir.Expr], list[ir.Expr]] | None:
-    """The factors of the first value and of the ratio of a geometric sequence over an offset."""
+    """(factors of the first value, factors of the ratio) of a geometric sequence; or None."""
     first, ratio = list[ir.Expr](), list[ir.Expr]()
     for factor in (inner for each in factors for inner in find_factors(each)):
         match factor:
@@ -313,7 +313,7 @@ def _find_powers(
 def _write_recurrence(
     expr: ir.Reduce, triangle: EdgeBound, name: str
 ) -> tuple[ir.Expr, ir.Equation] | None:
-    """A sum up to an edge as a read of a recurrence, if its factors of both indices are powers."""
+    """(the sum as a read, its recurrence) if factors of both indices are powers; or None."""
     summed, edge, is_upward = triangle.index, triangle.edge, not triangle.is_upper
     factors, conditions = find_factors(expr.body), ir.split_and(triangle.rest)
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
@@ -348,7 +348,7 @@ def _write_recurrence(
 
 
 def find_recurrent(system: ir.System) -> ir.System | None:
-    """The system with sums of powers as recurrences: y_t = sum_(r <= t) g**(t - r) * x_r."""
+    """Write y_t = sum_(r <= t) g**(t - r) * x_r as recurrences; None if there is no such sum."""
     names = Names.of(system)
     equations: list[ir.Equation] = []
 

@@ -61,7 +61,7 @@ def is_affine(place: ir.Expr) -> bool:
 
 
 def find_extent(expr: ir.Expr, key: ir.Expr) -> ir.Expr | None:
-    """The extent of the axes at which `key` is the place; None if there are several extents."""
+    """The extent of the axes with `key` as place; None if there is none, or several extents."""
     extents = [
         extent
         for access in find_accesses(expr)
@@ -217,7 +217,7 @@ class _Places(Tables):
         return self.open_values(expr, guards)
 
     def read_table(self, expr: ir.Expr, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
-        """A read of a table for an expression that has an index of the key only inside the key."""
+        """A read of a table for what has an index of the key only inside the key; else None."""
         free = {*find_free(expr)}
         if not {*find_free(key)} <= free:
             return None
@@ -249,7 +249,7 @@ class _Places(Tables):
         return None if extent is None else self.runs[extent]
 
     def _open_sum(self, expr: ir.Reduce, key: ir.Expr, guards: Conditions) -> ir.Expr | None:
-        """A sum of a product, with the factors that share inner indices moved into a table."""
+        """A sum of a product, with the factors that share inner indices in a table; or None."""
         own = find_free(key)
         factors, stand_in = find_factors(expr.body), ir.Index("#", ir.ONE)
         for gone in ({*own}, *({index} for index in own if len(own) > 1)):

@@ -113,7 +113,7 @@ def _step_lstm(input: Any, states: Sequence[Any], weights: Sequence[Any]) -> tup
 def _run_cell(
     input: Any, hx: Any, *weights: Any, step: Callable[..., tuple[Any, ...]], **named: Any
 ) -> Any:
-    """Return the states after one step of a recurrent cell; biases may be None or left out."""
+    """Return the state, or several, after one step of a recurrent cell; biases may be None."""
     given = [each for each in (*weights, *named.values()) if each is not None]
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
     found = step(input, states, given)
