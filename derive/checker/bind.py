@@ -63,7 +63,7 @@ class Task:
     place: int = 0  # place of the choice of arguments that are numbers, likeliest first
 
     def list_others(self) -> Iterator["Task"]:
-        """Yield the tasks with other assignments of tensors to arguments."""
+        """Yield the tasks in which arguments get other tensors, by order or by name."""
         for place, is_by_order in product(range(MOST_CHOICES), (True, False)):
             yield replace(self, is_by_order=is_by_order, place=place)
 
@@ -333,7 +333,7 @@ def _rank_programs(
 
 @lru_cache(maxsize=8)
 def find_extents(system: ir.System) -> tuple[str, ...]:
-    """The sizes and the merged extents of the formula, as sources."""
+    """The sizes, merged extents and products of two sizes, as sources: `H*D`."""
     sizes = find_sizes(system)
     tensors = (*system.tensors, *(equation.target.tensor for equation in system.equations))
     extents = (extent for tensor in tensors for extent in tensor.shape)
@@ -405,7 +405,7 @@ def is_layout(shape: Sequence[Any], order: tuple[int, ...]) -> bool:
 
 
 def write_order(name: str, order: tuple[int, ...]) -> str:
-    """The source of a tensor with permuted axes."""
+    """The source of a tensor with permuted axes: `W.T`, `x.permute(2, 0, 1)`."""
     if order == tuple(range(len(order))):
         return name
     return f"{name}.T" if order == (1, 0) else f"{name}.permute({', '.join(map(str, order))})"

@@ -280,7 +280,7 @@ class _Inquiry:
         return replace(known, edit=edit.words, edited=edit.system), {line or 0, plain.line or 0}
 
     def edit_code(self, suspects: set[int], more: float) -> Rewrite | None:
-        """The edit that makes the code right; an edit on an unsuspected line costs `more`."""
+        """The edit that makes the code right, or None; on an unsuspected line it costs `more`."""
         lines, mender = self.lines, self.code_search
         if mender is None:
             return None

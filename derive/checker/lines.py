@@ -88,7 +88,7 @@ def find_match(
     mark: Fingerprint | None = None,
     turn: Turn | None = None,
 ) -> Match | None:
-    """The node, or its slice at `turn`, that a tensor equals, if possible without a factor."""
+    """The node (or its slice at `turn`) that a tensor equals, best without a factor; else None."""
     mark = mark or find_fingerprint(value)
     if mark is None:
         return None
@@ -413,7 +413,7 @@ def find_lines(system: ir.System, evaluator: Any, trace: Trace, sizes: Mapping[s
 def find_changed_line(
     lines: Lines, edited: ir.System, evaluate: Callable[[ir.System], Evaluator]
 ) -> int | None:
-    """The first line whose value the edit changes, else the first that only now matches."""
+    """The first line whose value an edit changes, else the first that only now matches, or None."""
     nodes = find_all_nodes(edited, evaluate)
     before = {e.target.tensor.name: e.value for e in lines.system.equations}
     apart = {  # the edited subexpressions and those around them

@@ -394,7 +394,7 @@ def _run_by_user(code: Code) -> Iterator[None]:
 
 
 def find_line(error: BaseException, path: str) -> int | None:
-    """The innermost line of the user's file in a traceback."""
+    """The innermost line of the user's file in a traceback; None if it is not there."""
     lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == path]
     return lines[-1] if lines else None
 

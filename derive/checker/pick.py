@@ -180,7 +180,7 @@ class _Search:
         return f'its constructor takes {", ".join(names) or "nothing"}: give --init "{made}"'
 
     def _is_undefined(self) -> bool:
-        """Whether the code fails with all arguments."""
+        """Whether an error is an undefined name, which no other arguments would cure."""
         return any(runs.is_undefined(error) for error in self.errors)
 
     def _is_incurable(self) -> bool:
@@ -188,7 +188,7 @@ class _Search:
         return self._is_undefined() or (bool(self.errors) and self.errors[0].is_incurable)
 
     def _find_certain(self, subject: subjects.Subject) -> Choice | None:
-        """The best choice of a program with stated bindings, at stated sizes."""
+        """The best choice of a program with stated bindings, at stated sizes; None if none runs."""
         best: Choice | None = None
         fixed: Mapping[str, int] = {}
         for group in subject.groups:
@@ -220,7 +220,7 @@ class _Search:
     def _try_group(
         self, subject: subjects.Subject, group: Sequence[Mapping[str, int]]
     ) -> Choice | None:
-        """The choice to judge among equally certain fixed sizes; open if the answers disagree."""
+        """The choice among equally certain sizes, open if answers disagree; None if none runs."""
         choices = [choice for fixed in group for choice in self._try_stated(subject, fixed)]
         fits = [choice for choice in choices if choice.fits]
         if not fits:
@@ -309,7 +309,7 @@ class _Search:
                     return  # the code fails with all arguments
 
     def _find_guess(self) -> Choice | None:
-        """The best choice under an assumption that the user did not state; one that agrees wins."""
+        """The best choice under an unstated assumption, or the first that agrees; None if none."""
         kept, best = list(self.errors), None
         for subject in subjects.find_subjects(self.task):
             for other, sample, same_if in chain(
@@ -392,7 +392,7 @@ _Guess: TypeAlias = tuple[subjects.Subject, Sample, Diagnostic]  # with its unst
 
 
 def _choose(one: Choice | None, other: Choice | None) -> Choice | None:
-    """The better choice; the earlier one of equals."""
+    """The better of two choices, the first if they are equal; None for two None."""
     return max(filter(None, (one, other)), key=lambda choice: choice.rank, default=None)
 
 

@@ -287,7 +287,7 @@ OF_RESIDUES = ("NotModelledError", "TooDeepError", "UnluckyError")
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception in the other process that the code did not raise: a refusal, or of fields."""
+    """An exception of the other process that is not the code's: a refusal, or of the fields."""
 
     kind: str
     says: str = ""

@@ -70,7 +70,7 @@ def find_indices(system: ir.System) -> dict[str, tuple[str, ...]]:
 
 
 def find_names(source: str) -> tuple[str, ...]:
-    """The names that a source reads, in order."""
+    """The names that a source such as `H*D` or `W_Q.T` reads, in order."""
     return tuple(dict.fromkeys(n.id for n in ast.walk(_parse(source)) if isinstance(n, ast.Name)))
 
 
@@ -86,7 +86,7 @@ def evaluate_source(
     sizes: Mapping[str, Any],
     indices: Mapping[str, tuple[str, ...]],
 ) -> Any:
-    """The value of a source; DeriveError for an invalid one."""
+    """The value of a source such as `H*D` or `W_Q.T`; DeriveError for an invalid one."""
     names = {**sizes, **values}
 
     def read(node: ast.expr | None) -> Any:
@@ -206,7 +206,7 @@ class Program:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The sources of arguments and parameters."""
+        """The sources (texts such as `W_Q.T`) of arguments and parameters, by name."""
         return {**self.arguments, **self.parameters}
 
     def give(self, kind: str, sources: Mapping[str, str]) -> "Program":
@@ -216,7 +216,7 @@ class Program:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The sources of arguments and constructor's arguments."""
+        """The sources (texts such as `H*D`) of arguments and constructor's arguments, by name."""
         return {**self.constructor, **self.arguments}
 
     def run(

@@ -391,7 +391,7 @@ class Stages:
     def _find_nearest(
         self, name: str, sample: Sample, difference: str, near: Answer
     ) -> tuple[Sample, str]:
-        """The sample at the smallest value of a size where bisection finds a difference, and it."""
+        """The pair (sample at the least size that bisection finds to differ, its difference)."""
         low = self.choice.samples[0].sizes[name]
         while sample.sizes[name] - low > 1:
             middle = (low + sample.sizes[name]) // 2

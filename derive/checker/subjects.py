@@ -50,7 +50,7 @@ class Subject:
     is_provisional: bool = False  # whether the next subject is tried if this one disagrees
 
     def find_base(self) -> Mapping[str, int] | None:
-        """The first candidate for the fixed sizes."""
+        """The first candidate for the fixed sizes; None without one."""
         return next((base for group in self.groups for base in group), None)
 
 
@@ -311,7 +311,7 @@ def _match_script(task: Task, script: Script, made_from: set[str]) -> tuple[bind
 
 
 def _find_script(task: Task, script: Script, result: str) -> Iterator[Subject]:
-    """Yield a script at free sizes, then at those of its tensors."""
+    """Yield the subjects of a script: at free sizes, then at those of its tensors."""
     code, system = task.code, task.system
     made_from = {*script.find_sources(result, script.arguments)}
     match, slots = _match_script(task, script, made_from)

@@ -123,7 +123,7 @@ class Chosen:
 
 
 def _negate(value: bool) -> bool:
-    """The field behind a flag such as `--no-cells`."""
+    """The value of a field `cells` whose flag is `--no-cells`."""
     return not value
 
 

@@ -105,7 +105,7 @@ def to_text(expr: ir.Expr | ir.Equation) -> str:
 
 
 def find_span(whole: ir.Expr | ir.Equation, part: ir.Expr) -> tuple[int, int] | None:
-    """The columns (start, end) of the first occurrence of `part` in the text of `whole`."""
+    """The columns (start, end) where `part` first occurs in the text of `whole`, or None."""
     return next(iter(find_spans(whole, part)), None)
 
 

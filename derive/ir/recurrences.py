@@ -164,7 +164,7 @@ def _find_loops(
     reads: Sequence[tuple[ir.Access, bool]],
     outer: tuple[ir.Index, ...],
 ) -> Recurrence | None:
-    """The nest of loops that computes each element before it is read, inside the `outer` loops.
+    """The nest of loops, inside `outer` ones, that computes what is read first; None if none can.
 
     A read comes with a flag: whether its tensor is computed earlier in the same turn.
     """

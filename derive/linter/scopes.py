@@ -151,7 +151,7 @@ def find_values(name: str, scope: Scope) -> list[tuple[Value, Scope]]:
 
 
 def find_only(name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
-    """The bound expression of a name with a single binding, and its scope."""
+    """The pair (bound expression, its scope) of a name with a single binding; None for others."""
     match find_values(name, scope):
         case [(ast.expr() as value, home)]:
             return value, home
@@ -217,7 +217,7 @@ def find_texts(node: ast.expr, scope: Scope, depth: int = 0) -> list[Text]:
 
 
 def find_start(text: Text, lines: Sequence[str]) -> tuple[int, int] | None:
-    """The line (from 1) and column (from 0) of the first character of a literal on one line."""
+    """The line (from 1) and column (from 0) of a literal's text; None if it is not on one line."""
     (piece, *others) = text.pieces
     if others or piece.lineno != piece.end_lineno:
         return None

@@ -316,7 +316,7 @@ def _exp_case(algebra: nf.Algebra, poly: nf.Poly) -> nf.Poly:
 
 
 def _find_log(term: nf.Term) -> nf.Normal | None:
-    """The A of a term c * log(A), where A is positive."""
+    """The A of a term c * log(A) with positive A; None for any other term."""
     match term:
         case nf.Term(_, (), (), (nf.Factor(nf.Function("log", (inner,)), exponent),), None):
             return inner if exponent == 1 and cond.is_above(inner) else None

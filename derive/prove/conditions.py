@@ -1,4 +1,6 @@
-"""The signs of pieces, and conditions as sets of literals.
+"""The signs of pieces, and conditions as cubes: sets of literals that hold together.
+
+A condition holds where one of its cubes does; no two cubes of one condition hold together.
 
 Laws:
 - Inputs are finite numbers; sizes are at least 1.
@@ -85,7 +87,7 @@ def is_filled(bound: nf.Indices, literals: nf.Cube) -> bool:
 
 
 def guard(cubes: Cubes, poly: nf.Poly) -> nf.Poly:
-    """The terms guarded by the cubes, which exclude each other: 0 where none holds."""
+    """The terms where a cube holds, else 0; no two of the cubes hold together."""
     united = ((term, unite(term.guards, cube)) for cube in cubes for term in poly)
     return tuple(replace(term, guards=guards) for term, guards in united if guards is not None)
 
@@ -165,7 +167,7 @@ def split_abs(kind: str, subject: Polynomial) -> Cubes | None:
 
 
 def conjoin(parts: Iterable[Cubes]) -> Cubes:
-    """The cubes of a conjunction."""
+    """The conjunction of conditions, each given as cubes, as cubes."""
     found = ALWAYS
     for part in parts:
         found = tuple(
@@ -175,7 +177,7 @@ def conjoin(parts: Iterable[Cubes]) -> Cubes:
 
 
 def deny(cubes: Cubes) -> Cubes:
-    """The cubes of the negation."""
+    """The negation of a condition that is given as cubes, as cubes."""
     found = ALWAYS
     for cube in cubes:
         negated = tuple((*cube[:k], literal.negation) for k, literal in enumerate(cube))
@@ -274,12 +276,12 @@ def check_count(cubes: Cubes) -> Cubes:
 
 
 def all_of(*parts: Cubes) -> Cubes:
-    """The cubes of a conjunction; GivesUp where there are too many."""
+    """The conjunction of conditions as cubes; GivesUp where there are too many."""
     return check_count(conjoin(parts))
 
 
 def none_of(cubes: Cubes) -> Cubes:
-    """The cubes of the negation; GivesUp where there are too many."""
+    """The negation of a condition as cubes; GivesUp where there are too many."""
     return check_count(deny(cubes))
 
 

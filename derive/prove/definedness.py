@@ -95,7 +95,7 @@ class Definedness:
                 return self._find_along_needs(expr, env)
 
     def _find_compared_needs(self, condition: ir.Expr, env: nf.Env) -> Needs:
-        """The needs of the values that a condition compares."""
+        """Where the values that a condition compares are not finite; {} if always finite."""
         match condition:
             case ir.Compare(_, left, right):
                 parts = tuple(e for e in (left, right) if self.reader.read_index(e, env) is None)
@@ -111,7 +111,7 @@ class Definedness:
         return {}
 
     def _refuse_partial(self, condition: ir.Expr, env: nf.Env) -> Needs:
-        """No needs; GivesUp where a condition compares a value that may be nan."""
+        """An empty dict; GivesUp if a condition compares a value that may be nan."""
         if self._find_compared_needs(condition, env):
             raise nf.GivesUp("a comparison of a value that may be nan")
         return {}
@@ -186,7 +186,7 @@ class Definedness:
     def _add_domain_need(
         self, name: str, needs: Needs, arguments: Iterable[ir.Expr], env: nf.Env
     ) -> Needs:
-        """The needs of the arguments, and one for the domain of the function."""
+        """The needs of the arguments, and nan outside the function's domain."""
         inner = tuple(self._algebra.finish(self.reader.read_value(each, env)) for each in arguments)
         missing = nf.single(nf.Function(f"undefined {name}", inner))
         return self._add_need(needs, missing)
@@ -265,7 +265,7 @@ class Definedness:
         return self._add_need(found, number)
 
     def _sum_needs(self, needs: Needs, bound: nf.Indices, cubes: cond.Cubes) -> Needs:
-        """The needs summed over the bound indices where the condition holds."""
+        """The needs of a sum over the bound indices of entries with these needs."""
         pairs = needs.values()
         summed = ((sum_over(cond.guard(cubes, (term,)), bound), value) for term, value in pairs)
         return collect_needs(self._algebra, summed)
@@ -350,7 +350,7 @@ def _find_support(term: nf.Term) -> nf.Term:
 
 
 def _exponentiate(needs: Needs) -> Needs:
-    """The needs of an exp, which is 0 at -oo; other needs beside a -oo become nan."""
+    """The needs of exp(x) from those of x: none at -oo, where it is 0; nan beside a -oo."""
     found = {key: need for key, need in needs.items() if need[1] != "-oo"}
     if len(found) < len(needs):
         return _map_values(found)
@@ -368,7 +368,7 @@ def _map_values(needs: Needs, act: Callable[[str], str] = lambda _: "nan") -> Ne
 
 
 def _unite_needs(parts: Iterable[Needs]) -> Needs:
-    """The needs of all parts; one with two different values has the value nan."""
+    """The needs of all parts together; two values at one place become nan."""
     found: Needs = {}
     for part in parts:
         for key, (term, value) in part.items():

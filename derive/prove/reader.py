@@ -251,7 +251,7 @@ class Reader:
     def _find_relu(
         self, condition: ir.Expr, then: ir.Expr, other: ir.Expr, env: nf.Env
     ) -> nf.Poly | None:
-        """where(p > 0, a, b) = b + k * relu(p) where a - b is k * p."""
+        """where(p > 0, a, b) as b + k * relu(p) where a - b is k * p; else None."""
         match condition:
             case ir.Compare(">" | ">=", left, right) | ir.Compare("<" | "<=", right, left):
                 pass

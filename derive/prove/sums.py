@@ -81,7 +81,7 @@ def split_quotient(
 
 
 def extend_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Write a sum that starts later as a difference of two that start at 0."""
+    """A sum that starts later as a difference of two that start at 0; None for other terms."""
     if not term.bound or cond.is_infinite(term):
         return None
     places = find_read_places(term)
@@ -136,7 +136,7 @@ def _substitute_term(algebra: nf.Algebra, term: nf.Term, new: nf.Env, *bound: ir
 
 
 def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Simplify an exp under the assumption that the guards of its term hold."""
+    """The term, its exp simplified where the guards hold; None if that changes nothing."""
     if term.power is None or not term.guards:
         return None
     inner = cond.assume(term.power.terms, term.guards)
@@ -147,7 +147,7 @@ def _assume_inside(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _count_unused(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Replace a sum over an index that does not occur by a factor: its extent."""
+    """The term with the extents of unused summed indices as factors; None without such."""
     idle = [index for index in term.bound if index not in term.inner]
     if not idle:
         return None
@@ -158,7 +158,7 @@ def _count_unused(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Substitute a summed index that a guard equates with an index expression."""
+    """The term without a summed index that a guard equates with an index expression, or None."""
     for literal in term.guards:
         for index in term.bound:
             place = cond.solve(literal, index)
@@ -180,7 +180,7 @@ def _substitute_summed(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Shorten the range of a summed index by a guard on this index alone."""
+    """The term with a shorter range of a summed index, by a guard on it alone; or None."""
     for literal, index in product(term.guards, term.bound):
         found = cond.read_least(literal).find_edge(index) if literal.kind == "least" else None
         if found is None or split_steps(found[1])[0]:
@@ -197,7 +197,7 @@ def _shorten_range(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Split a summed index that occurs as x // D into quotient and remainder."""
+    """The term with a summed index x of x // D split into quotient and remainder; or None."""
     for index in term.bound:
         parts = split_quotient(algebra, index, find_forms(term))
         if parts is not None:
@@ -207,7 +207,7 @@ def _split_index(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _expand_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Expand a negated guard: [not c] f = f - [c] f."""
+    """The term with a negated guard expanded, [not c] f = f - [c] f; None without one."""
     if sum(not each.positive for each in term.guards) > _MOST_SPLIT or cond.is_infinite(term):
         return None
     for literal in term.guards:
@@ -218,7 +218,7 @@ def _expand_negation(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _substitute_free(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Substitute a free index that a guard equates with a constant or a result's index."""
+    """The term with the value of a free index that a guard gives put in; None without one."""
     for literal in term.guards:
         if literal.kind != "zero" or not literal.positive:
             continue
@@ -239,7 +239,7 @@ def _substitute_free(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
 
 
 def _expand_pair(algebra: nf.Algebra, term: nf.Term) -> nf.Poly | None:
-    """Expand a product of guards of which one holds: [a] [c] f = [a] f + [c] f - f."""
+    """[a] [c] f = [a] f + [c] f - f for guards of which one always holds; None without such."""
     if cond.is_infinite(term):
         return None
     for one, other in combinations(term.guards, 2):
@@ -299,7 +299,7 @@ def _replace_term(algebra: nf.Algebra, term: nf.Term, new: nf.Env) -> nf.Poly:
 def _rename_bound(
     algebra: nf.Algebra, bound: nf.Indices, new: nf.Env
 ) -> tuple[nf.Indices, dict[ir.Index, Polynomial]]:
-    """The bound indices, renamed where the new index expressions contain one of them."""
+    """The bound indices and the replacements, renamed where a replacement contains one."""
     coming = {index for value in new.values() for index in nf.find_form_indices(value)}
     kept = []
     changed = dict(new)

@@ -90,7 +90,7 @@ class Read(Part):
 
 @dataclass(frozen=True, eq=False)
 class Value(Part):
-    """An index, or an atom of index expressions, as a number."""
+    """An index or an expression of indices, such as `i // 2`, as a factor of a term."""
 
     holds = ("form",)
     form: Polynomial
@@ -303,7 +303,7 @@ def shorten(text: str) -> str:
 
 
 class Labeller:
-    """Keys of pieces under labels for their indices, cached."""
+    """The keys of pieces (their texts, with labels in place of indices), cached."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._known: dict[tuple[object, ...], str] = {}

@@ -158,7 +158,7 @@ class EditSearch:
                         yield site.change(new, words, kind.cost + extra, kind.about)
 
     def find_change(self) -> sites.Change | None:
-        """The cheapest right change, in the first group that has one, with its total cost."""
+        """The cheapest right change of the first group with one, at its total cost; else None."""
         best: sites.Change | None = None
         hits = found_at = 0
         while self.judge.budget.left >= 0 and hits < _MOST_HITS:
@@ -228,7 +228,7 @@ class CorrectionSearch:
         return sorted(likely, key=lambda each: (each.cost, each.start, each.end))
 
     def find_correction(self, weigh: Callable[[int], float], budget: Budget) -> Rewrite | None:
-        """The likeliest edit that makes the code right."""
+        """The likeliest edit that makes the code right; None if none is found within the budget."""
         right: list[Rewrite] = []
         after = 0
         ranked = self.rank(weigh)
@@ -253,10 +253,10 @@ class CorrectionSearch:
         return self._choose(right)
 
     def _choose(self, right: list[Rewrite]) -> Rewrite | None:
-        """The best edit among those that pass the trials, if it is right beyond them."""
+        """The best edit that passes the trials and is right beyond them; None if none is."""
 
         def rate(rewrite: Rewrite) -> tuple[int, float]:
-            """The key of an edit, least best: minus the score of agreement, then the cost."""
+            """The pair to minimize: minus the score of agreement, the cost."""
             with source.exchange(self.program.code, rewrite):
                 return -self.score_agreement(), rewrite.cost
 

@@ -109,7 +109,7 @@ class FormulaSite:
 
     @property
     def access(self) -> ir.Access | None:
-        """The access at this site, unless it is inside a position."""
+        """The access at this site; None for another node or inside a position."""
         return self.node if isinstance(self.node, ir.Access) and not self.is_inside else None
 
     def change(self, new: Edited, words: str, cost: float, about: str) -> Change:

@@ -112,7 +112,7 @@ FINITE_MASK = Diagnostic(
 
 
 def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
-    """The finding, if masking by a finite number explains the difference at this sample."""
+    """The finding if masking by a finite number explains the sample's difference; else None."""
     values = sample.make_inputs()
     usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}

@@ -412,7 +412,7 @@ def _find_logits(sample: Sample) -> Iterator[Any]:
 
 
 def find_loss(program: Program, sample: Sample, at: str, dtype: Any = None) -> Diagnostic | None:
-    """A finding if the code is not finite in a type (float32) that holds the formula's value."""
+    """A finding if the code is not finite in a type that holds the formula's value; else None."""
     dtype = dtype or torch.float32
     given = _round(sample.make_inputs(), dtype)
     wanted = sample.evaluate(_round(given, torch.float64))

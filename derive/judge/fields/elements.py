@@ -155,7 +155,7 @@ def _find_fourth_root(tower: Tower, factor: int) -> tuple[int, ...]:
 
 
 def _find_over_logarithm(tower: Tower, value: float) -> Element | None:
-    """A quotient or a root of one, divided by the logarithm of 2 or multiplied by it."""
+    """A quotient, or a root of one, times or over log(2), as an element; None for other values."""
     logarithm = math.log(2)
     for number, power in ((value * logarithm, -1), (value / logarithm, 1)):
         quotient = _find_quotient(number, 3 * _CLOSE)

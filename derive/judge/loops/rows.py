@@ -101,7 +101,7 @@ def _select(points: Points, conditions: Iterable[Row]) -> Points:
 
 
 def apply(act: Callable[..., Value], rows: Sequence[Row]) -> Row:
-    """The row of a function applied to the values of several rows."""
+    """The row that applies a function to the values of other rows, point by point."""
     return lambda points: map(act, *(row(points) for row in rows))
 
 
@@ -111,7 +111,7 @@ def gather(points: Points, rows: Sequence[Row]) -> Iterable[tuple[Value, ...]]:
 
 
 def _fill(value: Value) -> Row:
-    """The row of the same value at every point."""
+    """The row that has the same value at every point."""
     return lambda points: repeat(value, len(points[""]))
 
 
@@ -133,7 +133,7 @@ def _choose(*branches: tuple[Sequence[Row], Row]) -> Row:
 
 @singledispatch
 def make(value: Any, scope: Scope) -> Row:
-    """The row of an expression; of an elementwise function by default."""
+    """The row of an expression: the function from points (index values) to its values."""
     word = _WORDS[type(value).__name__]
     if word in scope.functions:
         if word in FUNCTIONS and FUNCTIONS[word].is_variadic:
