@@ -76,7 +76,7 @@ def lift_code(
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> FromCode:
-    """The formula of a function, and its assumptions on sizes; arguments as in `from_torch`."""
+    """The formula of a function, and its assumptions on sizes; arguments are as in `from_torch`."""
     if isinstance(function, torch.nn.Module):
         _refuse_held(function)
         name, function = name or type(function).__name__, function.forward

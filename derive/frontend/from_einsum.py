@@ -213,7 +213,7 @@ def _find_output_fault(spec: Spec) -> Fault | None:
 
 
 def write_sublists(terms: Sequence[Sequence[int | None]], *, has_output: bool) -> str:
-    """The einsum string of sublists of numbers, None for an ellipsis; the last may be the output.
+    """The einsum string of sublists, of numbers and None for an ellipsis; DeriveError for too many.
 
     Letters are in the order of the numbers, so that an output that is not written stays the same.
     """

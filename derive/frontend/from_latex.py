@@ -99,7 +99,7 @@ def to_notation(text: str, declarations: str = "") -> str:
 
 
 def inline_functions(equations: Sequence[Equation]) -> list[Equation]:
-    """Return the equations without calls of functions that they define, such as `f(x) = ..`.
+    """Return the equations with calls of functions `f(x) = ..` inlined; DeriveError if recursive.
 
     A call with the definition's arguments becomes a tensor with their places, any other inlined.
     """

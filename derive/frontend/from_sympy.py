@@ -110,7 +110,7 @@ def show(formula: Formula) -> str:
 
 
 def find_names(formula: Formula) -> Context:
-    """Return the context of a formula, with the role and the properties of every name."""
+    """Return a formula's context, each name's role and properties; DeriveError for two roles."""
     _check_equations(formula)
     context = Context(is_ordered=formula.declarations is not None)
     context.scalars.update({str(name): default for name, default in formula.scalars.items()})
@@ -288,7 +288,7 @@ def _find_tensors(formula: Formula, context: Context) -> None:
 
 
 def _find_shape(base: Any, formula: Formula) -> Sequence[Any]:
-    """Return the declared shape of an argument, or that of its first use."""
+    """Return an argument's declared shape, or that of its first use; DeriveError for neither."""
     if base.shape is not None:
         return tuple(base.shape)
     name = find_label(base)

@@ -157,7 +157,7 @@ def _declared_twice(names: expr.Names, name: str, advice: str, *places: Any) -> 
 
 
 def _declare(names: expr.Names, line: Line) -> None:
-    """Record the names and properties of one declaration; other lines are ignored."""
+    """Record the names and properties of one declaration (no other line), or raise DeriveError."""
     again = "take one of the declarations out"
     word, (first, *_), bounds, default = line.word, line.names, line.bounds, line.value
     name, place = first.text, first.span
@@ -539,7 +539,7 @@ def _to_target_place(place: ast.expr, scope: expr.Scope) -> Any:
 
 
 def _find_results(names: expr.Names, lines: Sequence[Line]) -> tuple[str, ...]:
-    """Return the names of the results: those of the return line, or of the last equation."""
+    """Return the results' names, of the return line or the last equation; else DeriveError."""
     found = [line for line in lines if line.word == "return"]
     if len(found) > 1:
         says, place = "there are two return lines", found[1].names[0].span

@@ -498,7 +498,7 @@ class _Reverse:
     def sum_contributions(
         self, entry: ir.Tensor | ir.ScalarInput, target: ir.Access | None = None
     ) -> ir.Equation:
-        """The equation `target = sum of contributions` of the gradient of a tensor or scalar."""
+        """The equation `target = sum of contributions` of a gradient; DeriveError without any."""
         name = entry.name
         shape = entry.shape if isinstance(entry, ir.Tensor) else ()
         arrived = self.arrived.pop(name, [])

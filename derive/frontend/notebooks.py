@@ -62,7 +62,7 @@ def is_pasted(text: str) -> bool:
 
 
 def blank_magics(text: str) -> str:
-    """The text with blank lines for IPython's own, where it stops at one of them."""
+    """The text, with IPython's own lines blank if the first that is no Python is one of them."""
     try:
         _find_shown(text)
     except SyntaxError as error:

@@ -161,7 +161,7 @@ def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
 def _keep_products(
     forward: Plan, backward: Plan, given: Set[str]
 ) -> tuple[Plan, Plan, tuple[str, ...]]:
-    """(forward plan, backward plan, names): products that both would compute are saved.
+    """(forward plan, backward plan, names): products that both need are saved under these names.
 
     A saved product is no larger than the largest result or than its operands.
     """

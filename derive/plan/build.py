@@ -136,7 +136,7 @@ def use_norms(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 def inline_result(
     steps: tuple[Step, ...], results: tuple[ops.Op, ...]
 ) -> tuple[tuple[Step, ...], tuple[ops.Op, ...]]:
-    """Inline the last step into a single result that is a view of it."""
+    """(steps, results) with the last step inlined if the only result is a view of it."""
     if not steps:  # the results are views of arguments
         return steps, results
     *before, last = steps

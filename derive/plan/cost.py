@@ -329,7 +329,7 @@ def is_matrix_product(op: ops.Op) -> bool:
 
 
 def _order_product(args: tuple[ops.Op, ...], axes: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
-    """The storage order of a product: batch, the first operand's indices, the second's."""
+    """The storage order of a product of two: batch, indices of the first, of the second operand."""
     if len(args) != 2:
         return axes
     (batch, left, _), (_, right, _) = _group_indices(args[0], args[1], axes)
@@ -485,7 +485,7 @@ def _is_strided(op: ops.Op, memory: Storage) -> bool:
 
 
 def _find_run(op: ops.Op, memory: Storage) -> int:
-    """The elements of torch's inner loop: over the axes that merge into one for all operands."""
+    """The number of elements in torch's inner loop, over axes that merge for all operands."""
     made = map_strides(op, memory)
     axes = sorted((i for i in find_true_axes(op) if memory.extent(i) > 1), key=made.__getitem__)
     given = [map_strides(arg, memory) for arg in op.args if find_true_axes(arg)]

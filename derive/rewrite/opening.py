@@ -47,7 +47,7 @@ def open_rows(
     count = cache(lambda value: _count_rows(known(value)))
 
     def find_better(equations: Equations) -> Iterator[Equations]:
-        """The equations with some inlined, wherever that gives a normalized row."""
+        """Yield the equations with some inlined, for each way that gives a normalized row."""
         parts = _find_parts(equations, results)
         reached = (_find_read_parts(reader, parts) for reader in equations if parts)
         chosen = (some for r in reached for k in range(len(r)) for some in combinations(r, k + 1))

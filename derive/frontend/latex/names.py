@@ -165,7 +165,7 @@ class Names:
         return name in known or self.shapes.find_shape(name) is not None
 
     def resolve(self, name: tree.Name, *, is_target: bool = False) -> Read:
-        """Return the meaning of a name; `is_target`: on a left side, which may define a label."""
+        """Return the meaning of a name; MisfitError if unclear. A target may define a label."""
         if name.base in self.squares and name.above == tree.Number("2"):
             name = replace(name, base=f"{name.base}_squared", above=None)
         digits = re.fullmatch(r"(\w*[^\W\d_])(\d+)", name.base)
@@ -263,7 +263,7 @@ def find_bases(
     """Return the numbers from which indices may count: (0,), (1,), or (0, 1) if that is open.
 
     It is the start of a sum or of a range, if that is 0 or 1; 1 if `h_0` is given beside `h_t`; 0
-    if another place is 0.
+    if another place is 0. DeriveError if both are used.
     """
     if names.shapes.counted is not None:
         return (names.shapes.counted,)

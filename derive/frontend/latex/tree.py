@@ -46,7 +46,7 @@ _LETTERS += " Omega ell hbar imath jmath top intercal"
 
 
 class Reader(Tokens):
-    """A recursive-descent parser over the tokens of one line."""
+    """A recursive-descent parser over the tokens of one line; DeriveError for other syntax."""
 
     def __init__(
         self,

@@ -154,7 +154,7 @@ def refuse_undefined(name: str) -> MisfitError:
 
 
 def transpose(value: Value, token: tree.Token | None = None) -> Value:
-    """Return the transposed matrix or vector."""
+    """Return the transposed matrix or vector; MisfitError for one with other axes."""
     if not value.axes:
         says = "what is transposed has neither rows nor columns here"
         raise MisfitError(says, token, "leave its indices out, or exchange them yourself")

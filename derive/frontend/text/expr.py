@@ -430,7 +430,7 @@ def _read_call(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 
 
 def _inline(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
-    """Return the body of a user's function, with the arguments for its parameters."""
+    """Return a user's function with arguments for parameters; DeriveError if it calls itself."""
     line = scope.names.functions[call.word]
     if any(call.word == word for word, _ in scope.calls):
         says = f"{call.word} is defined by itself"
@@ -478,7 +478,7 @@ def _read_reduction(call: lines.Call, node: ast.expr, scope: Scope) -> Any:
 def _split_bracket(
     call: lines.Call, node: ast.expr, scope: Scope
 ) -> tuple[list[ast.Name], list[ast.expr]]:
-    """Return (indices, conditions) of a bracket such as `[i, j, j <= i]`."""
+    """Return (indices, conditions) of a bracket such as `[i, j, j <= i]`, or raise DeriveError."""
     indices: list[ast.Name] = []
     conditions: list[ast.expr] = []
     for part in call.brackets or ():

@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 def read_expression(source: Source, tokens: Sequence[Token]) -> ast.expr:
-    """Return the syntax tree; `col_offset` and `end_col_offset` are positions in the whole text."""
+    """Return the syntax tree, with columns in the whole text; DeriveError if it is none."""
     start, end = find_span(tokens)
     piece, at = "", start
     for token in tokens:  # blanks for comments and line ends keep the columns
@@ -148,7 +148,7 @@ class Line:
 
 
 def read_statement(source: Source, tokens: Sequence[Token]) -> list[Line]:
-    """Return the lines of a statement: one for each scalar or size that it declares, else one."""
+    """Return a line for each scalar or size that is declared, else one; DeriveError if wrong."""
     first = tokens[0]
     if first.text == "return":
         says = "after return stand names"

@@ -51,7 +51,7 @@ class Call:
         return self.named.get(name, default)
 
     def shadow(self, position: int, name: str = "input") -> Shadow:
-        """The symbolic value of a tensor argument."""
+        """The symbolic value of a tensor argument; DeriveError if it is no tensor."""
         value = self.argument(position, name, _MISSING)
         if value is _MISSING or value is None:
             raise self.trace.refuse("lift-op", f"{self.name} is called in a way that is not known")
@@ -63,7 +63,7 @@ class Call:
         return kind_of(self.out)
 
     def axis(self, position: int, rank: int, default: Any = None, name: str = "dim") -> int:
-        """An axis argument as a number >= 0, for a tensor of this rank."""
+        """An axis argument as a number >= 0, for a tensor of this rank; DeriveError if absent."""
         value = self.argument(position, name, default)
         if value is None:
             raise self.trace.refuse("lift-op", f"{self.name} without a dimension is not known")

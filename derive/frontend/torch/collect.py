@@ -50,7 +50,7 @@ class Draft:
     results: list[ir.Tensor]
 
     def put_equation(self, old: ir.Tensor, target: ir.Access, value: ir.Expr) -> None:
-        """Replace the equation of `old` by `target = value`; the new tensor keeps its name."""
+        """Replace the equation of `old` by `target = value`; its tensor takes over the name."""
         new = ir.Equation(target, value)
         every = (new if tensor is old else each for tensor, each in self.equations.items())
         self.equations = {each.target.tensor: each for each in every}

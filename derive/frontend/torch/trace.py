@@ -257,7 +257,7 @@ class Trace:
         return known
 
     def constant(self, value: Any, kind: str) -> Shadow:
-        """A number as a tensor without axes."""
+        """A number as a tensor without axes; DeriveError for nan."""
         if isinstance(value, bool):
             return Shadow.of((), ir.Truth(value), kind)
         try:

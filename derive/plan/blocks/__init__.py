@@ -85,7 +85,7 @@ def _choose_faster(plan: Plan, found: Sequence[Plan]) -> Plan:
 
 
 def _choose_leaner(plan: Plan) -> Plan:
-    """Add the loop that best reduces time and memory, then another one inside it."""
+    """Add loops, one inside the other, that most reduce time and memory, as long as one does."""
 
     def score(each: Plan) -> float:
         peaks = [max(1, part.peak) for part in each.parts]

@@ -286,7 +286,7 @@ def _trim_ends(steps: Sequence[Step], members: Members, core: Set[str]) -> None:
 
 
 def find_blocks(op: ops.Op, index: ir.Index, inside: Mapping[str, int]) -> tuple[ops.Op, ...]:
-    """Return `find_leaves` of the largest parts in which the index is an axis, or is absent."""
+    """Return the leaves of an operation, as `find_leaves` does; it may also sum over the index."""
     if index in op.axes or not has_index(op, index):
         return find_leaves(op, index, inside)
     return tuple(leaf for arg in op.args for leaf in find_blocks(arg, index, inside))

@@ -247,7 +247,7 @@ class Signed:
 def split_sum(
     op: ops.Op, inline: Callable[[ops.Op], ops.Op], *, negative: bool = False
 ) -> tuple[Signed, ...]:
-    """Return the terms of a sum; `inline` replaces names by definitions."""
+    """Return the terms of a sum, or (`negative`) of its negation; `inline` opens names."""
     match inline(op):
         case ops.Apply("+" | "-" as sign, (one, other)):
             turned = negative ^ (sign == "-")

@@ -91,7 +91,7 @@ def swap_window_indices(op: ops.Op, inside: Collection[ir.Index]) -> ops.Op:
 
 
 def move_flip_to_kernel(data: ops.Op, kernel: ops.Op) -> tuple[ops.Op, ops.Op]:
-    """Return both operands, with flips within windows moved to the kernel.
+    """Return both operands, with flips within windows, if any, moved from `data` to the kernel.
 
     Both are summed over the flipped index, so reversing both changes nothing.
     """

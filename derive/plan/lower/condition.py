@@ -179,7 +179,7 @@ def widen_casts(op: ops.Op, kind: str = "single") -> ops.Op:
 
 
 def lower_index(index: ir.Index, context: Context) -> ops.Op:
-    """Return the step that holds the values of an index."""
+    """Return the step that holds the positions 0, 1, .. of an index."""
     if index in context.known:
         return context.known[index][0]
     source = context.add_step(ops.Iota(index))

@@ -76,7 +76,7 @@ def _rank(place: ir.Expr, along: tuple[ir.Index, ...]) -> int:
 
 
 def _find_columns(value: ir.Expr, made: set[str]) -> tuple[ir.Index, ...]:
-    """Return the columns of the factor in `made`, in a sum over the rows of two matrices, else ().
+    """Return indices to store last, columns of a factor in `made` that is summed over rows; or ().
 
     As the left operand, its gradient would be a transposed matrix.
     """

@@ -333,7 +333,7 @@ def take_positions(
 def _join_neighbours(
     op: ops.Op, left: Mapping[ir.Index, ir.Expr]
 ) -> tuple[ops.Op, Mapping[ir.Index, ir.Expr]]:
-    """Merge adjacent axes with data-dependent places into one, unless there are no other axes."""
+    """(op, left) with adjacent axes at data-dependent places merged, if there are other axes."""
     axes = op.axes
     for at, (one, other) in enumerate(pairwise(axes) if len(left) < len(axes) else ()):
         if one in left and other in left and all(find_accesses(left[i]) for i in (one, other)):

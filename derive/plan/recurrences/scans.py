@@ -289,7 +289,7 @@ class _LoopExtractor:
                 self._add_start(tensor, starts.get((tensor, back), ir.ONE), f"{tensor.name}_first")
 
     def _choose_peeling(self) -> list[ir.Expr] | None:
-        """Define first turns apart if that saves conditions; the values of later turns, or None."""
+        """Peel off turns if that leaves fewer conditions; the values of later turns, else None."""
         values = [equation.value for equation in self.recurrence.equations]
         index = self.recurrence.index
         named = [
@@ -321,7 +321,7 @@ class _LoopExtractor:
     def _peel_turns(
         self, count: int, values: list[ir.Expr], later: ir.Index
     ) -> list[ir.Expr] | None:
-        """Put the first `count` turns before the loop; `values`, or None if one reads others."""
+        """Peel off the first `count` turns; return `values`, or None if one reads other turns."""
         index, equations = self.recurrence.index, self.recurrence.equations
         made: dict[ir.Tensor, list[ir.Tensor]] = {e.target.tensor: [] for e in equations}
 

@@ -292,7 +292,7 @@ class _Table:
         return ir.Access(made, (wave, *places[:at], row, *places[at + 1 :]))
 
     def _read_table(self, expr: ir.Expr) -> ir.Expr:
-        """A read of the recurrence as one of the table, guarded before the first wave."""
+        """A read of the recurrence as a read of the table; other nodes unchanged."""
         if not isinstance(expr, ir.Access) or expr not in self.lags:
             return expr
         tensor, (one, other) = expr.tensor, self.lags[expr]

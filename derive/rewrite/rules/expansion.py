@@ -72,7 +72,7 @@ class Reader:
     is_changed: bool = False  # a node was expanded
 
     def read_polynomial(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The terms of an expression, and the most differences multiplied in one of them."""
+        """(terms of an expression, its degree: the most differences multiplied in one of them)."""
         match expr:
             case ir.Number(value):
                 return [replace(_ONE, number=value)], 0
@@ -105,7 +105,7 @@ class Reader:
         return _make_atom(expr)
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """The pair of `read_polynomial`, for an outermost sum, whose indices keep their names."""
+        """(terms, degree) of `read_polynomial`, of an outermost sum, whose indices keep names."""
         if isinstance(expr, ir.Reduce) and _adds_up(expr):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"
@@ -125,7 +125,7 @@ class Reader:
         return self.read_polynomial(expr)
 
     def read_terms(self, parts: Sequence[ir.Expr]) -> tuple[list[Term], int]:
-        """The terms of an expanded sum, with a mean subtracted if `is_centred`."""
+        """(terms, degree) of an expanded sum, with a mean subtracted if `is_centred`."""
         self.is_changed = True
         read = [self.read_polynomial(part) for part in parts]
         terms = [term for part, _ in read for term in part]
@@ -151,7 +151,7 @@ class Reader:
         return False
 
     def _read_factor(self, factor: ir.Expr, others: Sequence[ir.Expr]) -> tuple[list[Term], int]:
-        """The pair of `read_polynomial`; a sum that may be empty stays if another one is unsafe."""
+        """(terms, degree) of a factor; a sum that may be empty is an atom if another is unsafe."""
         if isinstance(factor, ir.Reduce) and factor.condition is not ir.TRUE:
             rest = [other for other in others if other is not factor]
             if not all(map(is_safe, rest)):
@@ -168,7 +168,7 @@ class Reader:
         return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
-        """cos(a + b) as the terms of cos(a) cos(b) - sin(a) sin(b); else, if none is small, one."""
+        """(terms, degree) of cos(a + b) as cos(a) cos(b) - sin(a) sin(b), if no part spans all."""
         terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read_polynomial(argument)
         own = {*find_free(argument)}
         parts = [{*find_free(term.to_expr())} for term in terms]

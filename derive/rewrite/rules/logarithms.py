@@ -284,7 +284,7 @@ def _is_call(expr: ir.Expr, function: str) -> bool:
 
 
 def _find_normalised(term: ir.Expr, others: Sequence[ir.Expr]) -> ir.Expr | None:
-    """Terms whose logsumexp `term` subtracts as a log_softmax, plus the other terms; or None."""
+    """`others` whose logsumexp `term` subtracts, as a log_softmax, plus the rest; or None."""
     match term:
         case ir.Mul((sign, ir.Reduce("logsumexp", (summed,), condition, logit))) if (
             sign is ir.MINUS_ONE

@@ -419,7 +419,7 @@ def add_by_place(system: ir.System) -> Iterator[ir.System]:
 
 
 def _inline_keyed(system: ir.System) -> tuple[ir.Equation, ...]:
-    """The equations, with elementwise ones that have keys inlined."""
+    """The equations, with reads of elementwise ones that have keys replaced by their values."""
     whole: list[ir.Equation] = []
     found: list[ir.Equation] = []
     for equation in system.equations:

@@ -278,7 +278,7 @@ class Gather:
 
 
 def subscript(trace: Trace, shadow: Shadow, key: Any) -> tuple[Shadow, list[Gather]]:
-    """Return (the view by the slices and numbers of a subscript, the gathers by its tensors)."""
+    """Return (the view by slices and numbers of a subscript, the gathers by tensors of it)."""
     keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
     keys = [torch.tensor(each) if isinstance(each, list) else each for each in keys]
     rest = [slice(None)] * (shadow.rank - sum(k is not None and k is not Ellipsis for k in keys))

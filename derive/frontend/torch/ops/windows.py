@@ -32,7 +32,7 @@ def _is_one(number: Any) -> bool:
 def _open_windows(
     input: Any, lengths: Sequence[Any], how: Any, edges: Any, fill: float = 0.0
 ) -> Any:
-    """Return the padded input with windows of these lengths as further axes.
+    """Return the input, padded by `edges` of `fill`, with windows of `lengths` as further axes.
 
     `how` is the pair (steps, dilations).
     """
