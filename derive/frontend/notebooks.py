@@ -46,7 +46,7 @@ def is_file(text: str) -> bool:
 
 
 def read_text(path: Path, shown: str, read: Callable[[bytes], Any] | None = None) -> Any:
-    """Return the file's text, or `read` of its bytes; DeriveError, which names it `shown`."""
+    """Return the file's text, or `read` of its bytes, else DeriveError; it is called `shown`."""
     try:
         return path.read_text(encoding="utf-8-sig") if read is None else read(path.read_bytes())
     except UnicodeDecodeError as error:

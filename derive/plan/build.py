@@ -320,7 +320,7 @@ def keep_in_place(
 
 
 def _has_free_order(whole: ops.Op, op: ops.Op) -> bool:
-    """Whether a step may be stored in any order of axes: an operation along axes, or a call."""
+    """Whether a step's axes can be in any order: `whole` runs along axes, or `op` is a call."""
     made = strip(op)
     while isinstance(made, ops.Unflatten):
         made = made.arg

@@ -46,7 +46,7 @@ def strip_permutes(op: ops.Op) -> ops.Op:
 
 
 def to_product(op: ops.Einsum) -> tuple[frozenset[object], frozenset[ir.Index]]:
-    """A key of a product, (operands with their numbers, indices), that ignores their orders."""
+    """(operands with counts, indices): a key of a product that ignores the orders of both."""
     return frozenset(Counter(op.args).items()), frozenset(op.axes)
 
 

@@ -85,7 +85,7 @@ def to_matmul(op: ops.Einsum) -> ops.Op:
 
 
 def _sum_alone(arg: ops.Op, op: ops.Einsum, number: int) -> ops.Op:
-    """`arg` without axes of size 1, summed over indices that no other operand or result has."""
+    """Operand `number` of `op`, without axes of size 1, summed over indices that only it has."""
     known = find_true_axes(arg)
     for place, index in reversed(list(enumerate(arg.axes))):
         if index not in known:

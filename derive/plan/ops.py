@@ -496,7 +496,7 @@ def align(ops: Sequence[Op], order: tuple[ir.Index, ...]) -> tuple[Op, ...]:
 
 
 def combine(function: str, ops: Sequence[Op], order: tuple[ir.Index, ...]) -> Apply:
-    """An elementwise function of the aligned operands."""
+    """An elementwise function of the operands, whose axes are aligned in this order."""
     args = align(ops, order)
     return Apply(function, args, find_union(args, order))
 

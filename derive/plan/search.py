@@ -145,7 +145,7 @@ def _search(
         plan = acyclic.restore_loops(plan)
     elif not request.is_matmul:
         if request.elements is not None and plan.peak > request.elements:
-            plan = replace(plan, steps=move_sums_early(plan.steps), frees=0)
+            plan = replace(plan, steps=move_elementwise_early(plan.steps), frees=0)
         plan = tile(plan, request.elements) if is_real else plan
     if request.elements is not None:
         check_memory(plan, request.elements)
@@ -293,7 +293,7 @@ class _Search:
         return tuple(regimes)
 
 
-def move_sums_early(steps: Sequence[Step]) -> tuple[Step, ...]:
+def move_elementwise_early(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Move each elementwise step directly behind its last operand, which frees memory sooner."""
     done: list[Step] = []
     places: dict[str, int] = {}
@@ -306,7 +306,7 @@ def move_sums_early(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _may_transform(form: Form) -> bool:
-    """Whether a form may have sums over waves or offsets: functions, powers, or sums of indices."""
+    """Whether a form may have sums over waves or offsets: it has functions or sums of indices."""
 
     def is_able(part: ir.Expr) -> bool:
         terms = part.terms if isinstance(part, ir.Add) else ()

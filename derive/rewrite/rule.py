@@ -151,7 +151,7 @@ def drop_unread(
 def rename_all(
     indices: Iterable[ir.Index], taken: set[str], letter: str = ""
 ) -> dict[ir.Expr, ir.Index]:
-    """A map of indices to ones with names not in `taken`, to which the new names are added."""
+    """A map to new names (`letter`, if given) not in `taken`, to which these are added."""
     new: dict[ir.Expr, ir.Index] = {}
     for index in indices:
         new[index] = rename_apart(ir.Index(letter or index.name, index.extent), taken)

@@ -102,7 +102,7 @@ def _choose_leaner(plan: Plan) -> Plan:
 
 
 def _fit_budget(plan: Plan, most: int) -> Plan:
-    """Return a plan within a budget, with one loop, or with nested loops if these are faster."""
+    """Return a plan within `most` elements, by one loop or nested ones; else the leanest."""
     least, leanest = plan.peak, plan
     best: Plan | None = None
     kinds = [_find_tiled(plan, is_summed, LEAN, most) for is_summed in KINDS]

@@ -96,7 +96,7 @@ def _find_norm(factors: Factors, definitions: Definitions) -> Norm | None:
 
 
 def _split_epsilon(op: ops.Op, definitions: Definitions) -> tuple[ops.Op, ir.Expr | None]:
-    """Return (the variance under the root, epsilon); None unless it is a constant or a scalar."""
+    """Return (variance under the root, epsilon; None for one that is no constant or scalar)."""
     terms = split_sum(op, lambda part: definitions.definition_of(strip(part)))
     numbers = [term for term in terms if isinstance(term.op, ops.Num)]
     others = [term for term in terms if term not in numbers]

@@ -394,7 +394,7 @@ def _to_bracket(condition: ir.Expr) -> ir.Expr:
 def _find_cycle(
     table: ir.Expr, index: ir.Index, kept: ir.Index, offset: Offset, taken: set[str]
 ) -> tuple[ir.Expr, Pair, set[ir.Expr]] | None:
-    """Return (g over one period, the pair, no conditions); None if no offset is used modulo it."""
+    """Return (g over one period, the pair, set()); None if no offset is used modulo the period."""
     value, steps = to_polynomial(offset), dict(offset)
     cycles = {
         Polynomial.of(part.arguments[1])

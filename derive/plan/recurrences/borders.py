@@ -59,7 +59,7 @@ class Grid:
         }
 
     def pick_branch(self, expr: ir.Expr, place: tuple[int, int]) -> ir.Expr:
-        """The branch that nested choices take at a position."""
+        """The branch that nested choices take at a position; another expression itself."""
         one, other = self.indices
         at: dict[ir.Expr, ir.Expr] = {ir.Size(n): _to_number(k) for n, k in self.sizes.items()}
         at |= {one: _to_number(place[0]), other: _to_number(place[1])}

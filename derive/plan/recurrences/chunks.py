@@ -251,7 +251,7 @@ class _Chunker:
         return length if pairs <= time_turn(count_values(self.state)) else None
 
     def cut_product(self, expr: ir.Expr, place: ir.Index) -> ir.Expr:
-        """A product without reads of the recurrence, at a position of a chunk, its factors cut."""
+        """A product that reads no states, with factors cut into chunks, at `place` in a chunk."""
         if isinstance(expr, ir.Mul):
             return multiply(*(self.cut_product(factor, place) for factor in expr.factors))
         if self.index not in find_free(expr):

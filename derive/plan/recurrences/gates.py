@@ -199,7 +199,7 @@ class _Match:
     def find_choices(
         self, gate: str, calls: Mapping[ir.Call, ir.Expr]
     ) -> Iterator[tuple[ir.Expr, ir.Expr]]:
-        """Pairs of an expression that a gate may be, and the gate's argument then."""
+        """Yield (an expression that a gate may be, the gate's argument then)."""
         for call, named in calls.items():
             if call.function == self.kind.gates[gate]:
                 yield named, call.arguments[0]
@@ -209,7 +209,7 @@ class _Match:
                 yield less, multiply(ir.MINUS_ONE, call.arguments[0])
 
     def make_gated(self, insides: dict[str, ir.Expr]) -> GatedCall | None:
-        """The call with the weights of each gate, from the gates' arguments; None if none fits."""
+        """The call with each gate's weights, from the gates' arguments; None if they do not fit."""
         reset, scaled = self.kind.reset
         sums: dict[tuple[str, str], list[ir.Expr]] = {}
         for gate in sorted(self.kind.gates, key=lambda gate: gate == reset):

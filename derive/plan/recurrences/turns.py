@@ -216,7 +216,7 @@ def add_terms(*terms: ir.Expr) -> ir.Expr:
 
 
 def fold_choices(expr: ir.Expr) -> ir.Expr:
-    """Simplify the root of an expression: positions, decided choices, products with 0 or 1."""
+    """Simplify the top node of an expression: positions, decided choices, products with 0 or 1."""
     folded = fold_conditions(expr, ())
     is_product = isinstance(folded, ir.Mul) and {ir.ZERO, ir.ONE} & {*folded.factors}
     return multiply(*ir.split_product(folded)) if is_product else folded

@@ -325,7 +325,7 @@ class _Table:
         return self.shifted[tensor]
 
     def _add_start(self, tensor: ir.Tensor, wave: int) -> ir.Tensor:
-        """Define the tensor of the table's values on a wave before the first one, at most once."""
+        """Define, once, the tensor of the table's values on a wave before the first; return it."""
         key = self.whole[tensor].name, wave
         if key not in self.begun:
             places, _ = self._split_inner(self.targets[tensor].places, tensor)

@@ -69,7 +69,7 @@ def split_log(expr: ir.Call) -> ir.Expr | None:
 
 
 def split_logits(value: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
-    """The logarithms of the factors that are exponentials or normalized, and the other factors."""
+    """(logarithms of the factors that are exponentials or normalized, the other factors)."""
     logits, rest = list[ir.Expr](), list[ir.Expr]()
     for factor in sums.find_factors(value):
         match factor:

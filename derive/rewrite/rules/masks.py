@@ -207,7 +207,7 @@ def _is_there(end: Polynomial, filled: Collection[ir.Index]) -> bool:
 
 
 def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bound]:
-    """Yield (index, whether at least, end, other parts) for each bound among condition's parts."""
+    """Yield the `Bound` for each part of a condition that bounds one of the indices."""
     parts = ir.split_and(condition)
     for (k, part), index in product(enumerate(parts), indices):
         bounds = read_bounds(part, index)

@@ -302,7 +302,7 @@ class _Reader:
     def _make_equation(
         self, word: str, position: ir.Expr, value: ir.Expr, below: ir.Expr | None = None
     ) -> ir.Equation:
-        """An equation over the indices of the position; an integer one with the bound `below`."""
+        """An equation, named with `word`, over the position's indices; integers are < `below`."""
         name, kind = self.names.take(f"{self.target}_{word}"), "real" if below is None else "int"
         return ir.Equation(ir.name_axes(name, find_free(position), kind, below), value)
 
