@@ -50,7 +50,7 @@ def to_place(place: Polynomial) -> ir.Expr:
 
 @lru_cache(maxsize=20000)
 def atom_key(atom: ir.Expr) -> tuple[str, str]:
-    """The sort key of atoms: the text."""
+    """The sort key of atoms: the text, and for indices of the same text the repr."""
     return to_text(atom), repr(atom) if isinstance(atom, ir.Index) else ""
 
 

@@ -539,7 +539,7 @@ def lower_sizes(expr: ir.Expr, kept: Collection[str] = ()) -> ir.Expr:
 
 
 def match_index(one: ir.Expr, other: ir.Expr, summed: ir.Index) -> ir.Index | None:
-    """The free index of `one` that `summed` is in `other`, if they are equal otherwise; or None."""
+    """The free index of `one` that, put for `summed` in `other`, makes both equal; None without."""
     for index in find_free(one):
         if index.extent is summed.extent and index not in find_free(other):
             if is_alike(substitute(other, {summed: index}), one):

@@ -138,7 +138,7 @@ def _build(formula: Formula, options: Options, name: str | None, dtype: str) -> 
 
 
 def _list_compiled(candidates: Sequence[Candidate], skipped: list[str]) -> list[Candidate]:
-    """The candidates under torch.compile; those that do not compile are skipped."""
+    """The candidates under torch.compile; those that do not compile are told in `skipped`."""
     made = []
     for each in candidates:
         try:
@@ -151,7 +151,7 @@ def _list_compiled(candidates: Sequence[Candidate], skipped: list[str]) -> list[
 def _find_backward(
     candidates: Sequence[Candidate], skipped: list[str]
 ) -> dict[str, Callable[[], Any]]:
-    """The calls with gradients of all candidates that have some."""
+    """The calls with gradients, by candidate; those that raise are told in `skipped`."""
     calls = {}
     for each in candidates:
         call = timing.to_backward(each)

@@ -46,7 +46,7 @@ class Hand:
             target = target(**made).eval()
         if isinstance(target, torch.nn.Module):
             target.to(runs.find_dtype((*parameters.values(), *given.values())) or torch.float32)
-            parameters = {n: _order_arguments(target, n, value) for n, value in parameters.items()}
+            parameters = {n: _set_tensor(target, n, value) for n, value in parameters.items()}
         positional, named = _find_arguments(target, given)
         read = (*given.values(), *parameters.values())
         tensors = tuple(each for each in read if isinstance(each, torch.Tensor))
@@ -61,8 +61,8 @@ def load_hand(against: str, system: ir.System) -> Hand:
         raise refuse("bench-code", f"{against} does not run: {error}") from error
 
 
-def _order_arguments(module: Any, name: str, value: Any) -> Any:
-    """Make a tensor the module's parameter or buffer of this name, and return it."""
+def _set_tensor(module: Any, name: str, value: Any) -> Any:
+    """Make a tensor the module's parameter or buffer of this name; return what was set."""
     path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
     is_buffer = last in owner._buffers

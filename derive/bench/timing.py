@@ -89,7 +89,7 @@ def find_timings(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str,
 
 
 def _find_count(call: Callable[[], Any]) -> int:
-    """The number of calls in a measurement."""
+    """The number of calls that make a measurement long enough."""
     one = timeit(call, number=1)
     if one < LEAST:  # one short call is too noisy
         one = timeit(call, number=_FEW) / _FEW

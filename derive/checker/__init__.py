@@ -203,7 +203,7 @@ def _introduce(job: Job, code: Code) -> Verdict:
 def _find_renamed(
     job: Job, load: Callable[..., Code], error: processes.CannotRunError, report: Progress
 ) -> list[tuple[reading.Rename, Code]]:
-    """Renames of an undefined name that make the code fit; if none, those that fail elsewhere."""
+    """Pairs (rename of an undefined name, code) that fit; if none, those that fail elsewhere."""
     fitting: list[tuple[reading.Rename, Code]] = []
     others: dict[int, list[tuple[reading.Rename, Code]]] = {}
     for rename in reading.find_renames(report.verdict.source, str(error), error.line):

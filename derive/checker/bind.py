@@ -69,7 +69,7 @@ class Task:
 
     @property
     def input_binds(self) -> dict[str, str]:
-        """The bindings of arguments and parameters."""
+        """The user's bindings of arguments and parameters, without that of `return`."""
         return {name: source for name, source in self.binds.items() if name != "return"}
 
     def start_program(self, arguments: Mapping[str, str], maker: Program | None = None) -> Program:
@@ -175,7 +175,7 @@ def find_programs(
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
     maker: Program | None = None,
 ) -> list[list[Program]]:
-    """Lists of programs of a function or module, scalars in order first, then by names.
+    """Lists of programs: scalars in order (if that fits), by names, and with a list of tensors.
 
     `asked` are its arguments and parameters, if known; `maker` has its constructor's arguments.
     """
@@ -252,7 +252,7 @@ def assign_numbers(
     scalars: Sequence[ir.ScalarInput],
     system: ir.System,
 ) -> list[Iterator[Program]]:
-    """The programs with numbers for arguments of a kind: scalars in order, then any that fit."""
+    """Iterators of `base` with numbers as arguments: scalars in order, if they fit; then ranked."""
     named = {fold_name(scalar.name) for scalar in scalars}
     dropped = (s for s in numbers if s.is_probability and s.required)
     idle = {slot.name: "0.0" for slot in dropped if fold_name(slot.called) not in named}
@@ -280,7 +280,7 @@ def _rank_programs(
     scalars: Sequence[ir.ScalarInput],
     system: ir.System,
 ) -> Iterator[Program]:
-    """The program with sizes and scalars for arguments of a kind, and their doubt, best first.
+    """Yield the program with sizes and scalars for arguments of a kind, least doubt first.
 
     The doubt is the sum of the name ranks of required arguments; the others may keep their default.
     A default that is also that of a scalar without an argument of its name is written out: where
@@ -313,7 +313,7 @@ def _rank_programs(
         return [(rank, place, source) for place, (source, rank) in enumerate(ranked)]
 
     def measure(pick: Sequence[tuple[int, int, str]]) -> tuple[int, int, int]:
-        """Sum of the name ranks, number of repeated sources, sum of the places in the lists."""
+        """The triple (sum of ranks, number of repeated sources, sum of places in the lists)."""
         ranks, places, chosen = zip(*pick, strict=True) if pick else ((), (), ())
         return sum(ranks), len(pick) - len({*chosen}), sum(places)
 
@@ -346,7 +346,7 @@ def find_extents(system: ir.System) -> tuple[str, ...]:
 
 
 def find_constructor(task: Task) -> tuple[list[Slot], list[ir.ScalarInput]]:
-    """The constructor's arguments that are required, bound, or may be a number, and its scalars."""
+    """The pair (constructor's arguments: required, bound or maybe numbers; scalars left for it)."""
     system, binds = task.system, task.binds
     slots, others = find_slots(task.code.target)
     scalars = {fold_name(scalar.name) for scalar in system.scalars}

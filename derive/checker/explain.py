@@ -222,7 +222,7 @@ class _Inquiry:
         return find_lines(case.system, self.judge.bases[0], trace, case.sizes).score_agreement()
 
     def explain(self) -> Explanation:
-        """The difference, the line and the edit."""
+        """The explanation: the first difference, the line and the edit."""
         case, judge = self.case, self.judge
         try:
             base = judge.bases[0]
@@ -322,7 +322,7 @@ def _put_each_first(case: Case) -> Iterator[Case]:
 
 
 def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) -> str:
-    """The first differing element with both values, or the differing shapes."""
+    """The first differing element with both values, or the differing shapes, in words; or ""."""
     if len(results) < len(system.results):
         return f"the code returns {len(results)} tensors, the formula has {len(system.results)}"
     for tensor, found in zip(system.results, results, strict=False):
@@ -362,7 +362,7 @@ def find_result_edit(system: ir.System, judge: Judge) -> str:
 def _list_axis_edits(
     found: Any, wanted: Any, judge: Judge, indices: tuple[str, ...]
 ) -> Iterator[tuple[Callable[[Any], Any], str]]:
-    """The permutations of a result, or its axes to sum, average or squeeze, with their words."""
+    """Yield pairs (edit, words): permute a result, or sum, average or squeeze one of its axes."""
     rank = found.dim()
     for order in permutations(range(rank)) if rank == wanted.dim() <= 5 else ():
         now = ", ".join(indices[order.index(k)] for k in range(rank))
@@ -465,7 +465,7 @@ def explain_verdict(
     larger = {scale(start, each).reason for each in SCALES[1:]}  # digits are lost there
 
     def find_special(text: str) -> tuple[list[Sample], Sequence[float]]:
-        """Special inputs for a text, and its numbers."""
+        """The pair (special inputs for a text of the code, the numbers in that text)."""
         numbers = load.find_literals(replace(program.code, source=text))
         inputs = (each for each in vary_inputs([start], numbers) if each.reason not in larger)
         return [*islice(inputs, MOST_INPUTS)], numbers

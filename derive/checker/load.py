@@ -284,7 +284,7 @@ def find_candidates(tree: ast.Module) -> list[str]:
 
 
 def _is_function(value: ast.expr, functions: Collection[str], tree: ast.Module) -> bool:
-    """Whether the value is a lambda, or wraps a function without values the file computes."""
+    """Whether the value is a lambda, or a call such as `vmap(f)` of no value the file computes."""
     match value:
         case ast.Lambda() | ast.Call(_, [ast.Lambda()]):
             return True

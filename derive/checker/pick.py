@@ -141,7 +141,7 @@ class _Search:
         return replace(self._complete(guess), failure=failure, failed_at=self.failed_at)
 
     def _find_other(self, best: Choice | None) -> Choice | None:
-        """The choice, or one with other arguments where it does not run; open if only that agrees.
+        """The choice, or one with other arguments if it does not run; open if only that agrees.
 
         A likeness of names is a guess: the arguments are also taken in order, and where the code
         does not run, others are taken as numbers.
@@ -257,7 +257,7 @@ class _Search:
     def _try_sample(
         self, subject: subjects.Subject, sample: Sample, statements: list[list[Statement]]
     ) -> list[Choice]:
-        """The choices that fit of the least doubtful programs that have any; else all that ran."""
+        """The choices that fit, of the least doubtful programs with any; else all that ran."""
         ran: list[Choice] = []
         likely: Program | None = None
         try:

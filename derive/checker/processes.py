@@ -156,7 +156,7 @@ def run_in_child(
     classes: Sequence[type] = (),
     show: Callable[[str], None] = lambda _: None,
 ) -> tuple[Any, str]:
-    """The last value that a child sent, and why it ended early: "", "time", or a crash in words."""
+    """The last value a child sent, why it ended early ("", "time", a crash); `show` gets notes."""
     if not hasattr(os, "fork"):
         words: list[Any] = []
         work(lambda word: show(word.says) if isinstance(word, Note) else words.append(word))

@@ -269,7 +269,7 @@ def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
 def find_other_sides(
     sample: Sample, path: Sequence[ir.Compare]
 ) -> Iterator[tuple[ir.Compare, Sample]]:
-    """Yield samples at which a condition fails and those before it hold."""
+    """Yield pairs (condition, sample at which it fails and those before it in the path hold)."""
     sizes = (*range(1, _EVERY), *(_EVERY << k for k in range(_DOUBLINGS)))
 
     def holds(condition: ir.Compare, **size: int) -> bool:
@@ -358,7 +358,7 @@ def list_tensors(system: ir.System, *kinds: str) -> list[ir.Tensor]:
 
 
 def evaluate_parts(sample: Sample) -> Iterator[tuple[ir.Expr, Evaluator]]:
-    """Every node of the formula, with an evaluator at the sample's inputs."""
+    """Pairs (node of the formula, evaluator at the sample's inputs), for every node."""
     evaluator = Evaluator(sample.make_inputs(), sample.sizes, sample.system.empty_row)
     for equation in sample.system.equations:
         evaluator.define(equation)

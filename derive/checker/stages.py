@@ -412,7 +412,7 @@ class Stages:
             self.explain()
 
     def confirm(self) -> Iterator[Found]:
-        """Judge code that agrees in short floats and at far sizes, and prove it."""
+        """For code that agrees: judge it in short floats and at far sizes, then prove it."""
         samples, formula = self.choice.samples, self.job.formula
         self.send.begin("the runs in short floats")
         yield Found(findings=precision.find_unstable(self.program, samples[0]))

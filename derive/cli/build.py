@@ -214,7 +214,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _print_built(outcomes: Sequence[Outcome]) -> None:
-    """Print a row for each built file, and the sizes of the counts."""
+    """Print a row for each built file, and at which sizes flops and elements are counted."""
     if not outcomes:
         return
     rows = [

@@ -291,7 +291,7 @@ def _run_file(path: Path, shown: str, text: str) -> dict[str, Any]:
 
 @contextmanager
 def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
-    """Let the file be imported, and import its neighbours after what is installed."""
+    """Within the context, let the file be imported, and its neighbours after installed modules."""
     before = list(sys.path)
     sys.modules[MODULE] = module
     sys.path.append(str(folder.resolve()))

@@ -128,7 +128,7 @@ def _negate(value: bool) -> bool:
 
 
 def _to_parameter(field: Field[Any], kind: Any) -> Parameter:
-    """A field as a parameter of a verb, as typer reads it."""
+    """A dataclass field as a parameter of a typer command, with its option."""
     told, default = dict(field.metadata), field.default
     flag = field.name.replace("_", "-")
     name, kind = told.pop("name") or f"--{flag}", told.pop("type", kind)

@@ -249,7 +249,7 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
     own = {t: names.take(f"{t.name}_{'back' if is_single else 'wave'}") for t in targets}
 
     def skew(access: ir.Access, at: ir.Expr) -> ir.Access:
-        """The access of the same element in the tensor of wavefronts."""
+        """The access of the same element in the tensor of wavefronts, on the wavefront `at`."""
         tensor, axis = access.tensor, inner.find_axis(access.tensor)
         shape, places = (
             [*each[:axis], *each[axis + 1 :]] for each in (tensor.shape, access.places)

@@ -261,7 +261,7 @@ def _divides_by_zero(system: ir.System, sizes: Mapping[str, int]) -> bool:
 def _pull_back(
     function: Callable[..., Any], pull: BackwardCase, *, one_by_one: bool = False, **values: Any
 ) -> tuple[Any, ...]:
-    """The gradients by the function's own backward; with `one_by_one` in a call each."""
+    """The gradients that the file's own backward gives; with `one_by_one` each by its own call."""
     from derive.judge.fields import to_field
 
     names = list(pull.made)

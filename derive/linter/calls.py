@@ -260,7 +260,7 @@ def _has_twice(operand: str) -> bool:
 
 
 def _find_single(operand: str, output: str, name: str) -> str:
-    """A call for one operand: itself, a diagonal, a trace, a sum, a transposition."""
+    """A call for one operand: itself, a diagonal, a trace, a sum, a transposition; or ""."""
     if len(operand) == 2 and len(set(operand)) == 1:
         return f"torch.diagonal({name})" if output else f"torch.trace({name})"
     if _has_twice(operand):
@@ -274,7 +274,7 @@ def _find_single(operand: str, output: str, name: str) -> str:
 
 
 def _find_product(first: str, second: str, output: str, one: str, other: str) -> str:
-    """A call for two operands: an elementwise product, perhaps summed, or an outer product."""
+    """A call for two operands: an elementwise product, perhaps summed, or an outer one; or ""."""
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     if long.endswith(short):
         kept = "".join(index for index in long if index in output)
@@ -287,7 +287,7 @@ def _find_product(first: str, second: str, output: str, one: str, other: str) ->
 
 
 def _find_matmul(first: str, second: str, output: str, one: str, other: str) -> str:
-    """A matrix product over one index, perhaps with batch indices in front."""
+    """A matrix product over one index, perhaps with batch indices in front; or ""."""
     rows = zip(first, second, output, strict=False)
     lead = len([*takewhile(lambda each: len({*each}) == 1, rows)])
     left, right, output = first[lead:], second[lead:], output[lead:]

@@ -442,7 +442,7 @@ def find_indices_by_case(call: Call, spec: Spec) -> Iterator[Remark]:
 
 
 def _find_shapes(call: Call, spec: Spec) -> Iterator[tuple[str, Sequence[Token], scopes.Shape]]:
-    """The operands of known shape, with their terms."""
+    """Yield triples (name, term of the spec, shape) of the einsum operands of known shape."""
     given = call.operands
     if given is None or len(given) != len(spec.operands):
         return

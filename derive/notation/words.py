@@ -204,7 +204,7 @@ def _read_domain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
 
 
 def _make_each(names: str, make: Any) -> Any:
-    """The object of each name, alone if there is one name."""
+    """`make(name)` for each of the names, as a tuple; for a single name alone."""
     if not isinstance(names, str):
         raise refuse(
             "names-form", f"names are one text, not {names!r}", help='write them like "B S"'
@@ -354,7 +354,7 @@ def _make_function(name: str) -> Callable[..., Any]:
 
 
 def _make_reduction(word: str) -> Callable[..., Any]:
-    """The Python function whose calls are replaced by the definition of a reduction, as norm's."""
+    """The function of a reduction with a definition, such as norm: it returns the definition."""
 
     def act(body: Any, *rest: Any) -> Any:
         bound = tuple(a for a in rest if isinstance(a, (Idx, Symbol)))

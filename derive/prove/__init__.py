@@ -40,7 +40,7 @@ def is_equal(algebra: nf.Algebra, ours: nf.Normal, theirs: nf.Normal, indices: n
 
 
 def is_finite_alike(algebra: nf.Algebra, ours: Needs, theirs: Needs, indices: nf.Indices) -> bool:
-    """Whether expressions with these needs are finite together, else the same infinity or nan."""
+    """Whether each need of one has an equal one of the other: both are infinite or nan alike."""
     one, other = (
         {(key, what.lstrip("~")): term for key, (term, what) in needs.items()}
         for needs in (ours, theirs)

@@ -171,7 +171,7 @@ def _power_term(algebra: nf.Algebra, term: nf.Term, exponent: Fraction) -> nf.Po
 
 
 def power_number(number: Fraction, exponent: Fraction) -> tuple[Fraction, list[nf.Factor]]:
-    """A power of a positive number: a rational, and roots of primes."""
+    """The pair (rational, roots of primes) whose product is a power of a positive number."""
     if exponent.denominator == 1:
         return number**exponent.numerator, []
     found: list[nf.Factor] = []
@@ -238,7 +238,7 @@ def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, any_sign: bool)
 
 
 def _draw_out_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
-    """The shared part of the exps of all terms, and the terms divided by its exp."""
+    """The pair (shared part of the exps' arguments or None, the terms divided by its exp)."""
     whole = algebra.finish(terms)
     choices: dict[str, nf.Poly] = {}
     for term in whole.terms:

@@ -464,7 +464,7 @@ def _change_layout(equation: ir.Equation, extent: ir.Expr, is_halved: bool) -> i
 
 
 def _transpose(place: ir.Expr, extent: ir.Expr, is_halved: bool) -> ir.Expr:
-    """With `is_halved`, the position in interleaved pairs of one in halves; else the reverse."""
+    """With `is_halved` the place 2*(p % h) + p // h in pairs of a place p in halves; else back."""
     half = ir.Call("floordiv", (extent, TWO))
     rows, columns = (TWO, half) if is_halved else (half, TWO)
     inner = ir.Mul((rows, ir.Call("mod", (place, columns))))

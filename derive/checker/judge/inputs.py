@@ -281,7 +281,7 @@ def _find_ties(factors: Sequence[float], _: draws.Domain, is_integer: bool) -> l
 
 
 def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
-    """Yield the sample with integers about a limit, where the domain allows it."""
+    """Yield the sample with integers at and just above a limit, where the domain allows them."""
 
     def list_near(domain: draws.Domain, is_integer: bool) -> list[float]:
         is_held = is_integer and domain.holds(limit) and domain.holds(limit + 1)

@@ -161,7 +161,7 @@ def build(
     state: torch.Tensor | None = None,
     companions: Sequence[torch.Tensor] | None = None,
 ) -> Parts:
-    """Parts; by default finite, and no logarithms. Infinities and nan get the residue 0."""
+    """The parts of a tensor, by default finite and no logarithms; infinities, nan get residue 0."""
     if state is None:
         state = torch.zeros(residues[0].shape, dtype=torch.int8)
     elif bool(state.any()):

@@ -218,7 +218,7 @@ def _find_number_signs(value: Any) -> torch.Tensor:
 
 
 def wrap(found: Any) -> Any:
-    """The result with all parts converted to tensors, also in tuples and lists."""
+    """The result with all Parts, also in tuples and lists, as FieldTensors."""
     if isinstance(found, algebra.Parts):
         return FieldTensor(found)
     if isinstance(found, (tuple, list)):

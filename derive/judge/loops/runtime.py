@@ -278,7 +278,7 @@ def cumsum(row: Iterable[Value]) -> list[Value]:
 
 
 def _nest(flat: Iterable[Value]) -> list[list[Value]]:
-    """The rows of a square matrix."""
+    """The rows of a square matrix whose entries are given row by row."""
     entries = list(flat)
     size = math.isqrt(len(entries))
     return [entries[row * size : (row + 1) * size] for row in range(size)]
