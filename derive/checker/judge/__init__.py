@@ -307,7 +307,7 @@ def judge_fields(
 def _judge_tower(
     total: Exactness, program: Program, sample: Sample, seed: int, backward: bool
 ) -> None:
-    """Judge one sample over one tower, and set the outcome."""
+    """Judge one sample over one tower, and add the outcome to `total`."""
     from derive.judge import fields
 
     def judge(tower: Any, usage: Usage, how: tuple[int, int]) -> str:
