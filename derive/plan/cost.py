@@ -531,7 +531,7 @@ def count_whole(step: Step, tiles: Sequence[Tile]) -> Polynomial:
 def find_time(
     steps: Sequence[Step], tile: Tile | None, memory: Storage, places: tuple[int, int] | None = None
 ) -> float:
-    """The seconds of a range of steps, with the loop among them."""
+    """The seconds of the steps in the range `places` (else all), with the loop among them."""
     first, end = places or (0, len(steps))
     if tile is None:
         return find_seconds(steps[first:end], memory)

@@ -147,7 +147,7 @@ def _list_loops(
 
 
 def _retarget(plan: Plan, *targets: int) -> Plan:
-    """Return the plan with new block sizes in its loops, the outermost loop first."""
+    """Return the plan with new targets, elements in a block, for its loops, the outermost first."""
     tile = None
     for each, target in reversed(list(zip(plan.tiles, targets, strict=True))):
         tile = replace(each, target=target, inner=tile)

@@ -138,7 +138,7 @@ def match_short_sum(op: ops.Op, definitions: Definitions) -> ops.Op | None:
 
 
 def match_transposed_operand(op: ops.Op, definitions: Definitions) -> ops.Op | None:
-    """An operation with operands, whose last two, short axes are transposed, stacked anew; or None.
+    """An operation with operands copied whose two last, short axes are transposed; or None.
 
     Torch's inner loop over 2 or 3 contiguous entries of both takes ten times as long as the stack.
     """

@@ -252,7 +252,7 @@ def _write_wave(  # noqa: PLR0913, PLR0917 - the sum, the wave, the other factor
     context: Context,
     order: tuple[ir.Index, ...],
 ) -> ops.Op:
-    """Add the transform as a step, and lower the rest of the sum, which reads it."""
+    """Add the transform of the first `factors` as a step; lower the sum of it times the second."""
     inside, outside = factors
     is_conjugate = bool(part) and wave.sign > 0  # use the conjugate wave, exp(-i angle)
     rest = -wave.rest if is_conjugate else wave.rest

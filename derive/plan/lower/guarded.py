@@ -188,7 +188,7 @@ def find_row(form: Guarded, indices: Collection[ir.Index]) -> ir.Along | None:
 def lower_masked(
     kind: str, parts: tuple[ir.Expr, Sequence[ir.Expr]], order: tuple[ir.Index, ...], wanted: Wanted
 ) -> ops.Op | None:
-    """Lower a body, neutral for `kind` where a condition fails; None for a body 1 without one."""
+    """Lower (body, conditions), neutral for `kind` where one fails; None for 1 without any."""
     body, masks = parts
     value: ops.Op | None = None
     if body is not ir.ONE:

@@ -138,7 +138,7 @@ class Factoring:
         return sum(costs.values())
 
     def split_factors(self, factors: Factors, target: ir.Access) -> Iterator[tuple[Group, Factors]]:
-        """Each way to split off one factor: the group, and the rest."""
+        """Yield (group, the other factors) for each way to split off one factor."""
         free = find_places(target)
         for k, factor in enumerate(factors):
             rest = factors[:k] + factors[k + 1 :]

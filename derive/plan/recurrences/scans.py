@@ -310,7 +310,7 @@ class _LoopExtractor:
         return next((each for each in peeled if each is not None), None)
 
     def _shift_turns(self, count: int) -> tuple[list[ir.Expr], ir.Index]:
-        """The values after so many turns, and the index of the remaining turns."""
+        """(the values after the first `count` turns, the index of the remaining turns)."""
         index = self.recurrence.index
         less = Polynomial.of(index.extent) - Polynomial.of(count)
         later = rename_apart(ir.Index(index.name, less.to_expr()), self.names)

@@ -75,7 +75,7 @@ def split_term(expr: ir.Expr) -> Chain:
 
 
 def to_chain(expr: ir.Reduce) -> Chain:
-    """A sum as a Chain of its flat factors."""
+    """A sum as a Chain, with the factors of products inside its product as factors."""
     return Chain(expr.bound, expr.condition, find_factors(expr.body))
 
 

@@ -159,7 +159,7 @@ def _is_index_tied(expr: ir.Expr) -> bool:
 
 
 def _find_deltas(expr: ir.Expr) -> Iterator[tuple[ir.Index, ir.Expr, ir.Reduce]]:
-    """Each index of a sum that a delta equates, its position, and the sum without the delta."""
+    """Yield (index that a delta equates, its position, the sum without the delta)."""
     if not isinstance(expr, ir.Reduce) or expr.kind != "sum":
         return
     for condition, index, place in _split_deltas(expr.condition, expr.bound):

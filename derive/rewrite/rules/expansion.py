@@ -168,7 +168,7 @@ class Reader:
         return _sum_terms(expr, bound, condition, terms), degree
 
     def _read_angle(self, expr: ir.Expr, name: str, argument: ir.Expr) -> tuple[list[Term], int]:
-        """(terms, degree) of cos(a + b) as cos(a) cos(b) - sin(a) sin(b), if no part spans all."""
+        """(terms, degree) of cos(a + b), as cos(a) cos(b) - sin(a) sin(b) if no part spans all."""
         terms, _ = Reader(self.taken, self.bound, self.names, self.steps).read_polynomial(argument)
         own = {*find_free(argument)}
         parts = [{*find_free(term.to_expr())} for term in terms]
@@ -278,7 +278,7 @@ def tidy(terms: Sequence[Term]) -> list[Term]:
 
 
 def _count_sizes(term: Term) -> Term:
-    """The term with one power of each size; unchanged if a size occurs elsewhere in it too."""
+    """The term with the powers of a size joined; unchanged if a size occurs elsewhere in it too."""
     sizes, rest = Polynomial.of(1), list[ir.Expr]()
     for factor in term.factors:
         one = Polynomial.of(factor)
@@ -334,7 +334,7 @@ def expand_reduction(expr: ir.Expr, *, differences: bool, is_lossy: bool = False
 def _expand_polynomial(
     expr: ir.Expr, *, steps: int, is_lossy: bool = False
 ) -> tuple[ir.Expr, int] | None:
-    """(the factored polynomial, the number of differences that were multiplied in it), or None."""
+    """(the factored polynomial, its degree), or None; `steps`, `is_lossy` are those of Reader."""
     free = find_free(expr)
     taken = {i.name for i in (*free, *(expr.bound if isinstance(expr, ir.Reduce) else ()))}
     inner = (part.body for part in walk(expr) if isinstance(part, (ir.Reduce, ir.Along)))

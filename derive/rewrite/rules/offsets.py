@@ -177,7 +177,7 @@ class _Offsets(Tables):
         make: Callable[[list[ir.Expr]], ir.Expr],
         guard: Callable[[Guards, Sequence[ir.Expr]], Guards],
     ) -> list[ir.Expr]:
-        """The parts of a product or a sum, with all parts of one offset in one table."""
+        """The parts, with those of one offset joined by `make` in a table, guarded by the rest."""
         left = list(parts)
         for offset in find_offsets(make(left)):
             mine = [part for part in left if express_by(part, offset, ONE) is not None]
