@@ -215,7 +215,7 @@ def find_results(written: Sequence[str]) -> list[str]:
 
 
 def find_interpretation(equations: Sequence[Equation], names: Names, base: int) -> str:
-    """Return the only interpretation for indices that count from `base`; DeriveError for others."""
+    """Return the text of the only interpretation, for indices from `base`, or raise DeriveError."""
     # interpretations by the places of written indices, each with its number of added indices
     found: dict[tuple[object, ...], dict[str, int]] = {}
     misfit: tuple[int, MisfitError] | None = None  # of the interpretation that got furthest

@@ -259,7 +259,7 @@ class _Reverse:
     def rename_apart(
         self, indices: Sequence[ir.Index], seen: Iterable[ir.Expr], *parts: ir.Expr
     ) -> tuple[tuple[ir.Index, ...], list[ir.Expr]]:
-        """The indices under names unused in `seen`, and the parts with the renamed indices."""
+        """(the indices under names unused in `seen`, the parts with the renamed indices)."""
         taken = {index.name for part in seen for index in find_indices(part)}
         new: dict[ir.Expr, ir.Index] = {}
         for index in indices:

@@ -127,7 +127,7 @@ def plan_passes(  # noqa: PLR0913, PLR0917 - a formula, its gradients, and the r
 
 
 def name_compared(system: ir.System) -> tuple[ir.System, tuple[str, ...]]:
-    """The system with a named tensor for each operand of a maximum or minimum, and the names.
+    """(the system with a named tensor for each operand of a maximum or minimum, these names).
 
     Recurrences are left alone: their values are recomputed step by step from saved ones.
     """
@@ -366,7 +366,7 @@ def time_gradients(op: ops.Op, memory: Storage) -> float:
     axes, args, gradient = find_true_axes(op), op.args, ops.Source("gradient", op.axes)
 
     def time_products(axes: tuple[ir.Index, ...], times: float = 1) -> float:
-        """The time of elementwise products of contiguous tensors."""
+        """The time of `times` elementwise products of contiguous tensors over these axes."""
         pair = (ops.Source("gradient", axes), ops.Source("other", axes))
         return times * time_op(ops.Apply("*", pair, axes), memory)
 

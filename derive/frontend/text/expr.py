@@ -185,7 +185,7 @@ def refuse_unknown_name(name: str, node: ast.expr, scope: Scope) -> DeriveError:
 
 
 def _list_known(says: str, known: list[str]) -> tuple[str, ...]:
-    """Return the fact that lists known names, at most MOST_NAMES."""
+    """Return the fact that lists known names, at most MOST_NAMES; () if there are none."""
     more = ", .." if len(known) > MOST_NAMES else ""
     return (f"{says} {', '.join(known[:MOST_NAMES])}{more}",) if known else ()
 

@@ -122,7 +122,7 @@ def _fit_budget(plan: Plan, most: int) -> Plan:
 def _find_tiled(
     plan: Plan, is_summed: bool, targets: Sequence[int], most: int | None
 ) -> Iterator[Plan]:
-    """Yield the plan tiled along each possible index, with each of `targets` as block's elements.
+    """Yield the plan tiled along each possible index, with each of `targets`: elements of a block.
 
     Under a budget, `most`, also with as many steps in the loop as possible.
     """
@@ -137,7 +137,7 @@ def _find_tiled(
 def _list_loops(
     plan: Plan, kinds: Sequence[bool], lengths: Sequence[bool], target: int
 ) -> Iterator[tuple[Plan, bool]]:
-    """Yield the plan tiled along each possible index, and whether with the longest loop."""
+    """Yield (the plan tiled along an index, whether with as many steps as possible) for each index."""
     region = find_region(plan)
     for index, is_summed, longest in product(find_indices(plan), kinds, lengths):
         body = find_body(region, index, is_summed=is_summed, longest=longest)

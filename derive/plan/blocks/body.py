@@ -40,7 +40,7 @@ class Body:
         return {self.wide, *steps, *(name for name, _ in self.sliced)}
 
     def cut_steps(self, short: ir.Index) -> tuple[Step, ...]:
-        """Return the steps inside on blocks, with the index `short` of a block's extent."""
+        """Return the steps of the loop on blocks: with `short`, of a block's extent, as index."""
         names = {to_leaf_key(op, self.index): name for name, op in self.sliced}
         inside = find_axis_positions(self.inside, self.index)
 

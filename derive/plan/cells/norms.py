@@ -161,7 +161,7 @@ def _find_tensors(
 def _make_cell(
     norm: Norm, factors: Factors, others: Sequence[Signed], order: tuple[ir.Index, ...]
 ) -> ops.Op:
-    """Return the call with the weight and the bias that fit it, inside the remaining factors."""
+    """Return a norm's call, with a weight of `factors` and a bias of `others`, and their rest."""
     rest = list(others)
     affine = _find_affine(norm, [*factors.over, *(term.op for term in rest)])
     weight = next((op for op in factors.over if set(op.axes) == {*affine}), None)

@@ -73,7 +73,7 @@ def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
 def _sort_steps(
     sizes: Mapping[ir.Index, Polynomial], written: ir.Expr
 ) -> tuple[tuple[ir.Index, Polynomial], ...]:
-    """Return the steps in descending order, equal ones as written."""
+    """Return pairs (index, step), the largest step first, equal ones in the order of `written`."""
     left, found = [i for i in find_free(written) if i in sizes], []
     while left:
         largest = (i for i in left if all(is_never_negative(sizes[i] - sizes[j]) for j in left))

@@ -189,7 +189,7 @@ class _Blocks:
     def make_equations(
         self, equation: ir.Equation, value: ir.Expr
     ) -> tuple[ir.Equation, ir.Equation]:
-        """The equation of the blocks, and one that reads its rows."""
+        """(the equation of the blocks, the equation that reads the tensor from them)."""
         target = equation.target
         name = self.names.take(f"{target.tensor.name}_blocks")
         whole = (Polynomial.of(self.length) * Polynomial.of(self.count)).to_expr()

@@ -222,7 +222,7 @@ def _split_power(base: ir.Expr, exponent: ir.Expr) -> ir.Expr | None:
 
 
 def split_factors(expr: ir.Expr) -> list[ir.Expr]:
-    """The factors of a product, or of a sum of one that separates into a product of sums."""
+    """The factors of a product; sum[j](a_j) and sum[k](b_k) of sum[j, k](a_j * b_k)."""
     match expr:
         case ir.Mul(factors):
             return [part for factor in factors for part in split_factors(factor)]

@@ -171,7 +171,7 @@ def _cross_entropy(
 
 
 def _nll(input: Any, target: Any, weight: Any, ignore_index: int) -> Any:
-    """Return the elements of nll_loss, or them and their weights; ignore_index < 0 does nothing."""
+    """Return losses of nll_loss, or (losses, weights); `ignore_index` < 0 ignores nothing."""
     if input.dim() == 1:
         if weight is not None or ignore_index >= 0:
             refuse_call("weights or ignored classes of one row are not known")
