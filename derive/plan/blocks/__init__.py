@@ -137,7 +137,7 @@ def _find_tiled(
 def _list_loops(
     plan: Plan, kinds: Sequence[bool], lengths: Sequence[bool], target: int
 ) -> Iterator[tuple[Plan, bool]]:
-    """Yield (the plan tiled along an index, whether with as many steps as possible) for each index."""
+    """Yield (the plan tiled along an index, whether with the longest loop), by index and kind."""
     region = find_region(plan)
     for index, is_summed, longest in product(find_indices(plan), kinds, lengths):
         body = find_body(region, index, is_summed=is_summed, longest=longest)
