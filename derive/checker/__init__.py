@@ -16,9 +16,10 @@ Grades, the strongest first
 Over fields exp, log, roots, masks of -inf and gradients are exact. Functions such as erf are
 unknown functions there. max and sort hold for any order of the entries.
 
-Arguments are matched by name, then by order. `--bind "query=Q,W_q.weight=W_Q.T,num_heads=H"` names
-the others. Parameters of torch modules have the layout that torch documents. Random tensors of a
-script are its arguments.
+Arguments are matched by name, then by order; names that are only alike give way to the order where
+the code does not run. `--bind "query=Q,W_q.weight=W_Q.T,num_heads=H,cores=[A,B,C]"` names the
+others, the last a list. Parameters of torch modules have the layout that torch documents. Random
+tensors of a script are its arguments.
 
 Sizes are drawn pairwise distinct. Two sizes are equal only if the code forces it: by a view, an
 assertion, a literal or a constructor argument. Code that is right only with another layout is
@@ -171,6 +172,7 @@ def judge_job(job: Job, load: Callable[..., Code], report: Progress) -> None:
     try:
         code = load()
         report.repaired = "is no Python" if code.broken is not None else ""
+        report.rival = code.rival
         report(_introduce(job, code))
         stages = judge(job, code, report.verdict, report)
     except processes.CannotRunError as error:

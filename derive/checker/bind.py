@@ -8,8 +8,9 @@
                              its default, or is a size of its name that no shape determines, or a
                              scalar without an argument of its name
 
-The outcome is a list of programs that differ in the numbers alone; `doubt` is the rank of the name
-matches, 0 for certain. Arguments have the formula's layout. Other layouts, `W.T`,
+Where the code does not run, equal names and the order decide alone, and other arguments are taken
+as numbers. The outcome is a list of programs that differ in the numbers alone; `doubt` is the rank
+of the name matches, 0 for certain. Arguments have the formula's layout. Other layouts, `W.T`,
 `mask.unsqueeze(1)`, only serve to suggest a --bind: a guess never gives the verdict "same".
 
 Parameters of a module and tensors that a script makes have shapes. A parameter holds a

@@ -66,6 +66,7 @@ class Code:
     is_einsum: bool = False
     answer: str = ""  # the name of a script that is its result
     places: tuple[str, ...] = ()  # the cell and line to report for each line of a notebook
+    rival: str = ""  # a result of the file that is computed with the function
     broken: int | None = None  # the line of the syntax error that was repaired
 
 
@@ -197,7 +198,7 @@ def _from_text(code: Code, read: Callable[[], Reading], asked: _Request) -> Code
 
 
 def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
-    tree, member, shown = reading.tree, asked.member, code.name
+    tree, member, shown = _name_lambda(reading.tree), asked.member, code.name
     code = replace(code, source=reading.text, findings=reading.repairs, places=reading.places)
     candidates = find_candidates(tree)
     if not candidates and not member:
@@ -241,7 +242,36 @@ def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
     findings = (*code.findings, *_find_unused_names(inner, code.places))
     given = f"({asked.init})" if asked.init else ""
     called = f"{shown}:{first}{given}{name[len(first) :]}"
-    return replace(code, name=called, target=target, findings=findings, names=names)
+    rival = "" if member else _find_rival(tree, name)
+    code = replace(code, rival=rival and f"{shown}:{rival}", findings=findings, names=names)
+    return replace(code, name=called, target=target)
+
+
+def _name_lambda(tree: ast.Module) -> ast.Module:
+    """The tree with a name for a function that stands alone as its last statement."""
+    match tree.body:
+        case [*above, ast.Expr(ast.Lambda() as value) as last]:
+            named = ast.copy_location(ast.Assign([ast.Name("function", ast.Store())], value), last)
+            return ast.fix_missing_locations(ast.Module([*above, named], []))
+    return tree
+
+
+def _find_rival(tree: ast.Module, function: str) -> str:
+    """A name of the script that is the value of the function at computed tensors; "" for none."""
+    computed: set[str] = set()
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or makes_tensor(statement.value):
+            continue
+        for node in ast.walk(statement.value):
+            match node:
+                case ast.Call(ast.Name(called), given) if called == function:
+                    own = (e for e in given if isinstance(e, (ast.BinOp, ast.Call, ast.Name)))
+                    for each in own:
+                        is_known = isinstance(each, ast.Name) and each.id not in computed
+                        if not is_known and not makes_tensor(each):
+                            return ast.unparse(statement.targets[0])
+        computed |= {each.id for each in statement.targets if isinstance(each, ast.Name)}
+    return ""
 
 
 def _find_outermost(tree: ast.Module, names: list[str]) -> list[str]:

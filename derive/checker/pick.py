@@ -15,6 +15,7 @@ for the report to suggest: a guess never gives the verdict "same".
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.samples import Sample, make_sample, show_number
-from derive.checker.slots import NAMED, rank_size
+from derive.checker.slots import NAMED, parse_text, rank_size
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -131,7 +132,9 @@ class _Search:
             return self._complete(best)
         if guess is None or guess.same_if is None:
             lacks = f"no sizes and no arguments were found for it: {self._advise()}"
-            raise error or CannotRunError(lacks)
+            error = error or CannotRunError(lacks)
+            error.findings = (*error.findings, *_explain_globals(self.task.code))
+            raise error
         needs = guess.same_if.says
         lacks = f"its parameters have other shapes than the formula's tensors: {needs}"
         if not guess.agrees:  # enough to run, no more
@@ -441,6 +444,18 @@ def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
     made = [f"{name} = {'*'.join(map(str, p))}" for name, p in sample.relations if len(p) > 1]
     if made:
         yield Diagnostic("stated-sizes", f"judged where {', '.join(made)}, as the code states")
+
+
+def _explain_globals(code: load.Code) -> Iterator[Diagnostic]:
+    """Yield the finding on tensors of the file that a function reads."""
+    member = code.name.rpartition(":")[2].partition(".")[0].partition("(")[0]
+    own = (node for node in parse_text(code.source).body if getattr(node, "name", "") == member)
+    read = (n.id for node in own for n in ast.walk(node) if isinstance(n, ast.Name))
+    names = [name for name in sorted({*read}) if hasattr(code.names.get(name), "shape")]
+    if names:
+        says = f"it reads {', '.join(names)} of the file, which have shapes of their own"
+        help = "make them arguments, or check a name that the script computes, FILE.py:NAME"
+        yield Diagnostic("reads-globals", says, help=help)
 
 
 def _explain_scalars(program: Program, system: ir.System) -> Iterator[Diagnostic]:

@@ -23,7 +23,7 @@ import inspect
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache, wraps
@@ -356,6 +356,7 @@ class Script:
 
 def read_script(tree: ast.Module, chosen: str = "") -> Script:
     """The possible arguments and results of a script; `chosen` is the requested result."""
+    tree = _flatten(tree)
     entries = dict(_find_names(tree, "filled"))
     all_made: dict[str, ast.expr] = {}  # created tensors, with masks
     numbers: dict[str, bool] = {}
@@ -406,7 +407,7 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     left = [name for name in script.made if name not in kept]  # and their dependents, added below
     imports: list[ast.stmt] = []
     body: list[ast.stmt] = []
-    for statement in script.tree.body:
+    for statement in _flatten(script.tree).body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
         elif not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and any(
@@ -425,6 +426,38 @@ def to_function(script: Script, arguments: tuple[str, ...], result: str) -> ast.
     function = ast.FunctionDef("script", empty, [end], [], None, lineno=1, col_offset=0)
     ast.fix_missing_locations(function).body = [*body, end]  # the body has locations already
     return ast.Module([*imports, function], [])
+
+
+def _flatten(tree: ast.Module) -> ast.Module:
+    """The script with the block of `__main__` at its top level, and one tensor an assignment."""
+    body: list[ast.stmt] = []
+    for statement in tree.body:
+        match statement:
+            case ast.If(ast.Compare(ast.Name("__name__")), inner):
+                body += _flatten(ast.Module(inner, [])).body
+            case ast.Assign([ast.Tuple(targets)], value) if parts := _split_made(value, targets):
+                pairs = zip(targets, parts, strict=True)
+                made = (ast.copy_location(ast.Assign([n], part), statement) for n, part in pairs)
+                body += map(ast.fix_missing_locations, made)
+            case _:
+                body.append(statement)
+    return ast.Module(body, [])
+
+
+def _split_made(value: ast.expr, targets: Sequence[ast.expr]) -> list[ast.expr]:
+    """The creation of each tensor that is unpacked; none for other values."""
+    if not all(isinstance(target, ast.Name) for target in targets):
+        return []
+    parts: list[ast.expr] = []
+    match value:
+        case ast.Tuple(elts) if len(elts) == len(targets):
+            parts = elts
+        case ast.GeneratorExp(inner) | ast.ListComp(inner):
+            parts = [inner for _ in targets]
+        case ast.Call():
+            own = (ast.Constant(place) for place in range(len(targets)))
+            parts = [ast.Subscript(value, each, ast.Load()) for each in own]
+    return parts if all(map(makes_tensor, parts)) else []
 
 
 def _is_shown(statement: ast.stmt) -> bool:
@@ -469,6 +502,8 @@ def _find_sources(tree: ast.Module, result: str) -> tuple[str, ...]:
 
 def _find_shape(value: ast.expr) -> tuple[str, ...]:
     """The length names of a created tensor: ("", "n") for `torch.zeros(2, n)`; () for none."""
+    if isinstance(value, ast.Subscript):
+        return _find_shape(value.value)[1:]
     while isinstance(value, ast.BinOp):
         value = value.left if makes_tensor(value.left) else value.right
     given = value.args if isinstance(value, ast.Call) else []
@@ -539,6 +574,8 @@ def makes_tensor(value: ast.expr) -> bool:
             return name in _MAKERS or is_made
         case ast.Call(ast.Name(name)):
             return name in _MAKERS
+        case ast.Subscript(inner, ast.Constant(int())):
+            return makes_tensor(inner)
         case ast.BinOp(left, _, right):
             numbers = (ast.Constant, ast.Name, ast.BinOp)
             sides = ((left, right), (right, left))

@@ -274,8 +274,11 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
 def find_arguments(function: Any) -> list[Slot]:
     """The arguments of a function and their parts; none for a builtin without a signature.
 
-    Those of any number have a star, `*ts`.
+    Those of any number have a star, `*ts`; those of compiled code are in its schema.
     """
+    if isinstance(function, torch.jit.ScriptFunction):
+        every = function.schema.arguments  # type: ignore[attr-defined]
+        return [Slot(e.name, not e.has_default_value(), e.default_value) for e in every]
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

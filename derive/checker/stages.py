@@ -182,6 +182,8 @@ class Stages:
             yield Found("different", difference=says, line=choice.failure.line)
         if choice.is_open:
             yield Found("unknown", ("sizes or arguments are ambiguous: give --sizes or --bind",))
+        if lacking := remarks.find_nothing(self.job.system, choice):
+            yield Found("unknown", (lacking,))
         send.begin("the runs in float64")
         calls = judge_circumstances(self.program, formula, choice.samples)
         if calls.chance:

@@ -162,6 +162,7 @@ class Progress:
         self._send, self.verdict, self.stage = send, verdict, "loading the code"
         self.grant: Callable[[bool], None] = lambda _: None  # resets the time limit
         self.repaired = ""  # the fault of the code before the repair
+        self.rival = ""  # the file's result that may be meant instead of the function
 
     def __call__(self, verdict: Verdict) -> None:
         """Set and send the verdict; for repaired code, "same" is sent as unknown."""
@@ -170,6 +171,9 @@ class Progress:
             said = f"as it stands it {self.repaired}"
             reasons = (said, f"as repaired it is the same, {verdict.grade}", *verdict.reasons)
             verdict = replace(verdict, same=None, grade="unknown", reasons=reasons)
+        if self.rival and not verdict.same:
+            said = f"{verdict.code} is not the same: name what is meant, it or {self.rival}"
+            verdict = replace(verdict, same=None, grade="unknown", reasons=(said,))
         self._send(verdict)
 
     def begin(self, stage: str, *, has_own_runs: bool = False) -> None:

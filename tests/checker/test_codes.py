@@ -36,7 +36,7 @@ def test_pasted_code_gets_the_verdict_of_the_table(formula, expected, section):
     verdict = check(section.text, parse(formula), bind=bind or None, **way)
     report = str(verdict)
     assert expected in {"same" if verdict.same else "", verdict.grade}, report
-    assert all(part in report for part in entries.pop("says", "").split("\n"))
+    assert all(part in report for part in entries.pop("says", "").split("\n")), report
     assert entries.pop("lacks", "\0") not in report
     assert entries.pop("line", str(verdict.line)) == str(verdict.line), report
     corrected = [(str(line), text.strip()) for line, text in verdict.corrected]

@@ -1,5 +1,7 @@
 """Findings on a program beside its values: bindings, missing results, defaults, random numbers."""
 
+import ast
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +13,7 @@ from derive.checker.program import Program
 from derive.checker.reading import say_line
 from derive.checker.runs import has_dropout, is_same
 from derive.checker.samples import Sample
-from derive.checker.slots import Slot, find_slots
+from derive.checker.slots import Slot, find_slots, parse_text
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.walk import find_accesses
@@ -95,6 +97,16 @@ def find_loose_ends(system: ir.System, program: Program, sample: Sample) -> str:
     )
 
 
+def find_nothing(system: ir.System, choice: Choice) -> str:
+    """The reason why code without arguments and results is no answer; "" for other code."""
+    program, sample = choice.program, choice.first
+    if program.sources or program.run(sample.make_inputs(), sample.sizes).results:
+        return ""
+    wanted, made = (", ".join(e.name for e in every) for every in (system.inputs, system.results))
+    advice = f"name another function, or let it take {wanted} and return {made}"
+    return f"the code takes no argument and returns no tensor: {advice}"
+
+
 def find_other_defaults(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
     """Yield findings on defaults that differ from the formula's."""
     target = program.code.target
@@ -118,6 +130,23 @@ def find_other_defaults(system: ir.System, program: Program, first: Sample) -> I
                 yield Diagnostic("scalar-default", says, facts=(fact,))
 
 
+_DRAWS = re.compile(
+    r"rand|normal|bernoulli|multinomial|dropout|poisson|uniform|shuffle|exponential_"
+)
+
+
+def _find_draws(program: Program) -> Iterator[ast.Call]:
+    """Yield the calls that draw random numbers: in a function itself first, then in its file."""
+    code, whole = program.code, parse_text(program.code.source)
+    name = code.name.rpartition(":")[2].partition(".")[0].partition("(")[0]
+    own = (node for node in whole.body if getattr(node, "name", "") == name)
+    for tree in (*own, whole):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(ast.Attribute(attr=name) | ast.Name(name)) if _DRAWS.search(name):
+                    yield node
+
+
 def explain_chance(program: Program) -> str:
     """The reason why results vary between calls, in words."""
     code = program.code
@@ -127,6 +156,12 @@ def explain_chance(program: Program) -> str:
         if strange:
             made = f"the result is made from {', '.join(strange)}, which the script draws at random"
             return f"{made} and which has no counterpart in the formula"
-    if "dropout" in code.source.lower() or has_dropout(code.target):
+    drawn = next(_find_draws(program), None)
+    if has_dropout(code.target) or (drawn is None and "dropout" in code.source.lower()):
         return "the code draws random numbers: dropout in training mode; call .eval()"
+    if drawn is not None:
+        says = f"{say_line(drawn.lineno, code.places)} draws random numbers at each call"
+        way = "take them as an argument" if code.script is None else "assign x = torch.randn(..)"
+        mend = "call .eval()" if "dropout" in ast.unparse(drawn) else way
+        return f"{says}, {ast.unparse(drawn)}: {mend}"
     return "the code gives other results at each call: random numbers, or a kept state"
