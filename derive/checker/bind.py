@@ -84,7 +84,7 @@ class Task:
         )
 
     def find_fixed(self, program: Program) -> dict[str, int]:
-        """The user's sizes, and defaults of sizes that the code does not take."""
+        """The sizes the user gave, and the formula's defaults of those the code does not take."""
         taken = program.find_taken()
         sizes = ((s.name, s.default) for s in self.system.sizes if s.name not in taken)
         return {**{name: size for name, size in sizes if size}, **self.sizes}

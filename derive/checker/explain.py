@@ -261,7 +261,7 @@ class _Inquiry:
         return found if found.line else replace(found, line=lines.result_line)
 
     def edit_formula(self, plain: Explanation, share: float) -> tuple[Explanation, set[int]]:
-        """The explanation by an edit found in `share` of the budget, else `plain`; the suspects."""
+        """The pair (explanation by an edit found in a share of the budget, or `plain`; lines)."""
         lines, judge = self.lines, self.judge
         self.case.tell("edits of the formula")
         with self.budget.split(share) as judge.budget:

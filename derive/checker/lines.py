@@ -269,7 +269,7 @@ class Lines:
 
     @cached_property
     def matches(self) -> dict[Event, Match]:
-        """The node that each recorded tensor equals, if any."""
+        """The node that each recorded tensor equals; tensors that equal none are left out."""
         found = ((event, self.match_event(event, self.nodes)) for event in self.varying_events)
         return {event: match for event, match in found if match is not None}
 

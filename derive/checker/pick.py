@@ -169,7 +169,7 @@ class _Search:
         return replace(best, same_if=_as_open(found, best.program).same_if)
 
     def _find_tensors(self, program: Program) -> dict[str, str]:
-        """The sources of a program that have a tensor of the formula."""
+        """The sources of a program that read a tensor of the formula, by name of the argument."""
         tensors = {tensor.name for tensor in self.task.system.tensors}
         return {n: s for n, s in program.sources.items() if not tensors.isdisjoint(find_names(s))}
 

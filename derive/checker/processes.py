@@ -206,7 +206,7 @@ def describe_exit_code(code: int) -> str:
 def _listen(
     source: Channel, seconds: float | None, show: Callable[[str], None]
 ) -> tuple[Any, str, bool]:
-    """The last value sent, the crash in words, and whether the child ended in time."""
+    """The triple (last value sent, crash in words or "", whether the child ended in time)."""
     last, crash, end = None, "", time.monotonic() + (seconds or 0.0)
     find_left = None if seconds is None else lambda: end - time.monotonic()
     while True:

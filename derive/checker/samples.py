@@ -60,7 +60,7 @@ class Sample:
 
     @property
     def unvarying(self) -> frozenset[str]:
-        """The sizes that cannot vary: the fixed ones, and those that equal one other size."""
+        """The sizes that cannot vary: the fixed ones, and those that equal another size."""
         equal = (str(n) for name, made in self.relations if len(made) == 1 for n in (name, *made))
         return frozenset((*self.fixed, *equal))
 
@@ -254,7 +254,7 @@ def list_exceeding(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Samp
 
 
 def _is_beyond(part: ir.Expr, sample: Sample) -> bool:
-    """Whether a condition on indices takes both values, or an index exceeds a call's numbers."""
+    """Whether a condition on indices is true and false, or an index exceeds a call's numbers."""
     inside = list(walk(part))
     indices = dict.fromkeys(each for each in inside if isinstance(each, ir.Index))
     lengths = [polynomial.evaluate_extent(index.extent, sample.sizes) for index in indices]
@@ -307,7 +307,7 @@ def count_elements(sample: Sample) -> int:
 
 
 def _list_sizes(sample: Sample, numbers: Sequence[float]) -> Iterator[tuple[dict[str, int], str]]:
-    """Yield the sizes to change and the reason, cheapest kinds first."""
+    """Yield pairs (sizes to change, reason such as "N is 1"), cheapest kinds first."""
     names = find_free_sizes(sample)
     for size, name in product((1, 2), names):
         yield {name: size}, f"{name} is {size}"

@@ -38,7 +38,7 @@ def _make_rounding_mode(seed: int) -> Any:
 def evaluate_rounded(
     system: ir.System, values: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> list[tuple[Any, ...]]:
-    """The results of several runs, each with other last digits."""
+    """The results of several runs; in each, results of arithmetic change in the last place."""
 
     def evaluate_once(seed: int) -> tuple[Any, ...]:
         with _make_rounding_mode(seed):

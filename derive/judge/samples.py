@@ -188,7 +188,7 @@ def _count_repeats(values: Any) -> int:
 
 
 def _count_same_orders(sizes: Sizes, before: Sequence[Sizes]) -> int:
-    """The pairs of sizes not yet drawn in both orders, < and >, to which this draw adds none."""
+    """The number of pairs not yet drawn in both orders, < and >, to which this draw adds none."""
     count = 0
     for one, other in combinations(sizes, 2):
         seen = {_find_order(draw[one], draw[other]) for draw in before} - {0}

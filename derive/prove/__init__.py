@@ -154,7 +154,7 @@ STEPS = 110_000  # steps of one proof
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The scope of a proof: every size, or the given ones."""
+    """A found proof: it holds at every size, or only at those that were given."""
 
     every_size: bool
 

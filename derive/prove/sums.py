@@ -36,7 +36,7 @@ def find_forms(piece: nf.Part) -> tuple[Polynomial, ...]:
 
 @lru_cache(maxsize=20000)
 def find_read_places(piece: nf.Part) -> tuple[Polynomial, ...]:
-    """The positions of tensor reads inside, apart from those in conditions."""
+    """The positions of the tensor reads in a part, apart from those in conditions."""
     if isinstance(piece, nf.Read):
         return piece.places
     inside = (e for e in piece.inside if not isinstance(e, (Polynomial, nf.Literal)))
@@ -44,7 +44,7 @@ def find_read_places(piece: nf.Part) -> tuple[Polynomial, ...]:
 
 
 def find_quotients(form: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
-    """The dividend and the divisor of each quotient inside."""
+    """Yield the pair (dividend, divisor) of each `a // b` inside the atoms of a form."""
     for atom in form.atoms:
         for here in walk(atom):
             match here:
@@ -366,7 +366,7 @@ def _replace_factor(algebra: nf.Algebra, factor: nf.Factor, new: nf.Env) -> nf.P
 
 
 def _is_like(one: nf.Poly, other: nf.Poly) -> bool:
-    """Whether the terms have equal numbers of indices, guards and factors, in order."""
+    """Whether two sums have, term by term, equal numbers of indices, guards and factors."""
 
     def measure(poly: nf.Poly) -> list[tuple[int, int, int, bool]]:
         return [(len(t.bound), len(t.guards), len(t.factors), t.power is None) for t in poly]

@@ -112,7 +112,7 @@ class SourceText:
         return lines.union(*(span for span in spans if span & lines))
 
     def find_number_lines(self, lines: set[int], traced: set[int]) -> set[int]:
-        """The lines outside `traced` that assign a name that `lines` read; they hold no tensors."""
+        """The lines outside `traced` that assign a name that `lines` read: they made no tensors."""
         nodes = (node for each in self.statements for node in ast.walk(each))
         names = (node for node in nodes if isinstance(node, ast.Name))
         read = {name.id for name in names if name.lineno in lines}
@@ -267,7 +267,7 @@ def find_spelt_sizes(site: CodeSite) -> Iterator[tuple[str, int]]:
 
 
 def find_sites(source: SourceText, lines: Mapping[int, Mapping[str, Any]]) -> Iterator[CodeSite]:
-    """The expressions of the executed statements, outer ones first."""
+    """Yield the expressions of executed statements, outer first; `lines`: values of names there."""
 
     def descend(
         node: ast.AST, parents: tuple[ast.AST, ...], names: Mapping[str, Any]

@@ -250,7 +250,7 @@ def _make_alike(sample: Sample) -> Iterator[Sample]:
 
 
 def _spread(sample: Sample, pool: Pool, reason: str) -> Iterator[Sample]:
-    """Yield samples in which each tensor has the values of its pool somewhere."""
+    """Yield samples in which each tensor has the values of its pool, some in each sample."""
     tensors = list_tensors(sample.system, "real", "int")
     counts = {entry.name: len(select_values(pool, sample, entry)) for entry in tensors}
     values = sample.make_inputs() if any(counts.values()) else {}
@@ -299,7 +299,7 @@ def _surround(number: float, _: draws.Domain, is_integer: bool) -> list[float]:
 
 
 def _find_factors(sample: Sample, number: float) -> list[float]:
-    """Factors of the inputs with which parts of the formula reach a number."""
+    """Factors for all inputs, with which some part of the formula just exceeds a number."""
     half, one = (find_magnitudes(scale(sample, factor, within=True)) for factor in (0.5, 1.0))
     found: dict[int, float] = {}
     for there, here in zip(half, one, strict=True):

@@ -108,7 +108,7 @@ def find_nothing(system: ir.System, choice: Choice) -> str:
 
 
 def find_other_defaults(system: ir.System, program: Program, first: Sample) -> Iterator[Diagnostic]:
-    """Yield findings on defaults that differ from the formula's."""
+    """Yield findings on arguments whose default gives other results than the formula's default."""
     target = program.code.target
     slots = [] if target is None else find_slots(target)[0]
     taken = {program.numbers.get(slot.name): slot for slot in slots if not slot.required}

@@ -261,7 +261,7 @@ def _run_once(target: Any, given: Given, how: RunOptions, usage: Usage | None, p
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same shape and values; nan of `one` equals anything."""
+    """Whether two tensors have the same shape and values; where `one` is nan, any value will do."""
     return bool(one.shape == other.shape and ((one == other) | (one != one)).all())
 
 

@@ -181,7 +181,7 @@ class Run:
         return algebra.multiply(parts, algebra.strip(self.parts(value)), _find_number_signs(value))
 
     def divide(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
-        """The quotient by a number or tensor; a number preserves logarithms."""
+        """The quotient by a tensor or number; rational numbers keep the elements' logarithms."""
         if isinstance(value, FieldTensor):
             return parts / value.parts
         quotient = _read_quotient(value)

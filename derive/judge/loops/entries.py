@@ -404,7 +404,7 @@ class _Digits:
         return self.context.mpf(value) if isinstance(value, float) else value
 
     def make_functions(self) -> dict[str, Any]:
-        """The functions that replace those on floats."""
+        """The functions by name, in many digits, that replace those on floats."""
         mp = self.context
 
         def elementwise(name: str) -> Callable[..., Value]:

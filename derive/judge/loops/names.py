@@ -259,7 +259,7 @@ def find_fraction(value: Any) -> tuple[Any, Any]:
 
 
 def is_integer(value: Any, names: Names) -> bool:
-    """Whether a value is an integer by its form."""
+    """Whether a value's form shows it to be an integer: a size, a sum of indices, an argmax, .."""
     if isinstance(value, (Idx, Symbol, Indexed, IndexedBase)):
         label = label_of(getattr(value, "base", value))
         known = {*names.indices, *names.sizes} if isinstance(value, (Idx, Symbol)) else ()

@@ -193,7 +193,7 @@ def _(value: Any, scope: Scope) -> Row:
 
 
 def _split_guards(value: Any) -> tuple[list[Any], list[Any]]:
-    """The factors of nested products, and the conditions of the brackets among them."""
+    """The factors of nested products, without Iverson brackets, and the conditions of those."""
     factors: list[Any] = []
     conditions: list[Any] = []
     for factor in value.args if isinstance(value, Mul) else (value,):
