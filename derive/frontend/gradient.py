@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 @refuse_depth()
 def gradient(formula: Formula, wrt: str | Iterable[str] = (), name: str = "") -> Formula:
-    """The formula of the gradients with respect to `wrt`, names of arguments; by default all reals.
+    """The formula of the gradients by `wrt`, names of arguments, by default all real tensors.
 
     For each real result `z[b,i]` it takes `dz[b,i]`, the gradient of the loss with respect to z;
     a single result that is a number is the loss itself. It returns `dX[..]`, of X's shape, for

@@ -53,7 +53,7 @@ class Amount:
         return Amount(self.parts + other.parts, self.number + other.number)
 
     def without(self, other: Amount) -> Amount:
-        """The amount without the parts of another one."""
+        """The amount without the parts of another one; unchanged if it lacks one of them."""
         left = [*self.parts]
         for part in other.parts:
             if part not in left:

@@ -185,7 +185,7 @@ def read_word(text: str) -> str:
 
 
 def read_extent(text: str) -> str:
-    """Return an extent as text in the notation: D_z of `D_{z}`."""
+    """Return an extent in the notation, D_z of `D_{z}`; DeriveError for other than + and -."""
     extent = write_extent(Reader(text).read_sum())
     if not extent:
         says = "an extent is made of sizes, numbers and + -"

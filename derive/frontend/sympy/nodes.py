@@ -198,7 +198,7 @@ def find_label(value: Any) -> str:
 
 
 def find_extent(index: Any) -> Any:
-    """Return the extent of an Idx; None for an Idx without one, and for a Symbol."""
+    """Return the extent of an Idx, or DeriveError if not from 0; None if open, and for a Symbol."""
     if not isinstance(index, sympy.Idx) or index.upper is None:
         return None
     if index.lower != 0:

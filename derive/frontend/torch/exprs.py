@@ -329,7 +329,7 @@ def write_place(place: ir.Expr, first: Collection[ir.Index]) -> ir.Expr:
 def _sort_terms(whole: Polynomial, first: Collection[ir.Index]) -> ir.Expr:
     """Return the sum with its terms in order: of indices `first`, other indices, sizes, numbers.
 
-    Negative terms are last in their class, and terms without a factor: `D*h + d`.
+    Negative terms follow all positive ones; in a class, terms without a factor are last: `D*h + d`.
     """
 
     def rank(term: tuple[Monomial, Fraction]) -> tuple[bool, bool, int, bool]:

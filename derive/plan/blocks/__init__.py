@@ -57,7 +57,7 @@ KINDS = (False, True)  # kinds of loops: over a kept index, over a summed index
 
 
 def tile(plan: Plan, most: int | None = None) -> Plan:
-    """Return the plan with a loop over blocks of one index if that is faster.
+    """Return the plan with a loop over blocks of an index, or nested ones, if that is faster.
 
     `most` limits the elements alive at once: then the fastest plan of the simplest kind within the
     limit is returned, or the plan with the fewest elements if none is.

@@ -202,7 +202,7 @@ def find_proportional_row(op: ops.Op, members: Members) -> str | None:
 
 
 def _find_closers(op: ops.Op, index: ir.Index) -> Iterator[ops.Op]:
-    """Yield the operations that fold over the index: a sum, mean, product, max or min."""
+    """Yield contractions, sums, means, max or min over the index, or raise NotPointwiseError."""
     if index in op.axes:
         raise NotPointwiseError
     if any(index in arg.axes for arg in op.args):

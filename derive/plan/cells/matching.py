@@ -75,7 +75,7 @@ class Definitions:
         return op
 
     def definition_of(self, op: ops.Op) -> ops.Op:
-        """Return the definition of a name with any number of readers, unless it is too large."""
+        """Return a name's definition, with any number of readers; `op` if not one or too large."""
         if not isinstance(op, ops.Source) or op.name not in self.steps:
             return op
         return self._instantiate(op) if self._inlined_sizes[op.name] <= MOST_INLINED else op

@@ -53,7 +53,7 @@ def _read_windows(op: ops.Op) -> tuple[ops.Op, int, Window] | None:
 
 
 def split_windows(op: ops.Op) -> tuple[ops.Op, tuple[Window, ...]]:
-    """Return (the tensor below the windows, the windows in the order of its axes)."""
+    """Return (the tensor below the windows, the windows in order of its axes; () if nested)."""
     found: dict[ir.Index, Window] = {}
     while (windows := _read_windows(op)) is not None:
         op, _, window = windows

@@ -102,7 +102,7 @@ def _find_length(steps: tuple[tuple[ir.Index, Polynomial], ...]) -> Polynomial:
 def find_left_over(index: ir.Index, step: Polynomial) -> Polynomial:
     """Return the remainder behind the last window, by the extent of the index: (L - K)//z + 1.
 
-    That is the number of windows of K in L positions with step z.
+    That is the number of windows of K in L positions with step z. 0 for other extents.
     """
     extent = Polynomial.of(index.extent)
     for atom in extent.atoms:

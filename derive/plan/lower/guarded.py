@@ -61,7 +61,7 @@ class Guarded:
 
 
 def read_guarded(reduce: ir.Reduce, context: Context) -> Iterator[Guarded]:
-    """Yield the reduction as written, then with definitions that have guards inlined."""
+    """Yield the reduction if it has guards or rows, then with guarded definitions inlined."""
     is_mean = reduce.kind == "mean" and reduce.condition is ir.TRUE
     kind, parts = "sum" if is_mean else reduce.kind, [reduce.body]
     if kind not in FOLDED:

@@ -280,7 +280,7 @@ def _find_key_name(key: ir.Expr) -> str:
 def _lower_value(
     kind: str, factors: Sequence[ir.Expr], masks: Sequence[ir.Expr], side: Side, wanted: Wanted
 ) -> ops.Op | None:
-    """Lower the masked factors, with finite values at keys below no bound; None if not real."""
+    """Lower the masked factors, finite at keys below no bound; None if not real or without keys."""
     context = wanted.context
     safe = [
         f if context.is_finite(f) or not is_variable(f) else context.protect(f, _find_read(side))

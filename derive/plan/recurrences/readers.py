@@ -54,7 +54,7 @@ class Turns:
         return prod(evaluate_extent(extent, self.sizes) for extent in extents)
 
     def prefers_loop(self, recurrence: Recurrence) -> bool:
-        """Whether a loop is no slower than chunks; always for recurrences that are not linear."""
+        """Whether a loop is no slower than chunks; always if not linear, never inside of chunks."""
         if not is_linear(recurrence):
             return True
         if recurrence.equations[0].target.tensor in self.inner:

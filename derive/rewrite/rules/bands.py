@@ -239,7 +239,7 @@ class _Blocks:
         return map_children(expr, self.move_expr)
 
     def _read_entry(self, access: ir.Access) -> ir.Expr:
-        """The read at the positions in the blocks, and 0 outside of the tensor."""
+        """The read at its places in blocks, 0 outside of the tensor; OutsideError if two move."""
         ends = {self.band.row, self.band.column}
         moved = [place for place in access.places if ends & {*find_free(place)}]
         if len(moved) != 1:

@@ -35,7 +35,7 @@ class Chain:
         return ir.sum_over(self.bound, body, self.condition)
 
     def replace_factors(self, find: Callable[[ir.Expr], ir.Expr | None]) -> Chain:
-        """The chain with each factor replaced by the value that `find` gives for it."""
+        """The chain with each factor replaced by the value that `find` gives, if not None."""
         chain, k = self, 0
         while k < len(chain.factors):
             value = find(chain.factors[k])

@@ -144,7 +144,7 @@ RISING = "exp expm1 log log1p erf atan tanh sigmoid logsigmoid relu leaky_relu e
     refuses="a[N]; x[M, N]; y[i] = max[j](leaky_relu(x[i,j], a[j]))",
 )
 def hoist_rising(expr: ir.Reduce) -> ir.Expr | None:
-    """Apply a function that never decreases to the maximum entry alone."""
+    """Apply a function that never decreases to the largest, or least, entry alone."""
     match expr:
         case ir.Reduce("max" | "min" as kind, bound, condition, ir.Call(name, (body, *rest))):
             is_full = all(is_never_empty(condition, index) for index in bound)
