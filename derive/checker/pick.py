@@ -387,7 +387,7 @@ class _Search:
 def _make_few(
     subject: subjects.Subject, sample: Sample, statements: list[list[Statement]]
 ) -> Iterator[Program]:
-    """The first programs of a subject at a sample."""
+    """The first MOST_AT_OTHERS programs of a subject at a sample, likeliest first."""
     return islice(subject.make(sample, statements), MOST_AT_OTHERS)
 
 

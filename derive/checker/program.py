@@ -260,7 +260,7 @@ class Program:
         return ((name, found, value) for (name, value), found in both)
 
     def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
-        """The values of all sources, computed on copies of the inputs."""
+        """The values of all sources, on copies of the inputs; CannotRunError if one has none."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
         try:
             return self.find_given(own, sizes)

@@ -259,7 +259,7 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
         return ir.Access(replace(tensor, name=own[tensor], shape=tuple(shape)), tuple(places))
 
     def act(expr: ir.Expr) -> ir.Expr:
-        """The read of the tensor of wavefronts; other expressions, for one loop simplified."""
+        """A read of the sequence as one of the wavefronts' tensor; others, maybe simplified."""
         if isinstance(expr, ir.Access) and expr in lags:
             lag = sum(map(mul, weights, (each or 0 for each in lags[expr])))
             return skew(expr, (Polynomial.of(wave) - Polynomial.of(lag)).to_expr())

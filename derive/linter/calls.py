@@ -210,7 +210,7 @@ def find_remarks(spec: Spec, names: Sequence[str]) -> Iterator[str]:
 
 
 def find_diagonals(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token, str]]:
-    """The repeated indices of each operand, with the effect in words."""
+    """Yield pairs (repeated index, effect in words), for each operand that repeats one."""
     for name, operand in zip(names, spec.operands, strict=True):
         for place, token in enumerate(operand):
             if sum(before.name == token.name for before in operand[:place]) == 1:

@@ -100,7 +100,7 @@ def _split_children(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
 
 
 def _find_bindings(node: ast.AST) -> Iterator[tuple[str, Value]]:
-    """The names that a node binds, with their values."""
+    """Yield the pairs (name, value) of what a node binds; a dotted name for an import."""
     match node:
         case (
             ast.Assign(targets=[ast.Name(id=name)], value=value)

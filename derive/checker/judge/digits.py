@@ -236,7 +236,7 @@ class _Element:
         )
 
     def _find_stable(self, values: Values, truth: float) -> float:
-        """The error of a stable evaluation: one rounding of its inputs for each step."""
+        """The error of a stable evaluation: a rounding of its inputs per step; 0 near a jump."""
         steps = []
         for near in (1e-10, 1e-13):
             moved = [self.truth(_perturb(values, near, seed), most=1) for seed in (1, 2)]

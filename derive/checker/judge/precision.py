@@ -392,7 +392,7 @@ def find_unstable(program: Program, sample: Sample) -> tuple[Diagnostic, ...]:
 
 
 def _find_scale(sample: Sample) -> float:
-    """The least tried factor of the inputs at which a logit reaches 1e4; 1 without one."""
+    """The least tried factor of the inputs at which a logit is 1e4 or more in size; 1 if none."""
     for factor in _SCALES:
         for values in _find_logits(scale(sample, factor)):
             finite = values[values.isfinite()] if values.numel() else values

@@ -439,7 +439,7 @@ def flatten_results(found: Any) -> tuple[Any, ...]:
 
 
 def pick_results(found: Any, names: Sequence[str]) -> Any:
-    """The results in the formula's order, if returned under its names; else as returned."""
+    """The results in the formula's order, if any is returned under its name; else as returned."""
     fields = find_fields(found)
     if fields is None:
         return found

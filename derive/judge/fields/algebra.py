@@ -399,7 +399,7 @@ def eliminate(parts: Parts, *, singular: bool = False) -> tuple[Parts, Parts]:
 
 
 def _eliminate(rows: list[list[int]], prime: int) -> tuple[list[list[int]], int]:
-    """The inverse of a matrix and its determinant; both unknown if an entry is unknown."""
+    """The inverse (unknown if singular) and the determinant; both unknown if an entry is."""
     size = len(rows)
     nothing = [[UNKNOWN] * size for _ in rows]
     if any(value < 0 for row in rows for value in row):

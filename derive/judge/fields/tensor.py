@@ -172,7 +172,7 @@ class Run:
         return to_parts(self.tower, value)
 
     def scale(self, parts: algebra.Parts, value: Any) -> algebra.Parts:
-        """The product with a number or tensor; a number preserves logarithms."""
+        """The product with a tensor or number; rational numbers keep the elements' logarithms."""
         if isinstance(value, FieldTensor):
             return parts * value.parts
         quotient = _read_quotient(value)
