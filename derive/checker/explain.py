@@ -412,7 +412,7 @@ def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
 def find_lost(
     system: ir.System, number: int, sizes: Mapping[str, int], kept: tuple[str, ...]
 ) -> str:
-    """The last index of this extent that a sum binds, not in `kept`; "of extent N" without one."""
+    """The name of an index of this extent that a sum binds, not in `kept`; else "of extent N"."""
     for equation in reversed(system.equations):
         for expr in walk(equation.value):
             for index in getattr(expr, "bound", ()):

@@ -84,7 +84,7 @@ class Choice:
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:
-        """The rank of the choice; a larger one is better."""
+        """The triple (it fits, it agrees, it does not depend on chance); a larger one is better."""
         return self.fits, self.agrees, not self.is_chance
 
     def is_by_default(self, other: Choice) -> bool:

@@ -148,7 +148,7 @@ _BESIDE = 4  # smallest sizes to try, since code may depend on remainders
 
 
 def find_ends(domain: draws.Domain) -> tuple[int, int]:
-    """The least and the largest integer of a domain; -1000 and 1000 without bounds."""
+    """The least and the largest integer of a domain; -1000, 1000 for a bound that it lacks."""
     low = -1000 if domain.low is None else int(domain.low)
     return low, 1000 if domain.high is None else max(int(domain.high), low)
 

@@ -116,7 +116,7 @@ class Found:
 
 
 def conclude(start: Verdict, stages: Iterable[Found]) -> Verdict:
-    """The verdict from the results of the stages: the last grade, and all findings."""
+    """The verdict from the stages' results: the last grade that one gave, and all findings."""
     verdict = start
     for each in stages:
         findings = [*verdict.findings]

@@ -55,7 +55,7 @@ class Subject:
 
 
 def find_subjects(task: Task) -> Iterator[Subject]:
-    """Yield the ways to call the code."""
+    """Yield the ways to call the code, which is a script, a class, or a function or module."""
     if task.code.script is not None:
         yield from _find_scripts(task)
     elif processes.find_kind(task.code.target) == "class":

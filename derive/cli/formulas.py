@@ -208,7 +208,7 @@ def _say_lift(path: Path, member: str) -> str:
 
 
 def list_functions(path: Path) -> list[str]:
-    """The functions and classes that a Python file defines."""
+    """The functions and classes at the top of a Python file; empty if it cannot be read."""
     try:
         body = ast.parse(path.read_text(encoding="utf-8-sig")).body
     except (OSError, SyntaxError, ValueError):
@@ -303,7 +303,7 @@ def _registered(module: ModuleType, folder: Path) -> Iterator[None]:
 
 
 def is_code(argument: str) -> bool:
-    """Whether it is FILE.py:NAME, where NAME is a function or a class."""
+    """Whether it is FILE.py:NAME, where NAME is a function or class at the top of the file."""
     path, _, member = argument.rpartition(":")
     return path.endswith(".py") and member in list_functions(Path(path))
 

@@ -90,7 +90,7 @@ def find_reach(system: ir.System) -> Mapping[ir.Tensor, set[ir.Tensor]]:
 
 
 def is_dependent(tensor: ir.Tensor, equation: ir.Equation, system: ir.System) -> bool:
-    """Whether a tensor is the one that the equation defines, or depends on it, starts aside."""
+    """Whether a tensor is or depends on the equation's, and that gives no initial value."""
     reached = {tensor, *find_reach(system).get(tensor, ())}
     return equation.target.tensor in reached and not find_start(equation.target)
 

@@ -252,7 +252,7 @@ def _find_demands(system: ir.System) -> Demands:
 
 
 def _is_inverse(equation: ir.Equation) -> bool:
-    """Whether an equation needs a nonsingular matrix."""
+    """Whether an equation takes the inverse, Cholesky factor or logdet of a matrix."""
     parts = (part for part in walk(equation.value) if isinstance(part, (ir.Along, ir.Reduce)))
     return any(part.kind in {"inverse", "cholesky", "logdet"} for part in parts)
 

@@ -209,7 +209,7 @@ class CorrectionSearch:
 
     @cached_property
     def every(self) -> list[Rewrite]:
-        """All edits of the text, cheapest first; of those with the same text, the cheapest."""
+        """Each edit of the text once, at its least cost; like edits at several places as one."""
         found: dict[tuple[int, int, str], Rewrite] = {}
         for site in source.find_sites(self.original, self.executed_lines[0]):
             every = (find(site, self.stock) for find in code_edits.CODE_EDITS)

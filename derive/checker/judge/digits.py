@@ -182,7 +182,7 @@ class _Element:
     least: float = CLEAR  # least relative difference
 
     def judge(self, values: Values, least: float) -> Diagnostic | str | None:
-        """A finding, the difference in words, or None if neither is known."""
+        """A finding (no difference), the difference in words, or None if neither is known."""
         found, wanted = self.apart.found, self.apart.wanted
         truth = self.truth(values)
         is_ordinary = self.sample.is_ordinary

@@ -176,7 +176,7 @@ def _collect_indices(formula: Formula, nodes: list[Any], names: Names) -> None:
 
 
 def _is_open(name: str, formula: Formula, names: Names) -> bool:
-    """Whether a name has no role yet."""
+    """Whether a name has no role yet: no size, scalar, argument or tensor of an equation."""
     declared = formula.declarations.arguments if formula.declarations else ()
     taken = (names.sizes, formula.scalars, names.defined, {label_of(a) for a in declared})
     return not any(name in group for group in taken)
