@@ -315,7 +315,7 @@ def _divide(over: Polynomial, under: Polynomial) -> Polynomial:
 
 
 def _find_multiple(value: Polynomial, inner: Polynomial) -> Polynomial | None:
-    """The f for which f * inner cancels an atom of `inner` in the value; None if unknown."""
+    """The f for which f * inner cancels a ranged atom of `inner` in the value; None without."""
     for atom in filter(_is_ranged, inner.atoms):
         own, other = (split_steps(each)[0].get(atom, NOTHING) for each in (value, inner))
         if other.constant:

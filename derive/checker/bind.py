@@ -104,7 +104,7 @@ class Match:
         self.last = ""  # the last argument that is assigned by order
 
     def find_left(self, kind: Any, slots: Sequence[Slot]) -> tuple[list[Any], list[Slot]]:
-        """The entries of a kind and the slots that are not yet assigned."""
+        """The pair (entries of a kind not yet assigned, slots without an entry)."""
         free = [slot for slot in slots if slot.name not in self.found]
         return [entry for entry in self.left if isinstance(entry, kind)], free
 

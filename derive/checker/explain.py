@@ -379,7 +379,7 @@ def _list_axis_edits(
 
 
 def find_inner_survivor(lines: Lines) -> tuple[str, int | None]:
-    """The edit in words for a tensor that lacks a sum, and its line; ("", None) without one."""
+    """The pair (edit for a tensor that lacks a sum or diagonal, its line); or ("", None)."""
     wrong = lines.find_first_wrong()
     if wrong is None:
         return "", None

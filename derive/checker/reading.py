@@ -549,7 +549,7 @@ def _find_names(node: ast.AST, *uses: str) -> list[tuple[str, int]]:
 
 
 def _find_made(tree: ast.AST, *uses: str) -> list[tuple[str, int]]:
-    """The names of these uses in top-level statements other than definitions and texts."""
+    """Pairs (name, line) of these uses in top-level statements but definitions and texts."""
     found = []
     for statement in getattr(tree, "body", []):
         match statement:

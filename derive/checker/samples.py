@@ -348,7 +348,7 @@ def find_numbers(system: ir.System) -> list[float]:
 
 
 def list_parts(system: ir.System) -> list[ir.Expr]:
-    """Every node of every equation's value."""
+    """Every node of every equation's value, outermost first."""
     return [part for each in system.equations for part in walk(each.value)]
 
 

@@ -247,7 +247,7 @@ _AXES = (
 
 @run_remotely
 def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
-    """The arguments and the parameters of a function or a module.
+    """The pair (arguments, parameters) of a function or a module.
 
     For a class of modules, the arguments of its constructor and those of its forward.
     """

@@ -230,7 +230,7 @@ def find_lone_letters(spec: Spec, names: Sequence[str]) -> Iterator[tuple[Token,
 
 
 def find_outer(spec: Spec, names: Sequence[str]) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """The operands that share no index with the others, with the effect in words."""
+    """Yield pairs (operand without a letter of the others, effect in words)."""
     own = [{token.name for token in operand} for operand in spec.operands]
     for k, (name, operand) in enumerate(zip(names, spec.operands, strict=True)):
         others = set().union(*own[:k], *own[k + 1 :])

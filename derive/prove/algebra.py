@@ -193,7 +193,7 @@ def symbol(number: int) -> nf.Symbol:
 def find_content(
     algebra: nf.Algebra, base: nf.Normal, *, any_sign: bool
 ) -> tuple[nf.Term | None, nf.Normal]:
-    """The common factor, or None, and the rest; only positive factors unless `any_sign`."""
+    """The pair (common factor or None, the rest); only positive factors unless `any_sign`."""
     if not base.terms:
         return None, base
     shared = _find_shared_factors(algebra, base.terms, any_sign=any_sign)

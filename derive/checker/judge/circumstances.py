@@ -224,7 +224,7 @@ def _set_generators(states: Mapping[str, Any]) -> None:
 
 
 def _set_ends(before: Mapping[str, Any], word: int) -> None:
-    """Make this word of a Mersenne twister the next output of every generator."""
+    """Make every generator put out this word of a Mersenne twister, tempered, from now on."""
     states = dict(before)
     words = [word] * 624
     states["random"] = (3, (*words, 0), None)
@@ -388,7 +388,7 @@ def _repeat_first(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
-    """The dependence of the results on the time or on random numbers, in words; "" for none."""
+    """What the results depend on, the time or random numbers, in words; "" if on neither."""
     plan = [(sample, RunOptions(), at) for at in ("", "later", *ENDS)] if asked else []
     calls = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], calls[1:], strict=True):

@@ -313,7 +313,7 @@ def _find_own_loss(sample: Sample, given: Values, eps: float) -> dict[str, float
 
 
 def _measure(found: Any, wanted: Any) -> float:
-    """The largest difference of finite elements relative to the largest element."""
+    """The largest difference of elements finite in both, relative to the largest of them."""
     one, other = found.detach().cdouble(), wanted.cdouble()
     told = one.isfinite() & other.isfinite()
     if not bool(told.any()):

@@ -172,7 +172,7 @@ def unmask_full_rows(run: Run, parts: algebra.Parts, dim: int) -> algebra.Parts:
 
 
 def log_sum_exp(run: Run, parts: algebra.Parts, dims: Any, keepdim: bool) -> algebra.Parts:
-    """The logarithm of the sum of exponentials."""
+    """The logarithm of the sum of exponentials; NotModelledError if an entry is very large."""
     if bool((parts.state == algebra.HIGH).any()):
         raise algebra.NotModelledError("exponentials of large numbers")
     return log(run, algebra.reduce_sum(exp(run, parts), dims, keepdim))

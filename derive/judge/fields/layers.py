@@ -190,7 +190,7 @@ def _fill_bags(
 
 
 def _find_gradients(grad: Any, forward: Definition, *leaves: Any) -> tuple[Any, ...]:
-    """The gradients of `forward` by its arguments, by autograd."""
+    """The gradients by the leaves, arguments of `forward`, whose result has the gradient `grad`."""
     with enable_autograd():
         given = [each.detach().requires_grad_() for each in leaves]
         return torch.autograd.grad(forward(*given), given, grad)
