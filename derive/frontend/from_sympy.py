@@ -202,7 +202,7 @@ def _find_extents(formula: Formula, context: Context) -> None:
 
 
 def _check_equations(formula: Formula) -> None:
-    """Raise DeriveError for objects other than equations, and equations evaluated by SymPy."""
+    """Raise DeriveError without equations, for other objects, decided equations or left sides."""
     if not formula.equations:
         advice = "write at least one, y[i] = sum[j](A[i,j] * x[j])"
         raise refuse("formula-empty", "the formula has no equation", help=advice)

@@ -258,7 +258,7 @@ def _find_uses(
 def _find_kept(
     system: ir.System, gradients: ir.System, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """The names of the results and of small tensors that are computed, not just renamed."""
+    """The names of results and small tensors (no copies, no places) that `gradients` computes."""
     count = partial(_count_tensor, sizes=sizes)
     rows: dict[str, int | None] = {}  # the size limit of inputs and outputs of rows
     for equation in system.equations:

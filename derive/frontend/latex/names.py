@@ -262,7 +262,7 @@ def find_bases(
 ) -> tuple[int, ...]:
     """Return the numbers from which indices may count: (0,), (1,), or (0, 1) if that is open.
 
-    It is the start of a sum or of a range, if that is 0 or 1; 1 if `h_0` is given beside `h_t`; 0
+    It is declared, or the start of a sum or a range, if 0 or 1; 1 if `h_0` is given beside `h_t`; 0
     if another place is 0. DeriveError if both are used.
     """
     if names.shapes.counted is not None:

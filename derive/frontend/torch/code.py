@@ -81,7 +81,7 @@ class Spot:
 
 
 def find_spot(path: str, op: str, runner: CodeType) -> Spot:
-    """Return the innermost line of the current call in file `path`, else in any file of the user's.
+    """Return the current call's innermost line in `path`, else in any user's file; or no line.
 
     Frames outside `runner`, the function that runs the code, belong to the lifter's caller.
     """

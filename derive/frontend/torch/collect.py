@@ -83,7 +83,7 @@ def prune(draft: Draft) -> None:
 
 
 def drop_copies(draft: Draft) -> None:
-    """Replace a tensor that is a copy of another by its source."""
+    """Replace a tensor that is a copy of a made one by its source, unless both are results."""
     for tensor, equation in list(draft.equations.items()):
         value = equation.value
         if not isinstance(value, ir.Access) or value.places != equation.target.places:

@@ -246,7 +246,7 @@ def _evaluate_all(expr: ir.Expr) -> tuple[float, ...] | None:
 
 
 def _evaluate(expr: ir.Expr, at: float) -> Fraction | float:
-    """Evaluate an expression with `at` as the argument."""
+    """Evaluate an expression, its reads as `at`, scalars as `_ANY`; TypeError for other parts."""
     match expr:
         case ir.Number(value):
             return float(value)

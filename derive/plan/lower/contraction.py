@@ -131,7 +131,7 @@ def eliminate_indices(
 ) -> ops.Op | None:
     """Lower a reduction by eliminating indices along a contraction path; None if not cheaper.
 
-    None also for parts that may be infinite: a different order may give oo - oo.
+    None also under a condition, and for parts that may be infinite: oo - oo in another order.
     """
     split = split_combined(reduce)
     if split is None or not all(map(context.is_finite, split[1])):

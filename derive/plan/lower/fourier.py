@@ -338,7 +338,7 @@ class Convolution:
 
 
 def find_convolution(total: ir.Reduce) -> Convolution | None:
-    """Return a sum as a convolution; None if no factor depends on offsets alone."""
+    """Return a sum as a convolution, or None, as where no factor depends on offsets alone."""
     if holds_complex(total):
         return None
     factors, taken = find_factors(total.body), find_names(total)

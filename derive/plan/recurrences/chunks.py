@@ -187,7 +187,7 @@ class _Chunker:
         self.made.system = replace(system, equations=tuple(equations), written=())
 
     def find_sums(self, system: ir.System) -> list[ir.Reduce]:
-        """The sums of products that read the recurrence; none if it is also read in another way."""
+        """The sums of products that read the recurrence; [] for a result, or if read otherwise."""
         tensor = self.target.tensor
         found: dict[ir.Reduce, None] = {}
         if tensor in system.results:

@@ -79,7 +79,7 @@ class _Table:
         self.lifted: dict[ir.Expr, ir.Expr] = {}  # tensors of these equations, by value
 
     def to_waves(self) -> ir.System | None:
-        """The system with the table; None if a read is not one of (i-1,j), (i,j-1), (i-1,j-1)."""
+        """The system with the table, or None, as for a read of another lag than 0 or 1."""
         if any(loop.is_downward for loop in self.loops):
             return None
         grid = Grid.of(self.system, self.recurrence)

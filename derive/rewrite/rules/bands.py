@@ -89,7 +89,7 @@ def find_ends(
     refuses="q, k, v[S, D]; y[i,e] = sum[j](softmax[j, j <= i](sum[d](q[i,d] * k[j,d])) * v[j,e])",
 )
 def block_band(system: ir.System) -> Iterator[ir.System]:
-    """Compute reductions of products under a band in blocks of rows."""
+    """Yield systems that compute reductions of products under a band in blocks of rows."""
     compared: Compared = {}
     for number, equation in enumerate(system.equations):
         tensor, places = equation.target.tensor, equation.target.places
@@ -202,7 +202,7 @@ class _Blocks:
         return blocks, ir.Equation(target, ir.Access(tensor, target.places))
 
     def move_expr(self, expr: ir.Expr) -> ir.Expr:
-        """The expression with the band's row and column written by the indices of the blocks."""
+        """The expression over the blocks' indices; OutsideError where its value would change."""
         band = self.band
         if not {band.row, band.column} & {i for i in walk(expr) if isinstance(i, ir.Index)}:
             return expr

@@ -462,7 +462,7 @@ def _count_written(expr: ir.Expr) -> int:
 def _find_private(
     reader: ir.Equation, system: ir.System, readers: Mapping[ir.Tensor, list[ir.Equation]]
 ) -> list[ir.Equation]:
-    """The equations with polynomials that this one alone reads, directly or through each other."""
+    """The polynomial equations that only `reader` reads, through each other too; [] if too many."""
     found: list[ir.Equation] = []
     inside = {reader}
     before = system.equations[: system.equations.index(reader)]
@@ -479,7 +479,7 @@ def _find_private(
 
 
 def is_polynomial(expr: ir.Expr) -> bool:
-    """Whether the expression is made of sums, products and natural powers of tensors."""
+    """Whether an expression is made of powers of reads by +, *, means, guards, natural powers."""
     match expr:
         case _ if is_constant(expr):
             return True
