@@ -259,7 +259,7 @@ class Lines:
 
     @cached_property
     def turns(self) -> dict[Event, Turn]:
-        """The pair (turn, number of turns) of each event in a loop."""
+        """For each event in a loop the pair (turn, number of turns)."""
         return self.trace.find_turns()
 
     @cached_property
@@ -358,7 +358,7 @@ class Lines:
         return found is not None and not found.factor
 
     def score_agreement(self) -> int:
-        """The number of lines and equations that agree, less the number of values that do not."""
+        """The lines and equations that agree, less the recorded tensors that equal no node."""
         ends = {*self.exact} & {*self.last.values()}
         nodes = [self.matches[event].node for event in self.varying_events if event in ends]
         made = {node.equation for node in nodes if node.is_root}

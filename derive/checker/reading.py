@@ -295,7 +295,7 @@ def _take_member(owner: Any, name: str, shown: str) -> Any:
 
 
 def list_needed(kind: type) -> list[str]:
-    """The required arguments of a class's constructor."""
+    """The required arguments of a class's constructor; [] for one without a signature."""
     try:
         known = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):

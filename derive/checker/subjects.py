@@ -188,7 +188,7 @@ def construct(target: Any, made: Mapping[str, Any], path: str) -> Any:
 
 @processes.run_remotely
 def construct_all(target: Any, given: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
-    """For each set of arguments, the slots of the instance that they make, or the failure."""
+    """For each set of arguments the slots of the instance, or the CannotRunError, in order."""
     found: list[Any] = []
     for each in given:
         try:

@@ -308,7 +308,7 @@ def _parens(parts: tuple[ir.Expr, ...]) -> Pieces:
 
 
 def join_texts(parts: tuple[ir.Expr, ...], between: str, holds: int) -> Pieces:
-    """The pieces of the parts with a separator, each in parentheses where it binds less tightly."""
+    """The pieces of parts with a separator; a part that binds less than `holds` in parentheses."""
     out: Pieces = []
     for k, part in enumerate(parts):
         if k:

@@ -260,7 +260,7 @@ def _is_inverse(equation: ir.Equation) -> bool:
 def _find_loops(
     expr: ir.Expr, loops: tuple[ir.Index, ...]
 ) -> Iterator[tuple[ir.Access, tuple[ir.Index, ...]]]:
-    """Yield every access with the indices of the loops around it."""
+    """Yield pairs (access, indices of the loops around it, outermost first), for every access."""
     match expr:
         case ir.Access():
             yield expr, loops

@@ -60,7 +60,7 @@ class SizedFormula:
         return found
 
     def is_alike(self, one: ir.Tensor, other: ir.Tensor) -> bool:
-        """Whether two tensors differ, but have one kind and equal shapes at these sizes."""
+        """Whether two different tensors have one kind and equal shapes at these sizes."""
         shapes = [[self.extent(ir.Index("_", n)) for n in each.shape] for each in (one, other)]
         return one is not other and one.kind == other.kind and shapes[0] == shapes[1]
 

@@ -172,7 +172,7 @@ class CodeSite:
 
     @property
     def is_value(self) -> bool:
-        """Whether the node is the value of a statement, an argument or an operand."""
+        """Whether it is a statement's value, an argument, an operand or a call's receiver."""
         if isinstance(self.parent, (ast.BinOp, ast.UnaryOp)):
             return True
         if isinstance(self.parent, ast.Attribute):  # the receiver of a method call

@@ -291,7 +291,7 @@ def place_integers(sample: Sample, limit: float) -> Iterator[Sample]:
 
 
 def _surround(number: float, _: draws.Domain, is_integer: bool) -> list[float]:
-    """A number and others just below, above and beyond it."""
+    """A number and others just below, above and beyond it; no integers around a fraction."""
     if is_integer:
         return [int(number) + step for step in (-1, 0, 1)] if number == int(number) else []
     pool = [number, number * (1 - _NEAR), number * (1 + _NEAR)]

@@ -402,7 +402,7 @@ def _find_scale(sample: Sample) -> float:
 
 
 def _find_logits(sample: Sample) -> Iterator[Any]:
-    """The arguments of exponentials that the formula writes out."""
+    """Yield the logits: arguments of exp, and of reductions such as softmax that take exps."""
     for part, evaluator in evaluate_parts(sample):
         match part:
             case ir.Along(kind, _, _, body) | ir.Reduce(kind, _, _, body) if ROWS[kind].is_slow:
