@@ -373,7 +373,7 @@ class Reading:
             return Value(" % ".join(value.within(ATOM) for value in values), TERM, (), free)
         quotient = re.fullmatch(r"([^/]+) / (\w+|\([^()/]*\))", first.text)
         if word == "floor" and first.holds == FACTOR and quotient:
-            return Value(" // ".join(quotient.groups()), FACTOR, first.axes, free)
+            return Value(" // ".join(quotient.groups()), TERM, first.axes, free)
         text = f"{word}({', '.join(value.text for value in values)})"
         return Value(text, ATOM, first.axes, free, first.is_row, bool(first.axes))
 

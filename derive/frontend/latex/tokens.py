@@ -64,7 +64,7 @@ class Tokens:
         while found and (found[-1].text in STOPS or found[-1].text.endswith("quad")):
             found.pop()
         depth, kept = 0, list[Token]()
-        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0, "")], strict=True):
+        for token, behind in zip(found, [*found[1:], Token("", "+", 0, 0, "")], strict=False):
             # drop the & of environments outside of cases, and spaces beside operators
             beside = {"&", behind.text, kept[-1].text if kept else "+"}
             is_space = token.text.endswith("quad") and beside & _SIGNS - {"&"}
