@@ -51,11 +51,14 @@ class Guarded:
     def partition(
         self, indices: Collection[ir.Index]
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
-        """Return ((guards, factors) with any of the indices, (guards, factors) without them)."""
+        """Return ((guards, factors) with any of the indices, (guards, factors) without them).
+
+        The value of each entry of a prod, max, min or logsumexp has the indices in any case.
+        """
         found = [
-            [e for e in each if bool({*find_free(e)} & {*indices}) is has]
+            [e for e in each if bool({*find_free(e)} & {*indices} or is_entry) is has]
             for has in (True, False)
-            for each in (self.guards, self.factors)
+            for each, is_entry in ((self.guards, False), (self.factors, self.kind != "sum"))
         ]
         return (found[0], found[1]), (found[2], found[3])
 
