@@ -255,7 +255,7 @@ class _Search:
         return found if found.seconds < PAYS * best.seconds and not is_more else best
 
     def find_regimes(self, plan: Plan, start: Candidate) -> tuple[Regime, ...]:
-        """At most one regime below and one above for each size.
+        """The better plans at far smaller or larger sizes: at most two for each size, or ().
 
         Candidates are the first form and a few others, each in its best contraction order there.
         """

@@ -120,7 +120,7 @@ class Scope:
 
 
 def find_rank(names: Names, name: str) -> int:
-    """Return the number of places of a tensor."""
+    """Return the number of places of a tensor, as declared or in its first equation."""
     if name in names.shapes:
         return len(names.shapes[name])
     return len(names.equations[name][0].places or ())

@@ -97,13 +97,13 @@ Act = Callable[[Call], Any]
 
 @dataclass(frozen=True)
 class Op:
-    """A function of torch: its names, what it computes, whether it is a view, examples."""
+    """A function of torch: its names, examples, and what it computes, by `act` or `definition`."""
 
     names: str
     act: Act | None
     examples: tuple[str, ...]
-    is_view: bool = False
-    is_write: bool = False
+    is_view: bool = False  # whether the result may share memory with the first argument
+    is_write: bool = False  # whether it writes into its first argument
     definition: Callable[..., Any] | None = None
 
 

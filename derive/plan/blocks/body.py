@@ -285,7 +285,7 @@ def _exponentiate_scores(scores: ops.Op, peak: ops.Op) -> ops.Op:
 def name_leaves(
     group: Sequence[Step], index: ir.Index, taken: Set[str]
 ) -> tuple[tuple[str, ops.Op], ...]:
-    """Return a name for each leaf in the loop, such as `q_h` for the blocks of q along h."""
+    """Return pairs (name, leaf) of the leaves in the loop, `q_h` for the blocks of q along h."""
     found: dict[ops.Op, tuple[str, ops.Op]] = {}
     inside = find_axis_positions(group, index)
     for step in group:

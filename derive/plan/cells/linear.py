@@ -165,7 +165,7 @@ def _read_product(
 def _write_fused_sum(
     product: MatrixProduct, alpha: Fraction, other: Signed, definitions: Definitions
 ) -> ops.Op | None:
-    """Return the call for a contraction plus a term; None where torch would copy an operand."""
+    """Return the call for a contraction plus a term; None if none fits, or it copies an operand."""
     addend, beta = split_scale(other)
     found, axes, summed = {*find_true_axes(addend)}, product.axes, product.summed
     x = ops.arrange(product.one, (*product.batch, *product.rows, summed))

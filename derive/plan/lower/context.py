@@ -140,7 +140,7 @@ class Context:
     notes: dict[str, None] = field(default_factory=dict)  # notes for the reader, without duplicates
     orders: list[Order] = field(default_factory=list)  # contractions with more than two factors
     extents: dict[ir.Index, int] = field(default_factory=dict)
-    target: str = ""
+    target: str = ""  # the tensor of the current equation, after which its steps are named
     minimize: str = FLOPS  # cost to minimize by contraction orders
     transforms: bool = False  # whether sums may be computed by fast Fourier transforms
     cells: bool = True  # whether one call of torch may replace several operations

@@ -66,7 +66,7 @@ def find_form(place: ir.Expr, extent: ir.Expr) -> AffineForm | None:
 
 
 def to_stride(parts: tuple[ir.Index, ...]) -> Polynomial:
-    """Return the product of the extents."""
+    """Return the stride of an index that is merged before `parts`: the product of their extents."""
     return Polynomial.of(ir.product_of([index.extent for index in parts]))
 
 

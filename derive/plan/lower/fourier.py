@@ -126,7 +126,7 @@ def _has_wave(term: ir.Expr, bound: Sequence[ir.Index]) -> bool:
 
 
 def _distribute_terms(total: ir.Reduce, others: list[ir.Expr], terms: Sequence[ir.Expr]) -> ir.Expr:
-    """Return the sum over terms of the sums with `others` times one term."""
+    """Return `total`, a sum of `others` times a sum of `terms`, as a sum of a sum for each."""
     bodies = (ir.product_of([*others, *find_factors(term)]) for term in terms)
     return ir.Add(tuple(ir.Reduce("sum", total.bound, total.condition, b) for b in bodies))
 
@@ -320,8 +320,8 @@ class Pair:
     summed: ir.Index
     kept: ir.Index
     run: ir.Index
-    length: Polynomial
-    start: Polynomial
+    length: Polynomial  # of the transforms
+    start: Polynomial  # the position in the cyclic result at which `kept` is 0
     flipped: str
     padding: Polynomial
 

@@ -139,7 +139,7 @@ def _is_integer_valued(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bo
 
 
 def _reduce_by_labels(form: Guarded, labels: Sequence[Label], wanted: Wanted) -> ops.Op | None:
-    """Lower a reduction by a call over segments; None if it needs a mask over them."""
+    """Lower a reduction by a call over segments; None if none fits, as with a mask over them."""
     segments = {label.segment: label for label in labels}
     reader = next((label.reader for label in labels if label.reader is not None), None)
     if len(segments) < len(labels) or (reader is not None and len(labels) > 1):

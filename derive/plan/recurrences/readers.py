@@ -105,7 +105,7 @@ class _Folder:
         self.read: set[ir.Tensor] = set()  # the states in these sums
 
     def fold_sums(self) -> bool:
-        """Move the sums into the recurrence; False where their states are needed anyway."""
+        """Move the sums into the recurrence; False without any, or if states are needed anyway."""
         equations: list[ir.Equation] = []
         for equation in self.system.equations:
             is_outside = equation not in self.others and self.recurrence.reads(equation.value)

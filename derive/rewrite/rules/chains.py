@@ -243,7 +243,7 @@ def split_factors(expr: ir.Expr) -> list[ir.Expr]:
 def _inline(
     equation: ir.Equation, system: ir.System, nonfinite: Mapping[ir.Tensor, ir.Tensor]
 ) -> Iterator[ir.System]:
-    """The system with the equation inlined, if it is read only as a factor of sums."""
+    """Yield the system with the equation inlined, if it is read only as a factor of sums."""
     tensor = equation.target.tensor
     if tensor in system.results or not equation.target.places:
         return

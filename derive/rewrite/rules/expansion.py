@@ -105,7 +105,7 @@ class Reader:
         return _make_atom(expr)
 
     def read_root(self, expr: ir.Expr) -> tuple[list[Term], int]:
-        """(terms, degree) of `read_polynomial`, of an outermost sum, whose indices keep names."""
+        """(terms, degree), as of `read_polynomial`; the indices of an outermost sum keep names."""
         if isinstance(expr, ir.Reduce) and _adds_up(expr):
             self.bound |= {*expr.bound}
             self.is_mean = expr.kind == "mean"

@@ -227,7 +227,7 @@ def _inline_logits(here: ir.Expr, named: ir.Equation) -> ir.Expr:
 def _inline_named(
     system: ir.System, named: ir.Equation, open_read: Callable[[ir.Expr, ir.Equation], ir.Expr]
 ) -> Iterator[ir.System]:
-    """The system with a named value inlined by `open_read`, and its equation dropped if unread."""
+    """Yield the system with a named value inlined by `open_read`, and dropped if then unread."""
     values = [rewrite_bottom_up(e.value, lambda e: open_read(e, named)) for e in system.equations]
     opened = [ir.Equation(e.target, v) for e, v in zip(system.equations, values, strict=True)]
     tensor = named.target.tensor

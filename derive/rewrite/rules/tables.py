@@ -413,7 +413,7 @@ def tabulate_places(system: ir.System) -> Iterator[ir.System]:
     refuses="q[N, M]; t[2*C + 1, M]; y[i] = sum[j](q[i,j] * t[clip(j - i, -C, C) + C,j])",
 )
 def add_by_place(system: ir.System) -> Iterator[ir.System]:
-    """Sum the factors of table reads by place before the product."""
+    """Yield the system with the factors of table reads summed by place before the product."""
     keys = tuple(dict.fromkeys(k for e in _inline_keyed(system) for k in find_keys(e.value)))
     yield from _Places(system, keys, adds=True).tabulate(_inline_keyed(system))
 
