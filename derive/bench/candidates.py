@@ -54,7 +54,7 @@ class Hand:
 
 
 def load_hand(against: str, system: ir.System) -> Hand:
-    """The code that FILE.py:FUNCTION names; DeriveError where it does not run."""
+    """The code that FILE.py:FUNCTION names, with its bindings; DeriveError if it does not run."""
     try:
         return Hand(against, pick.pick_program(load(against, system.name), system, {}, {}).program)
     except processes.CannotRunError as error:

@@ -88,7 +88,7 @@ def find_match(
     mark: Fingerprint | None = None,
     turn: Turn | None = None,
 ) -> Match | None:
-    """The node (or its slice at `turn`) that a tensor equals, best without a factor; else None."""
+    """The first node (or slice at `turn`) that a tensor equals, else is a multiple of; or None."""
     mark = mark or find_fingerprint(value)
     if mark is None:
         return None
@@ -303,7 +303,7 @@ class Lines:
         return find_match(event.value, nodes, self.sizes, event.fingerprint, self.turns.get(event))
 
     def annotate(self, elsewhere: Lines | None) -> tuple[tuple[int, str], ...]:
-        """Pairs of a line and its nodes in words; `elsewhere`, a run at other sizes, must agree."""
+        """Pairs (line, its nodes in words); `elsewhere`, a run at other sizes, must agree."""
         same = [event.line for event in self.trace.events]
         events = [event for event in self.trace.events if self._is_shown(event)]
         other = elsewhere.trace.events if elsewhere is not None else []

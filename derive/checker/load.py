@@ -257,7 +257,7 @@ def _name_lambda(tree: ast.Module) -> ast.Module:
 
 
 def _find_rival(tree: ast.Module, function: str) -> str:
-    """A name of the script that is the value of the function at computed tensors; "" for none."""
+    """A name of the script that is assigned the function of computed values; "" for none."""
     computed: set[str] = set()
     for statement in tree.body:
         if not isinstance(statement, ast.Assign) or makes_tensor(statement.value):

@@ -187,7 +187,7 @@ class _Search:
         return any(runs.is_undefined(error) for error in self.errors)
 
     def _is_incurable(self) -> bool:
-        """Whether the code fails at all sizes."""
+        """Whether the first error would come at all sizes, so that trying others is vain."""
         return self._is_undefined() or (bool(self.errors) and self.errors[0].is_incurable)
 
     def _find_certain(self, subject: subjects.Subject) -> Choice | None:

@@ -349,7 +349,7 @@ class Script:
     chosen: str = ""  # the requested result
 
     def find_sources(self, result: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """The names that a result depends on, of "a, b" those of both."""
+        """The names that a result depends on, of "a, b" those of both; `default` if unknown."""
         each = (self.sources.get(name, default) for name in result.split(", "))
         return tuple(dict.fromkeys(chain(*each)))
 

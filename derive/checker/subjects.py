@@ -261,7 +261,7 @@ def _make_programs(
 def _construct_new(
     task: Task, makers: Sequence[Program], names: Mapping[str, Any]
 ) -> Iterator[tuple[Program, Any]]:
-    """Pairs (maker, its instance's slots) for each set of arguments; new ones in one request."""
+    """Pairs (maker, its instance's slots or error), one for each set of arguments made so far."""
     chosen: dict[tuple[Any, ...], tuple[Program, Mapping[str, Any]]] = {}
     for maker in makers:
         given = {n: evaluate_source(s, names, {}, {}) for n, s in maker.constructor.items()}

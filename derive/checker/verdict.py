@@ -206,7 +206,7 @@ class Job:
     init: str = ""  # the constructor's arguments
 
     def start(self) -> Verdict:
-        """The verdict before any run: unknown."""
+        """The verdict before any run: unknown, with the names of code and formula."""
         if isinstance(self.code, (str, Path)):
             text = str(self.code)
             shown = text if "\n" not in text else "the code"

@@ -26,7 +26,7 @@ _CLEARED = "\r\x1b[K"  # the start of the line, which becomes empty
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A function that shows the stage on a line of standard error, if that is a terminal."""
+    """Within the context: a function that shows the stage on standard error if a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

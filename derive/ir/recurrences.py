@@ -281,7 +281,7 @@ def skew_recurrence(system: ir.System, recurrence: Recurrence) -> ir.System:
 
 
 def _simplify_places(expr: ir.Expr) -> ir.Expr:
-    """A read or a comparison with its polynomial places in normal form."""
+    """A read or comparison with polynomial places in normal form; others unchanged."""
 
     def is_counted(place: ir.Expr) -> bool:
         return all(isinstance(part, COUNTED) for part in walk(place))

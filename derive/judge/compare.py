@@ -294,7 +294,7 @@ def _judge_fields(
     draws: Sequence[Mapping[str, int]],
     variants: Sequence[Mapping[str, int]],
 ) -> str:
-    """A description of the first difference over a random tower, at the sizes of the first draw."""
+    """The first difference over a random tower in words, at the sizes of the first draw; or ""."""
     if not draws or not any(getattr(entry, "kind", "") == "real" for entry in system.inputs):
         return ""
     sizes = draws[0]

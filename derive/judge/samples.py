@@ -273,7 +273,7 @@ def _find_loops(
 
 
 def _find_wanted(expr: ir.Expr) -> Iterator[tuple[Polynomial, int]]:
-    """Yield the least extents at which conditions on an index and a number take both values.
+    """Yield pairs (extent, least value) at which conditions on an index and number go both ways.
 
     With two indices the extent must be so large that `j <= i` and `j < i` differ off the ends too.
     """

@@ -133,7 +133,7 @@ def _read_strings(call: Call, arguments: list[ast.expr], *, has_words: bool) -> 
 def _find_operands(
     call: Call, rest: list[ast.expr], found: Spec | Fault
 ) -> tuple[ast.expr, ...] | None:
-    """The operands; None if they come later or in a variable list."""
+    """The operands; None if a later call gives them, or a list or star of unknown length."""
     if call.function == "contract_expression":
         return None
     if len(rest) == 1 and call.library in _TAKES_LISTS:  # perhaps the list of all operands
@@ -311,7 +311,7 @@ def _find_matmul(first: str, second: str, output: str, one: str, other: str) -> 
 
 
 def _sum(name: str, indices: str, kept: str) -> str:
-    """The call that sums all indices except the kept ones."""
+    """The call that sums all indices except the kept ones; the name itself if it keeps all."""
     places = [str(k) for k, index in enumerate(indices) if index not in kept]
     if not places:
         return name

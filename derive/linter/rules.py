@@ -84,7 +84,7 @@ class Rule:
 
 
 def _read_chapter(text: str) -> tuple[str, str, str, str]:
-    """Title, reason, bad and good example; a semicolon separates lines of an example."""
+    """The tuple (title, reason, bad example, good one); a semicolon ends an example's line."""
     title, *why, hurts, fine = (line.strip() for line in text.strip().splitlines())
     one, other = (each.partition(": ")[2].replace("; ", "\n") for each in (hurts, fine))
     return title, " ".join(why).strip(), one, other

@@ -186,7 +186,7 @@ class Text:
 
     @property
     def is_at_call(self) -> bool:
-        """Whether the literals are inside the call."""
+        """Whether the literals stand inside the call, not where a name is bound."""
         first, last = self.pieces[0], self.pieces[-1]
         start = (self.node.lineno, self.node.col_offset)
         end = (self.node.end_lineno or 0, self.node.end_col_offset or 0)

@@ -96,7 +96,7 @@ class SourceText:
 
     @cached_property
     def unused(self) -> frozenset[str]:
-        """The names, of attributes too, that the text assigns and never reads."""
+        """The names, of attributes and arguments too, that the text assigns and never reads."""
         made = {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         read: set[str] = set()
         for node in ast.walk(self.tree):

@@ -98,7 +98,7 @@ def judge_floats(
 
 
 def _evaluate_loops(formula: Formula, sample: Sample, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The formula's results by loops, or by the evaluator with loops for some entries."""
+    """The formula's results by loops; where those take long, only some entries are by loops."""
     names = [tensor.name for tensor in sample.system.results]
     if count_steps(sample) <= MOST_STEPS:
         expected = loops.evaluate_loops(formula, values)

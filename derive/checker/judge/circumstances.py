@@ -187,7 +187,7 @@ def _enter_circumstance(target: Any, at: str, path: str, asked: dict[str, None])
 
 @contextmanager
 def _watch_writes(module: Any, path: str, asked: dict[str, None]) -> Iterator[None]:
-    """Record each line that changes a parameter or a buffer."""
+    """Within the context, add to `asked` each line that changes a parameter or a buffer."""
     first: dict[str, Any] = {}
     last = 0
 
@@ -357,7 +357,7 @@ def _find_difference(judge: Judge, planned: Planned, usual: Sequence[Any], call:
 
 
 def _name_write(program: Program, sample: Sample, is_random: bool) -> str:
-    """The line that changes a parameter, or a buffer that the next call reads, in words; or ""."""
+    """The first line that changes a parameter, or if `is_random` a buffer too, in words; or ""."""
     (call,) = run_all(program, [(sample, RunOptions(), "written")], once=True)
     for says in call.asked:
         if is_random or "the parameter" in says:

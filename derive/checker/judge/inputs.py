@@ -179,7 +179,7 @@ def alter(acts: Mapping[str, Act], step: int = 1) -> Change:
 
 
 def _make_whole(sample: Sample, values: Values) -> Values:
-    """The inputs with small whole numbers in each domain, so with zeros and equal values."""
+    """The inputs with small whole numbers for real ones, so with zeros and equal values."""
     generator = torch.Generator().manual_seed(sample.seed)
 
     def act(domain: draws.Domain, value: Any) -> Any:
@@ -216,7 +216,7 @@ def _zero_slice(_: draws.Domain, value: Any) -> Any:
 
 
 def _set_ends(end: int) -> dict[str, Act]:
-    """The act that sets integers to the least value of their range (0) or the largest (1)."""
+    """The act that sets integers to the least (`end` 0) or largest (1) value of their range."""
     return {"*int": lambda domain, value: value * 0 + find_ends(domain)[end]}
 
 
@@ -314,7 +314,7 @@ def _find_factors(sample: Sample, number: float) -> list[float]:
 
 
 def find_magnitudes(sample: Sample) -> list[float]:
-    """The largest absolute value of each part of the formula; 0 where unknown."""
+    """The largest absolute value of each node of the formula; 0 where unknown."""
     found = []
     for part, evaluator in evaluate_parts(sample):
         grid = evaluator.known.get(part)

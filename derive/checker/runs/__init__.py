@@ -109,7 +109,7 @@ _NO_MEMORY = re.compile(r"MemoryError|(allocate|not enough|out of) memory", re.I
 
 @contextmanager
 def trace_lines(path: str, receive: Callable[[Any, str], None]) -> Iterator[None]:
-    """Call `receive` with the frame and "line", "return" or "exception" in the user's file."""
+    """Within the context, call `receive(frame, event)` in the user's file, except for "call"."""
 
     def trace_event(frame: Any, event: str, _: Any) -> Any:
         if frame.f_code.co_filename != path:

@@ -132,7 +132,7 @@ def scatter_add(run: Run, value: Any, dim: int, places: Any, new: Any) -> algebr
 
 
 def scatter_reduce(run: Run, value: Any, *how: Any, **named: Any) -> algebra.Parts:
-    """The value with elements added along a dimension, its own elements included."""
+    """The value with elements added along a dimension; NotModelledError for other reductions."""
     dim, places, new, reduction = how
     if reduction != "sum" or not named.get("include_self", True):
         raise algebra.NotModelledError(f"scatter with the reduction {reduction}")

@@ -212,7 +212,7 @@ def _read_quotient(value: Any) -> Fraction | None:
 
 
 def _find_number_signs(value: Any) -> torch.Tensor:
-    """The signs of ordinary numbers."""
+    """The signs -1, 0, 1 of ordinary numbers; 0 for nan."""
     found = torch.as_tensor(value if isinstance(value, torch.Tensor) else float(value)).double()
     return torch.where(found.isnan(), 0, found.sign()).long()
 

@@ -224,7 +224,7 @@ def _shape_results(formula: Formula, names: Names) -> bool:
 
 
 def _find_reach(place: Any, names: Names) -> Any:
-    """The largest value of a place on the left, plus one."""
+    """The length an axis needs for a place on the left: the largest value of the place plus 1."""
     whole = expand(place)
     ends = {}
     for atom in walk_nodes(whole):
