@@ -91,7 +91,7 @@ def accumulate_chain(expr: ir.Reduce) -> ir.Expr | None:
     An offset of the triangle shifts the running sum, which then begins with zeros.
     """
     for triangle in masks.find_edge_bounds(expr):
-        if not triangle.is_upper and triangle.offset <= 0:
+        if not triangle.is_least and triangle.offset <= 0:
             assert isinstance(expr, ir.Reduce)
             found = _accumulate(_flatten_between(expr, triangle), triangle)
             if found is not None:

@@ -41,7 +41,7 @@ class EdgeBound:
     index: ir.Index
     edge: ir.Index
     offset: int
-    is_upper: bool  # index >= edge + offset
+    is_least: bool  # index >= edge + offset, else index <= edge + offset
     rest: ir.Expr  # the other parts of the condition
 
 
@@ -218,11 +218,11 @@ def find_bounds(condition: ir.Expr, indices: Sequence[ir.Index]) -> Iterator[Bou
 def find_edge_bounds(expr: ir.Expr) -> Iterator[EdgeBound]:
     """The parts `j <= i + c` or `j >= i + c` of a sum's condition, for indices of one extent."""
     if isinstance(expr, ir.Reduce) and expr.kind == "sum":
-        for index, is_upper, end, rest in find_bounds(expr.condition, expr.bound):
+        for index, is_least, end, rest in find_bounds(expr.condition, expr.bound):
             for edge in (atom for atom in end.atoms if isinstance(atom, ir.Index)):
                 offset = (end - Polynomial.of(edge)).constant
                 if offset is not None and is_same_extent(edge.extent, index.extent):
-                    yield EdgeBound(index, edge, int(offset), is_upper, rest)
+                    yield EdgeBound(index, edge, int(offset), is_least, rest)
 
 
 def make_running_sum(index: ir.Index, condition: ir.Expr, body: ir.Expr) -> ir.Along | None:
@@ -320,8 +320,8 @@ def _find_order(expr: ir.Reduce) -> tuple[tuple[ir.Index, ...], bool, ir.Expr] |
     rest: list[ir.Expr] = []
     for part in ir.split_and(expr.condition):
         whole = ir.Reduce("sum", expr.bound, part, expr.body)
-        lower = (each for each in find_edge_bounds(whole) if not each.is_upper)
-        triangle = next((each for each in lower if each.edge in expr.bound), None)
+        most = (each for each in find_edge_bounds(whole) if not each.is_least)
+        triangle = next((each for each in most if each.edge in expr.bound), None)
         if triangle is None:
             rest.append(part)
         else:

@@ -314,7 +314,7 @@ def _write_recurrence(
     expr: ir.Reduce, triangle: EdgeBound, name: str
 ) -> tuple[ir.Expr, ir.Equation] | None:
     """(the sum as a read, its recurrence) if factors of both indices are powers; or None."""
-    summed, edge, is_upward = triangle.index, triangle.edge, not triangle.is_upper
+    summed, edge, is_upward = triangle.index, triangle.edge, not triangle.is_least
     factors, conditions = find_factors(expr.body), ir.split_and(triangle.rest)
     step = ((edge, 1), (summed, -1)) if is_upward else ((summed, 1), (edge, -1))
     run = rename_apart(ir.Index("u", edge.extent), {i.name for i in find_free(expr.body)})
