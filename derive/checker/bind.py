@@ -31,7 +31,17 @@ from typing import Any, TypeAlias
 from derive.checker.load import Code
 from derive.checker.program import Program, check_binds, evaluate_source, find_indices, find_names
 from derive.checker.relations import Statement
-from derive.checker.slots import NAMED, UNSAID, Slot, find_core, find_slots, fold_name, rank_size
+from derive.checker.slots import (
+    NAMED,
+    UNSAID,
+    Slot,
+    find_core,
+    find_kind,
+    find_role,
+    find_slots,
+    fold_name,
+    rank_size,
+)
 from derive.errors import DeriveError
 from derive.ir import nodes as ir
 from derive.ir.polynomial import Polynomial, evaluate_extent
@@ -96,7 +106,8 @@ class Match:
     def __init__(self, task: Task) -> None:
         self.found = task.input_binds
         self.bound = {name for source in self.found.values() for name in find_names(source)}
-        self.spells = (str, fold_name, *(() if task.is_by_order else (find_core,)))
+        alike = [find_role] if task.is_by_order else [find_core, find_kind]
+        self.spells: list[Callable[[str], str]] = [str, fold_name, *alike]
         self.place = task.place
         system = task.system
         every: list[Entry] = [*system.tensors, *system.scalars]
@@ -122,7 +133,7 @@ class Match:
             if called := spell(slot.called):
                 entries, free = self.find_left(kind, [slot])
                 named = [entry for entry in entries if spell(entry.name) == called]
-                if slot.shape is not None and spell is find_core:
+                if slot.shape is not None and spell not in {str, fold_name}:
                     named = [entry for entry in named if _find_rank(entry) == len(slot.shape)]
                 if len(named) == 1 and not slot.is_flag:
                     self.assign(free, named)

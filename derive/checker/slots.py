@@ -323,6 +323,17 @@ def find_core(name: str) -> str:
     return ("b:" if bias else "") + "_".join(left)
 
 
+def find_kind(name: str) -> str:
+    """The kind that a name says, "b" for a bias; "" for none."""
+    return "b" if find_core(name).startswith("b:") else ""
+
+
+def find_role(name: str) -> str:
+    """The role in attention that a name says, "q", "k" or "v", which is no guess; "" for none."""
+    core = find_core(name)
+    return core if core in {"q", "k", "v"} else ""
+
+
 def rank_size(called: str, size: str) -> int:
     """The rank of a number's name as a size, best first.
 
