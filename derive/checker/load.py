@@ -248,7 +248,7 @@ def _from_reading(code: Code, reading: Reading, asked: _Request) -> Code:
 
 
 def _name_lambda(tree: ast.Module) -> ast.Module:
-    """The tree with a name for a function that stands alone as its last statement."""
+    """The tree, with a name assigned to a lambda that is its last statement."""
     match tree.body:
         case [*above, ast.Expr(ast.Lambda() as value) as last]:
             named = ast.copy_location(ast.Assign([ast.Name("function", ast.Store())], value), last)

@@ -324,12 +324,12 @@ def find_core(name: str) -> str:
 
 
 def find_kind(name: str) -> str:
-    """The kind that a name says, "b" for a bias; "" for none."""
+    """The kind of tensor in a name: "b" for a bias, else ""."""
     return "b" if find_core(name).startswith("b:") else ""
 
 
 def find_role(name: str) -> str:
-    """The role in attention that a name says, "q", "k" or "v", which is no guess; "" for none."""
+    """The role in attention of a name, certain by itself: "q", "k", "v", else ""."""
     core = find_core(name)
     return core if core in {"q", "k", "v"} else ""
 
