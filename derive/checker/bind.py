@@ -139,7 +139,7 @@ class Match:
                     self.assign(free, named)
 
     def assign_slots(self, slots: Sequence[Slot], sizes: Sequence[str]) -> None:
-        """Assign tensors to arguments: by name, by `self.spells` of it, masks, then in order."""
+        """Assign tensors to arguments: by name in any spelling, then masks, the rest in order."""
         self.assign_names(slots)
         self.assign_mask([slot for slot in slots if "mask" in slot.called.lower()])
         tensors, free = self.find_left(ir.Tensor, slots)

@@ -341,7 +341,7 @@ def _from_script(code: Code, tree: ast.Module, chosen: str = "") -> Code:
 
 @run_remotely
 def finish_script(code: Code, arguments: tuple[str, ...], result: str) -> Code:
-    """The script as a function of some of its names that returns the result."""
+    """The script as a function that returns the result; DeriveError if it assigns no tensor."""
     assert code.script is not None
     if not result and not isinstance(code.script.tree.body[-1], ast.Expr):
         raise refuse("code-missing", f"{code.name} has no function, and assigns no tensor")

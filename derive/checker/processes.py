@@ -372,7 +372,7 @@ def run_remotely(function: Function) -> Function:
 
 
 def find_kind(target: Any) -> str:
-    """The kind of a target: class, module or function."""
+    """The kind of a target: "class", "module", or else "function"; a handle knows its own."""
     if isinstance(target, Kept):
         return target.kind
     if isinstance(target, type):

@@ -282,7 +282,7 @@ class Program:
         return runs.Given(*parts)
 
     def find_read(self) -> set[str]:
-        """The names of the formula in the sources of arguments and parameters."""
+        """The formula's names, of tensors and sizes, in the sources of arguments and parameters."""
         return {name for source in self.sources.values() for name in find_names(source)}
 
     def find_taken(self) -> set[str]:

@@ -65,7 +65,7 @@ def _flatten(shape: Sequence[Any]) -> list[Any]:
 
 
 def read_refusal(frame: FrameType, line: int) -> tuple[list[Statement], bool]:
-    """Statements of the assert or raise at a line, and whether it reads tensor elements."""
+    """The pair (statements of the assert or raise at a line, whether it reads tensor elements)."""
     said, reads_elements = list[Statement](), False
     stops: list[Any]
     for node in ast.walk(parse_file(frame.f_code.co_filename)):

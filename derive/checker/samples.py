@@ -65,7 +65,7 @@ class Sample:
         return frozenset((*self.fixed, *equal))
 
     def make_others(self) -> list[Sample]:
-        """The further samples with the same fixed and related sizes."""
+        """The further samples, up to COUNT - 1, at other sizes but the fixed and related ones."""
         numbers = range(1, COUNT)
         found = (make_sample(self.system, self.fixed, self.relations, n) for n in numbers)
         return [sample for sample in found if sample is not None]
@@ -223,7 +223,7 @@ def find_free_sizes(sample: Sample) -> list[str]:
 
 
 def list_exceeding(sample: Sample, most: int = MOST_ELEMENTS) -> tuple[list[Sample], list[int]]:
-    """Samples whose indices pass a number of a condition or call; the numbers that none passes."""
+    """The pair (samples whose indices pass numbers of conditions or calls, numbers none passes)."""
     found: dict[tuple[int, ...], Sample] = {}
     missed: dict[int, None] = {}
     for part in list_parts(sample.system):

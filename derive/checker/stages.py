@@ -207,7 +207,7 @@ class Stages:
         yield exact
 
     def judge_all_floats(self) -> Outcome:
-        """The first difference over all samples, with the largest error."""
+        """The outcome at the first sample that differs, else the first; its error the largest."""
         every = [judge_floats(self.program, self.job.formula, each) for each in self.choice.samples]
         total = next((each for each in every if each.same is not True), every[0])
         reasons = dict.fromkeys(reason for each in every for reason in each.reasons)

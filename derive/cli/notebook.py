@@ -29,7 +29,7 @@ def load(shell: Any) -> None:
     """Register the magic in a shell of IPython."""
 
     def derive(line: str, cell: str) -> Built | None:
-        """Build the formula in the cell; what is refused is shown as it is on a command line."""
+        """Build the cell's formula, None for --help; a DeriveError is shown as its text alone."""
         try:
             built = build_cell(line, cell)
         except typer.Exit:  # the help is printed

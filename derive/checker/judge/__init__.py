@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def is_clear(self) -> bool:
-        """Whether shapes or finite values differ."""
+        """Whether a difference is in the shapes or in finite values, not only in inf or nan."""
         finite = any(isfinite(each.found) and isfinite(each.wanted) for each in self.apart)
         return self.same is False and (finite or not self.apart)
 

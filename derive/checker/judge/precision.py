@@ -358,7 +358,7 @@ _COMMON = 1000.0  # added to all inputs; float32 keeps four digits of their diff
 
 
 def find_cancelling(program: Program, sample: Sample) -> Iterator[Diagnostic]:
-    """A finding if terms cancel in float32 that do not cancel in the formula."""
+    """Yield a finding if, at inputs far from 0, terms cancel in float32 but not in the formula."""
     far = scale(sample, 1.0, more=_COMMON)
     found = _run_rounded(program, far, "float32", _SHORT)
     if found is not None and found[2] and not found[0].lowered:

@@ -70,7 +70,7 @@ def find_undefined(program: Program) -> Iterator[Diagnostic]:
 
 
 def find_lacking(system: ir.System, choice: Choice) -> str:
-    """The missing results, or sizes at which only the code fails, in words; "" for none."""
+    """In words, the results not returned, or sizes at which only the code fails; "" for none."""
     sample = choice.samples[0]
     count = len(choice.program.run(sample.make_inputs(), sample.sizes).results)
     names = [tensor.name for tensor in system.results]

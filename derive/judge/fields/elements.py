@@ -203,7 +203,7 @@ def _find_prime_logarithm(tower: Tower, factor: int) -> tuple[int, ...]:
 
 
 def _hash(tower: Tower, value: float) -> tuple[int, ...]:
-    """A random element determined by the first ten digits, odd in the sign."""
+    """A random element, the same for floats of the same ten digits; negative for negative ones."""
     size = torch.tensor([int.from_bytes(f"{abs(value):.9e}".encode(), "big") % (1 << 62)])
     sign = -1 if value < 0 else 1
     return tuple(
