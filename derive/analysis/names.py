@@ -443,7 +443,7 @@ def find_complex_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _find_real_parts(here: ir.Expr) -> Iterator[tuple[ir.Expr, str, str]]:
-    """The parts of a node that must be real, each with the message and advice if it is not."""
+    """Yield triples (part that must be real, message if it is not, advice) of a node."""
     parts = "take re(..), im(..) or abs(..) of it"
     match here:
         case ir.Call(function, arguments) if not FUNCTIONS[function].complex:

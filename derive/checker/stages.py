@@ -373,7 +373,7 @@ class Stages:
     def _run_beyond(
         self, name: str, fars: Sequence[Sample], near: Answer
     ) -> Iterator[tuple[Sample, Further]]:
-        """The outcomes at the largest values of a size, then where types would overflow."""
+        """Yield pairs (sample, outcome): largest values of a size, then where types overflow."""
         farthest: tuple[Sample, Answer] | None = None
         for sample in reversed(fars):
             if tried := self._run_far(sample, near):

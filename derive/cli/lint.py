@@ -13,7 +13,7 @@ from derive.linter.rules import RULES, Severity, choose_codes, find_rule
 
 
 def print_findings(paths: Sequence[str], chosen: Chosen, as_json: bool) -> int:
-    """Lint the paths, print the findings, and return the exit code."""
+    """Lint the paths and print the findings; return 1 if one is more than info, else 0."""
     if not paths:
         raise refuse("path-wanted", "there is nothing to lint", help="name files or folders")
     every = frozenset(rule.code for rule in RULES if chosen.everything or not rule.is_rare)

@@ -50,7 +50,7 @@ def _find_order(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> tuple[Fraction, 
 
 
 def _list_powers(expr: ir.Expr, known: Mapping[str, ir.Expr]) -> Iterator[tuple[ir.Expr, Fraction]]:
-    """Pairs (factor, power) of a product, also inside conditions and clamps at 0."""
+    """Yield pairs (factor, power) of a product but numbers, also inside conditions and clamps."""
     match expr:
         case ir.Access(tensor) if tensor.name in known:
             yield from _list_powers(known[tensor.name], known)

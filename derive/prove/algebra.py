@@ -238,7 +238,7 @@ def _find_shared_factors(algebra: nf.Algebra, terms: nf.Poly, *, any_sign: bool)
 
 
 def _draw_out_exp(algebra: nf.Algebra, terms: nf.Poly) -> tuple[nf.Normal | None, nf.Normal]:
-    """The pair (shared part of the exps' arguments or None, the terms divided by its exp)."""
+    """The pair (s, the terms divided by exp(s)): s is drawn out of the exps' arguments, or None."""
     whole = algebra.finish(terms)
     choices: dict[str, nf.Poly] = {}
     for term in whole.terms:

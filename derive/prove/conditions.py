@@ -186,7 +186,7 @@ def deny(cubes: Cubes) -> Cubes:
 
 
 def unite(one: nf.Cube, other: nf.Cube) -> nf.Cube | None:
-    """The union of both cubes, each literal once; None where they exclude each other."""
+    """The cube of all literals of both, each once; None where they exclude each other."""
     found = list(one)
     for literal in other:
         relation = _add_literal(found, literal)

@@ -273,7 +273,7 @@ class _Element:
         return False
 
     def _find_error(self, values: Values) -> float:
-        """The relative error of the code; infinite where it or the exact value is unknown."""
+        """The signed relative error of the code; infinite where it or the exact value is lost."""
         try:
             results = self.program.run(values, self.sample.sizes).results
         except CannotRunError:

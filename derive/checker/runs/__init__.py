@@ -404,7 +404,7 @@ def convert_buffers(module: Any, dtype: Any) -> Iterator[None]:
 
 
 def _split_positional(function: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional arguments up to the first omitted one, and the others by name."""
+    """The pair (positional arguments up to the first omitted one, the others by name)."""
     try:
         known = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):

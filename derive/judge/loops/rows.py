@@ -386,7 +386,7 @@ def _make_reduction(
 
 
 def _split_reduction(value: Any, scope: Scope) -> tuple[str, Any, list[Any], list[Any]]:
-    """The word ("sum"), the body, the conditions, and (index, first, end) of each loop."""
+    """The tuple (word such as "sum", body, conditions, (index, first, end) of each loop)."""
     if isinstance(value, Reduction):
         conditions = [value.condition] if value.condition != sympy.true else []
         loops = [_find_ends((index,), scope) for index in value.bound]
