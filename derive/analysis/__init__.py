@@ -1,1 +1,1 @@
-"""What is known of a system: its mistakes, extents, ranges, and which reads are in range."""
+"""Facts about a system: its mistakes, extents, ranges, and the reads that are in range."""

@@ -1,4 +1,4 @@
-"""Which sign and which range a value has, for all sizes >= 1.
+"""The sign and the range of a value, for all sizes >= 1.
 
     is_never_negative(expression or polynomial, facts)    >= 0, or nan
     is_positive(expression or polynomial, facts)          > 0; of an integer polynomial, >= 1

@@ -1,4 +1,4 @@
-"""Which tensors defined by equations hold integers, and below which bound they are.
+"""The tensors defined by equations that hold integers, and their upper bounds.
 
     k[n] = sum[j]([g[j] < x[n]])     integers, 0 <= k[n] < K + 1
     y[n] = v[clip(floor(x[n]), 0, K - 1)]    becomes    y_clip[n] = clip(floor(x[n]), ..)

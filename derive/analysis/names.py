@@ -1,4 +1,4 @@
-"""Which mistakes a formula has in its names, indices and kinds of values; the list of all checks.
+"""The mistakes of a formula in names, indices and kinds of values; the list of all checks.
 
 Each name is declared, has one role, and is defined before use. Each index of an equation is on the
 left side or bound by exactly one reduction around its uses.

@@ -1,4 +1,4 @@
-"""How arithmetic on numbers, sizes and scalars is written in Python: `D**-0.5`."""
+"""Arithmetic on numbers, sizes and scalars as Python text: `D**-0.5`."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""How lines of a generated file are broken; `fit_..` fit one statement into `room` columns."""
+"""Line breaks of a generated file; `fit_..` fit one statement into `room` columns."""
 
 import re
 import textwrap

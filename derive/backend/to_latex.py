@@ -1,4 +1,4 @@
-r"""How expressions of the index language are written in LaTeX; amsmath is enough.
+r"""Expressions of the index language as LaTeX; amsmath is enough.
 
     to_latex(expr)      an expression, or an equation with & before its =
     to_name(name)       `alpha` is \alpha, `W_Q` is W_{Q}, `scores` is \mathrm{scores}

@@ -1,4 +1,4 @@
-"""How each operation of a plan is written as a Python expression over torch tensors."""
+"""Each operation of a plan as a Python expression over torch tensors."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -110,7 +110,7 @@ def split_member(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked: the member's or formula's name, constructor's arguments, a misspelling."""
+    """A request: the member's or formula's name, constructor's arguments, a misspelling."""
 
     member: str = ""
     formula: str = ""

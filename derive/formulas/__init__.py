@@ -1,4 +1,4 @@
-"""Which formula a name, a text or an object means; the library, one file per family.
+"""The formula that a name, a text or an object means; the library, one file per family.
 
 A family is a module whose variables are formulas, each written `name = parse(..)` or `Formula(..)`
 and called like its variable. To add one, write it into the file of its family; a new family goes

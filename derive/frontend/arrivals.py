@@ -1,4 +1,4 @@
-"""What a gradient that arrives at a read adds to the gradient of the tensor that is read.
+"""The contribution of a gradient at a read to the gradient of the tensor that is read.
 
 The places of the read are solved for its indices: at `x[2*i + k]`, element l of dx gets the
 gradient for `i = (l - k)//2`, summed over k, where that i is whole and in range.

@@ -1,4 +1,4 @@
-"""Which formula a function of torch tensors computes, found by one run at declared shapes.
+"""The formula that a function of torch tensors computes, found by one run at declared shapes.
 
     from_torch(attend, "q[B, S, D]; k, v[B, T, D]")
 

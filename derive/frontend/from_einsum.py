@@ -1,4 +1,4 @@
-"""What an einsum string means: its parts, and its formula.
+"""The meaning of an einsum string: its parts, and its formula.
 
     equation = operand ("," operand)* ["->" output]       blanks mean nothing
     operand  = indices                                    one an index; none for a number

@@ -1,4 +1,4 @@
-"""How SymPy equations become expressions of the index language, and a checked system.
+"""From SymPy equations to expressions of the index language, and a checked system.
 
 SymPy has one class, `Symbol`, for four roles. The role is inferred from the use:
 - size: in a tensor's shape, in the range of an index, or declared as one

@@ -1,4 +1,4 @@
-"""How a text in the notation becomes a formula of SymPy equations.
+"""From a text in the notation to a formula of SymPy equations.
 
     text -> statements with trees      text.lines
          -> one namespace             here, over frontend.names

@@ -1,4 +1,4 @@
-"""Of which kind each name of a formula is, and which extent each index has.
+"""The kind of each name of a formula, and the extent of each index.
 
     tensor     declared with a shape, or the left side of an equation
     size       in a shape, in the extent of an index, in a bound, or declared as one

@@ -1,4 +1,4 @@
-"""Which Python text a file or a notebook holds; a notebook's code cells are joined.
+"""The Python text of a file or a notebook; a notebook's code cells are joined.
 
 Lines of IPython (`%time`, `!ls`, `x?`) become blank. So do cells in another language (`%%bash`)
 and, unless `keep_broken`, cells that are not Python. Cells are numbered from 1; text cells count

@@ -1,4 +1,4 @@
-"""Which roots are norms or standard deviations, and which sums are multiplied-out squares.
+"""Roots that are norms or standard deviations, and sums that are multiplied-out squares.
 
 At 0 a root has no derivative, but that of a norm is 0, as in torch. In `sqrt(sum[i](x[i]**2))` the
 order of the zero of x**2 is 2; a norm has order * (1/2) >= 1.

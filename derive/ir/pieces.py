@@ -1,4 +1,4 @@
-"""How an expression is written, and at which columns each node in it is.
+"""The text of an expression, and the columns of each node in it.
 
 An expression gets parentheses where it binds less tightly than its position requires:
 

@@ -89,7 +89,7 @@ def find_start_mistakes(system: ir.System) -> Iterator[Diagnostic]:
 
 
 def _find_back(equation: ir.Equation, access: ir.Access, number: int) -> int:
-    """How many initial places along an axis an access may reach back: 2 of `h[t - 2]`."""
+    """The number of initial places along an axis that an access may reach back: 2 of `h[t - 2]`."""
     place, target = access.places[number], equation.target
     here = target.places[number] if target.tensor is access.tensor else ir.ZERO
     if isinstance(place, ir.Index):

@@ -1,4 +1,4 @@
-"""How much rounding changes a formula's results, estimated by runs with random last digits.
+"""The effect of rounding on a formula's results, estimated by runs with random last digits.
 
 Source: Vignes, A stochastic arithmetic for reliable scientific computation, 1993.
 """

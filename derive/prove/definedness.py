@@ -36,7 +36,7 @@ _NEGATED = {"-oo": "oo", "oo": "-oo", "~-oo": "~oo", "~oo": "~-oo"}
 
 
 class Definedness:
-    """Where the expressions of one system are not finite, and their values there."""
+    """The cases in which expressions of a system are not finite, and their values there."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -44,7 +44,7 @@ class Definedness:
         self._known: dict[tuple[ir.Expr, tuple[Polynomial, ...]], Needs] = {}
 
     def find_needs(self, expr: ir.Expr, env: nf.Env) -> Needs:
-        """Where an expression, with its indices as in `env`, is not finite, and its value there."""
+        """The cases in which an expression over `env` is not finite, and its value there."""
         under = expr, tuple(env.get(index, to_linear(index)) for index in walk.find_free(expr))
         found = self._known.get(under)
         if found is None:
@@ -53,7 +53,7 @@ class Definedness:
         return found
 
     def find_tensor_needs(self, name: str, places: tuple[Polynomial, ...]) -> Needs:
-        """Where an equation's tensor at these places is not finite, and its value there."""
+        """The cases in which a tensor at these places is not finite, and its value there."""
         with self.reader.enter_equation(name, places) as (value, env):
             return self.find_needs(value, env)
 
@@ -95,7 +95,7 @@ class Definedness:
                 return self._find_along_needs(expr, env)
 
     def _find_compared_needs(self, condition: ir.Expr, env: nf.Env) -> Needs:
-        """Where the values that a condition compares are not finite; {} if always finite."""
+        """The cases in which a condition compares a value that is not finite; {} for none."""
         match condition:
             case ir.Compare(_, left, right):
                 parts = tuple(e for e in (left, right) if self.reader.read_index(e, env) is None)

@@ -388,7 +388,7 @@ def _repeat_first(sample: Sample, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_chance(program: Program, sample: Sample, asked: Sequence[str]) -> str:
-    """What the results depend on, the time or random numbers, in words; "" if on neither."""
+    """The cause of changing results, the time or random numbers, in words; "" without one."""
     plan = [(sample, RunOptions(), at) for at in ("", "later", *ENDS)] if asked else []
     calls = run_all(program, plan, once=True)
     for (_, _, at), call in zip(plan[1:], calls[1:], strict=True):

@@ -1,4 +1,4 @@
-"""What a name in LaTeX means: a tensor with places, a label in the name, a power, a transpose."""
+"""The meaning of a name in LaTeX: a tensor with places, a label in it, a power, a transpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sums and products of numbers, vectors and matrices are in the notation.
+"""Sums and products of numbers, vectors and matrices, in the notation.
 
 Juxtaposition is the product of matrices and vectors; `u v` of two vectors of one kind is their
 inner product. Numbers are broadcast in a sum.

@@ -1,4 +1,4 @@
-"""How LaTeX equations are written in the notation, for one choice of the omitted indices.
+"""LaTeX equations in the notation, for one choice of the omitted indices.
 
 A tensor with fewer indices than extents is a scalar, a vector or a matrix for each value of the
 other indices. Its last extents are those of the vector or matrix. Each extent before them has one

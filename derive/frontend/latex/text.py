@@ -1,4 +1,4 @@
-r"""Which lines of a LaTeX text are equations, and which declarations; prose is skipped.
+r"""The equations and the declarations among the lines of a LaTeX text; prose is skipped.
 
 An equation is inside `$..$`, `\[..\]` or an environment, or the text has no such delimiters. A
 declaration is a shape `X: [B, S]` or `W \in \mathbb{R}^{D \times E}`, a line of the notation, or a

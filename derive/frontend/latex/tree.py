@@ -1,4 +1,4 @@
-r"""Which syntax tree each equation of a line of LaTeX has.
+r"""The syntax trees of the equations in a line of LaTeX.
 
     line      = equation (("," | ";") equation)*
     equation  = (sum | name "(" sum ("," sum)* ")") "=" sum | name "=" number "," \ldots "," sum

@@ -100,7 +100,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which axes of a tensor have a written index, and how many are those of a vector or matrix."""
+    """The axes of a tensor with a written index, and the number of those of a vector or matrix."""
 
     extents: tuple[str, ...]
     written: tuple[int, ...]  # the axes with a written index

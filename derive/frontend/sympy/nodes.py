@@ -1,4 +1,4 @@
-"""How each class of SymPy nodes is translated into the index language.
+"""The translation of each class of SymPy nodes into the index language.
 
     Indexed               Access                 Piecewise        Where, nested
     Idx, integer Symbol   Index                  KroneckerDelta   Where(i == j, 1, 0)

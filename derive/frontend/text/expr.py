@@ -1,4 +1,4 @@
-"""What the right side of an equation means: from Python's syntax tree to SymPy, unevaluated.
+"""The right side of an equation: from Python's syntax tree to SymPy, unevaluated.
 
     number    = arithmetic | name | access | call | [condition]
     condition = comparison, chained or not | and | or | not | True | False

@@ -1,4 +1,4 @@
-"""Which statement a line of the text notation is, and where its parts are.
+"""The statement in a line of the text notation, and the positions of its parts.
 
 An expression becomes Python's syntax tree, with positions in the source, and is never evaluated.
 Which nodes are allowed is decided later, in text.expr and from_text. Statements, each with the

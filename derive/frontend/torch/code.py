@@ -1,4 +1,4 @@
-"""What a call in the user's code is named and where it is; functions that keep sizes symbolic.
+"""The name and the line of a call in the user's code; functions that keep sizes symbolic.
 
 `q @ k` and `Tensor.__matmul__` have one name, `matmul`. The place of a call is its line and the
 variable to which its result is assigned.

@@ -1,4 +1,4 @@
-"""How the record of a run becomes a readable system of equations, pass by pass.
+"""From the record of a run to a readable system of equations, pass by pass.
 
 prune     drop the steps that no result depends on
 copies    replace a copy by its source

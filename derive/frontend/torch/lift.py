@@ -1,4 +1,4 @@
-"""Which equations torch code computes, recorded from one run in which every call is intercepted.
+"""The equations of torch code, recorded from one run in which every call is intercepted.
 
     lift(attend, {"q": Tensor("q", (B, S, D)), ..}, {"B": 2, "S": 3, "D": 5})
 
