@@ -258,7 +258,7 @@ _INSTEAD = {
 
 
 def find_name_mistakes(system: ir.System) -> Iterator[Diagnostic]:
-    """The errors for names that are unknown or cannot be names in code."""
+    """The errors for names that code cannot have, unknown names, and calls with wrong arguments."""
     kinds = find_kinds(system)
     yield from _find_bad_names(kinds)
     for equation in system.equations:

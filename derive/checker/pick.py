@@ -364,7 +364,7 @@ class _Search:
                 yield subject, sample, same_if
 
     def _complete(self, choice: Choice) -> Choice:
-        """The choice with all samples at which its program runs, and findings."""
+        """The choice with findings, the samples at which its program runs, and the other stops."""
         kept, stops = [choice.first], []
         is_long = count_steps(choice.first) > MOST_STEPS  # one run at these sizes is enough
         for sample in choice.first.make_others():

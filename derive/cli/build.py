@@ -104,7 +104,7 @@ def find_order(arguments: Sequence[str], out: Path, name: str | None, options: O
 
 
 def write_all(order: Order, as_json: bool) -> int:
-    """Build, judge and write every formula, and return the exit code."""
+    """Build, judge and write every formula; return 2 if one is refused, else 0."""
     outcomes = _work(order, _write_file, "building")
     if as_json:
         tables.print_json([outcome.to_data() for outcome in outcomes])
@@ -114,7 +114,7 @@ def write_all(order: Order, as_json: bool) -> int:
 
 
 def check_all(order: Order, as_json: bool, read: ReadWords) -> int:
-    """Compare every formula's file with a fresh build, and return the exit code."""
+    """Compare each file with a fresh build; return 0 if all are fresh, 2 for a refusal, else 1."""
     outcomes = _work(order, partial(_compare, read=read), "checking")
     files = [{"file": show_path(o.path), "state": o.state} for o in outcomes]
     if as_json:

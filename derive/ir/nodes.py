@@ -384,7 +384,7 @@ def negate(condition: Expr) -> Expr:
 
 
 def change_sign(value: Expr) -> Expr:
-    """The negated value, with the minus inside the terms or factors where it fits."""
+    """The negated value, the minus inside terms, a factor or a sum's body where it fits."""
     match value:
         case Add(terms):
             return Add(tuple(map(change_sign, terms)))

@@ -166,7 +166,7 @@ def _fill_extents(sizes: Sizes, demands: Demands, *, least: int) -> Sizes:
 
 
 def _measure(sizes: Sizes, demands: Demands, *, with_one: bool) -> float:
-    """The penalty of the sizes: 0 where all extents are valid and pairwise distinct."""
+    """The penalty of sizes: 0 if extents are valid, distinct, not 1 (`with_one`: one size is 1)."""
     values = [_evaluate(extent, sizes) for extent in demands.extents]
     badness = 0.0
     for value in values:
@@ -437,7 +437,7 @@ def _find_bound(bound: ir.Expr | None, sizes: Mapping[str, int]) -> float | None
 
 
 def _draw_mask(shape: tuple[int, ...], generator: Any, empty_row: bool) -> Any:
-    """Truth values with a True on every line along every axis, and a False somewhere."""
+    """Truth values with a True on every line of each axis (`empty_row`: but one) and a False."""
     drawn = torch.rand(shape, generator=generator) < 0.5
     places = torch.arange(drawn.numel()).reshape(shape)
     steps = [extent for extent in shape if extent > 1]

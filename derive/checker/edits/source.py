@@ -78,7 +78,7 @@ class SourceText:
 
     @cached_property
     def statements(self) -> list[Any]:
-        """The statements that may be edited, outer ones first."""
+        """The statements that may be edited, outer ones first; none of a `while` loop."""
         found: list[Any] = []
 
         def descend(node: ast.AST) -> None:

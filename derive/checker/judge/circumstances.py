@@ -152,7 +152,7 @@ def _with_layout(value: Any, circumstance: str) -> Any:
 
 @contextmanager
 def _enter_circumstance(target: Any, at: str, path: str, asked: dict[str, None]) -> Iterator[None]:
-    """Set the state of torch, of random generators and of the module for a circumstance."""
+    """Within the context, set torch, the generators and module for a run, or note in `asked`."""
 
     def watch(frame: FrameType, event: str, function: Any) -> None:
         """Record calls that ask for the time, or the system for random bytes."""

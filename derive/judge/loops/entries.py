@@ -170,7 +170,7 @@ def _to_number(name: str, element: Any, kind: type = float) -> Any:
 def _find_sizes(
     formula: Formula, names: Names, given: Mapping[str, Any], tensors: Mapping[str, Any]
 ) -> dict[str, int]:
-    """The sizes from keywords, shapes and defaults, checked against one another."""
+    """The sizes from keywords, shapes and defaults, which must agree; DeriveError for another."""
     sizes = {name: _to_size(name, given[name]) for name in names.sizes if name in given}
     facts = [
         (name, place, extent, found)
