@@ -398,7 +398,7 @@ def _find_kind_mistakes(
 
 
 def _find_conditions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """The children of a node that must be conditions."""
+    """The children of a node that must be conditions; () where it has none."""
     match expr:
         case (
             ir.Where(condition, _, _) | ir.Reduce(_, _, condition, _) | ir.Along(_, _, condition, _)

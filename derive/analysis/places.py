@@ -394,7 +394,7 @@ class _Joiner:
         return runs, ir.Access(alone, tuple(reads))
 
     def _choose_part(self, leaves: Sequence[Leaf]) -> ir.Expr:
-        """The value at a position: nested choices between the parts, by comparison with edges."""
+        """The value at a position: choices between parts by edges; DeriveError without such."""
         if len(leaves) == 1:
             return leaves[0][1]
         for number, index in self.split.items():

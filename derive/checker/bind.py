@@ -486,7 +486,7 @@ class Holder:
         return [Polynomial.of(self.tensor.shape[place]) for place in order]
 
     def find_equations(self) -> list[tuple[Polynomial, int]]:
-        """Pairs (extent, number that it must be): for each axis, or for the product of all."""
+        """Pairs (extent, number it must be), for each axis or for the product; [] if unknown."""
         if extents := self.find_extents():
             is_one = len(extents) == len(self.shape)
             return list(zip(extents, self.shape, strict=True)) if is_one else []

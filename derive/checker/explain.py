@@ -214,7 +214,7 @@ class _Inquiry:
         )
 
     def score_agreement(self) -> int:
-        """The number of lines and equations that agree in the current code, less wrong values."""
+        """`Lines.score_agreement` of the code as it is now; 0 where it raises."""
         case = self.case
         trace = case.record(next(case.draw_samples()))
         if trace.error:
@@ -339,7 +339,7 @@ def find_difference(system: ir.System, base: Evaluator, results: Sequence[Any]) 
 
 
 def find_target_indices(system: ir.System, name: str) -> tuple[str, ...]:
-    """The places on the left side of the equation that defines a tensor, as texts."""
+    """The places on a tensor's left side, as texts; () for a tensor without an equation."""
     for equation in system.equations:
         if equation.target.tensor.name == name:
             return tuple(to_text(place) for place in equation.target.places)

@@ -57,7 +57,7 @@ def harden_process() -> None:
 
 
 def isolate() -> tuple[str, ...]:
-    """Enter new namespaces; return those granted. Process ids are new from the next child on."""
+    """Enter new namespaces and return those granted; process ids are new from the next child on."""
     user, group = os.getuid(), os.getgid()
     try:
         unshare = ctypes.CDLL(None).unshare

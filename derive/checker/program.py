@@ -33,7 +33,7 @@ _MAKERS = {"cat", "stack", "tensor", "zeros"}
 
 
 def parse_binds(text: str) -> dict[str, str]:
-    """`query=Q, W_q.weight=W_Q.T` as a dictionary; commas inside brackets do not separate."""
+    """`query=Q, W_q.weight=W_Q.T` as a dictionary, commas in brackets aside; else DeriveError."""
     binds: dict[str, str] = {}
     parts, depth = [""], 0
     for sign in text:

@@ -87,7 +87,7 @@ class Rename:
 
 
 def find_renames(text: str, error: str, line: int | None) -> list[Rename]:
-    """Replacements for the name in an error about an undefined one, most similar first."""
+    """Replacements for the undefined name in an error, most similar first; [] for other errors."""
     found = _UNKNOWN.search(error)
     try:
         tree = _parse(text)
@@ -222,7 +222,7 @@ _CALLED = "_called_with"
 
 
 def find_member(names: Mapping[str, Any], member: str, init: str, shown: str) -> Any:
-    """The value of a dotted name of a file; exceptions of a constructor are passed on."""
+    """The value of a dotted name of a file; DeriveError if it is no code or not there."""
     first, *rest = member.split(".")
     target = names[first]
     if init:
@@ -252,7 +252,7 @@ def _is_module(target: type) -> bool:
 
 
 def make_object(target: type, init: str, names: Mapping[str, Any]) -> Any:
-    """An object of the class; `init` has the constructor's arguments, or is the object itself."""
+    """An object of the class; `init` is its arguments or itself, DeriveError if unreadable."""
     try:
         call = compile(ast.parse(f"{_CALLED}({init}\n)", mode="eval"), "<--init>", "eval")
     except (SyntaxError, ValueError) as error:

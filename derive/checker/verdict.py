@@ -119,7 +119,7 @@ def _to_head(verdict: Verdict) -> str:
 
 
 def _annotate(verdict: Verdict) -> list[str]:
-    """The report's lines that show the annotated code, with a mark on the verdict's line."""
+    """The annotated lines of code, the verdict's marked `>`; [] for "same" or none to show."""
     told = verdict.annotations or (verdict.line and verdict.same is False)
     if verdict.same or not verdict.source or not told:
         return []

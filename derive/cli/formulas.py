@@ -130,7 +130,7 @@ def _find_formula(argument: str, name: str | None) -> tuple[Found, ...]:
 
 
 def read_input() -> str:
-    """All of standard input."""
+    """All of standard input; DeriveError if it is not UTF-8."""
     try:
         return sys.stdin.read() if sys.stdin is not None else ""
     except UnicodeDecodeError as error:

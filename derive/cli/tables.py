@@ -132,7 +132,7 @@ def say_at(sizes: Mapping[str, int]) -> str:
 
 
 def say_sizes(built: Built, options: Options) -> str:
-    """The sizes and their source: `at N=64 D=64 (default; choose with --sizes)`."""
+    """The sizes with their source, `at N=64 (default; choose with --sizes)`; "" without any."""
     groups: dict[str, dict[str, int]] = {source: {} for source in SOURCES}
     for name, number in built.plan.sizes.items():
         source = "typical" if name in built.formula.typical else "default"

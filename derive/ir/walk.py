@@ -409,7 +409,7 @@ def is_bracket(expr: ir.Expr) -> TypeGuard[ir.Where]:
 
 
 def find_brackets(factor: ir.Expr) -> tuple[ir.Where, ...]:
-    """The brackets [..] in a factor: itself, in nested products and in positive powers."""
+    """The brackets [..] in a factor: itself, in nested products, in positive powers; else ()."""
     match factor:
         case ir.Where() if is_bracket(factor):
             return (factor,)

@@ -98,7 +98,7 @@ def evaluate_over(
 def draw_over(
     tower: Any, system: ir.System, values: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """The inputs over a tower: random residues for real tensors, the others unchanged."""
+    """The inputs over a tower, real tensors random; NotModelledError for complex ones."""
     from derive.judge.fields import NotModelledError, draw_field
 
     drawn = dict(values)

@@ -324,7 +324,7 @@ def _read_access(evaluator: Evaluator, access: ir.Access) -> Grid:
 
 
 def _fill_target(evaluator: Evaluator, target: ir.Access, value: Grid, into: Any = None) -> Any:
-    """The target's tensor, filled with the value at the target's places."""
+    """The target's tensor, filled with the value at its places; DeriveError for places outside."""
     shape = [evaluator.extent(extent) for extent in target.tensor.shape]
     places = target.places
     if all(isinstance(place, ir.Index) for place in places):

@@ -204,7 +204,7 @@ def _read_domain(domain: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
 
 
 def _make_each(names: str, make: Any) -> Any:
-    """`make(name)` for each of the names, as a tuple; for a single name alone."""
+    """`make(name)` for each of the names, as a tuple; alone for one; DeriveError if no text."""
     if not isinstance(names, str):
         raise refuse(
             "names-form", f"names are one text, not {names!r}", help='write them like "B S"'

@@ -50,7 +50,7 @@ def _times(algebra: nf.Algebra, one: nf.Term, other: nf.Term) -> nf.Poly:
 
 
 def rename_apart(algebra: nf.Algebra, term: nf.Term, other: nf.Term) -> nf.Term:
-    """The term with fresh bound indices where the other term uses the same ones."""
+    """The term, its bound indices fresh where the other uses them; GivesUp if that splits it."""
     clash = [index for index in term.bound if index in other.inner or index in other.bound]
     if not clash:
         return term
@@ -136,7 +136,7 @@ def _power_case(algebra: nf.Algebra, base: nf.Normal, exponent: Fraction) -> nf.
 
 
 def _make_power(base: nf.Normal, exponent: Fraction) -> nf.Poly:
-    """The power of a sum as one atom."""
+    """The power of a sum as one atom; GivesUp for a power of 0."""
     if not base.terms:
         raise nf.GivesUp("a power of 0")
     return nf.single(nf.Base(base), exponent)
@@ -466,7 +466,7 @@ def _divide_or_zero(algebra: nf.Algebra, arguments: tuple[nf.Poly, ...]) -> nf.P
 def fold(
     algebra: nf.Algebra, kind: str, bound: nf.Indices, poly: nf.Poly, cubes: cond.Cubes
 ) -> nf.Poly:
-    """The value of a reduction other than a sum, over the entries where a cube holds."""
+    """The value of a reduction other than a sum where a cube holds; GivesUp for several cubes."""
     if kind == "min":
         return scale(fold(algebra, "max", bound, scale(poly, -1), cubes), -1)
     if kind in {"max", "argmax"}:

@@ -173,7 +173,7 @@ class Reader:
     def enter_equation(
         self, name: str, places: tuple[Polynomial, ...]
     ) -> Iterator[tuple[ir.Expr, dict[ir.Index, Polynomial]]]:
-        """Within the context: an equation's right side, and its index values at the places."""
+        """Within the context: an equation's right side, its index values; GivesUp if it recurs."""
         if name in self._open:
             raise nf.GivesUp("a recurrence")
         equation = self.equations[name]
@@ -274,7 +274,7 @@ class Reader:
 
 
 def _solve_place(place: ir.Expr, extent: ir.Expr, wanted: Polynomial) -> dict[ir.Index, Polynomial]:
-    """The values of the indices of a left side's place at which it is the wanted position."""
+    """The index values at which a left side's place is as wanted; GivesUp for uncommon places."""
     if isinstance(place, ir.Index):
         return {place: wanted}
     indices = split_merged(place, extent)
@@ -296,7 +296,7 @@ def sum_over(poly: nf.Poly, bound: nf.Indices) -> nf.Poly:
 
 
 def read_reduce(reader: Reader, expr: ir.Reduce, env: nf.Env) -> nf.Poly:
-    """The value of a reduction over bound indices: `mean[j](x[j])`."""
+    """The value of a reduction such as `mean[j](x[j])`; GivesUp for a sum with infinite terms."""
     algebra = reader.algebra
     bound, inner, cubes = reader.open_row(expr, env)
     body = reader.read_value(expr.body, inner)

@@ -91,7 +91,7 @@ class Judge:
         return tuple(evaluate_formula(self.system, run.values, run.sizes) for run in self.runs)
 
     def evaluate(self, edited: ir.System, sample: int = 0) -> EditEvaluator:
-        """The evaluator of an edited formula at a sample; other equations keep their values."""
+        """The evaluator of an edit at a sample; ValueError if an equation reads a later tensor."""
         found = EditEvaluator(self.bases[sample], edited)
         old = {equation.target.tensor.name: equation for equation in self.system.equations}
         counts = Counter(equation.target.tensor.name for equation in edited.equations)

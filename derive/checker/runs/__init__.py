@@ -424,7 +424,7 @@ def _split_positional(function: Any, given: Mapping[str, Any]) -> tuple[list[Any
 
 
 def flatten_results(found: Any) -> tuple[Any, ...]:
-    """The tensors in the returned value, in order; numbers become tensors, others are left out."""
+    """The tensors in the returned value, in order; numbers become tensors, () if it has none."""
     if isinstance(found, torch.Tensor):
         return (found,)
     if isinstance(found, (int, float, bool)):

@@ -117,7 +117,7 @@ def index_put(
 
 
 def scatter(run: Run, value: Any, dim: int, places: Any, new: Any, **named: Any) -> algebra.Parts:
-    """The value with elements written along a dimension."""
+    """The value with elements written along a dimension; NotModelledError for a reduction."""
     if named:
         raise algebra.NotModelledError("scatter with a reduction")
     source = run.parts(new)
@@ -362,7 +362,7 @@ def _drop_types(name: str, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_into(run: Run, target: Any, found: Any) -> Any:
-    """Copy the result into the memory of the target."""
+    """Copy the result into the target's memory; NotModelledError for an ordinary tensor."""
     if not isinstance(target, FieldTensor) or not isinstance(found, algebra.Parts):
         raise algebra.NotModelledError(f"{run.name} into an ordinary tensor")
     for old, new in zip(target.parts.every, found.every, strict=True):

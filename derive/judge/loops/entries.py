@@ -92,7 +92,7 @@ def _find_scalar(name: str, names: Names, given: Mapping[str, Any]) -> Any:
 
 
 def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Value], Value]) -> Any:
-    """A given tensor, whose elements are converted when read; one without indices is a number."""
+    """A given tensor, its elements converted when read, or number; DeriveError for another rank."""
     shape, elements = _list_elements(name, value)
     kind = getattr(names.bases[name], "kind", "real")
     rank = len(names.shapes.get(name, ()))
@@ -117,7 +117,7 @@ def _read_tensor(name: str, names: Names, value: Any, to_element: Callable[[Valu
 
 
 def _list_elements(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """The shape of any value, and its elements in row-major order as Python numbers."""
+    """The shape of a value and its elements row by row as numbers; DeriveError if ragged."""
     if hasattr(value, "detach"):
         value = value.detach().resolve_conj().resolve_neg()
         if value.is_floating_point():
@@ -136,7 +136,7 @@ def _list_elements(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _convert(name: str, kind: str, element: Any) -> Any:
-    """An element converted to its kind: bool, int, complex or float."""
+    """An element as bool, int, complex or float; DeriveError for one that is not of this kind."""
     if kind == "bool":
         if element not in {0, 1}:
             raise refuse("tensor-not-boolean", f"{name} holds truth values, not {element!r}")
@@ -212,7 +212,7 @@ def _put_sizes(extent: Any, sizes: tuple[tuple[str, int], ...]) -> Any:
 
 
 def _solve_extent(name: str, place: int, extent: Any, found: int, sizes: dict[str, int]) -> bool:
-    """Check an extent, or solve it for its only size; return whether one of them was possible."""
+    """Check an extent or solve it for its only size; False if neither, DeriveError if wrong."""
     rest = _put_sizes(extent, tuple(sizes.items()))
     says = f"place {place} of {name} has extent {extent}"
     if rest.is_number:

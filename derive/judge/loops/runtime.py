@@ -264,7 +264,7 @@ def multiply_all(values: Iterable[Value]) -> Value:
 
 
 def argmax(row: Iterable[Value]) -> int:
-    """The position of the first largest entry; nan is larger than all numbers."""
+    """The position of the first largest entry, nan above all; DeriveError without entries."""
     entries = list(row)
     if not entries:
         raise refuse("argmax-empty", "argmax of a row without entries has no value")
