@@ -416,7 +416,10 @@ def _spread_rows(
     grid, mask = evaluator.evaluate_node(body), evaluator.condition(condition)
     free = tuple(dict.fromkeys(i for i in (*grid.indices, *mask.indices) if i not in bound))
     order = (*free, *bound)
-    return spread_grid(grid, order, evaluator), spread_grid(mask, order, evaluator), free
+    spread = spread_grid(grid, order, evaluator)
+    if not (spread.is_floating_point() or spread.is_complex()):  # an argmax
+        spread = spread.double()
+    return spread, spread_grid(mask, order, evaluator), free
 
 
 def _reduce_rows(kind: str, body: Any, mask: Any, rows: tuple[int, ...]) -> Any:
@@ -521,8 +524,6 @@ def _evaluate_along(evaluator: Evaluator, expr: ir.Along) -> Grid:
         return _apply_to_matrix(evaluator, expr, expr.indices)
     body, mask, free = _spread_rows(evaluator, (expr.index,), expr.condition, expr.body)
     order = (*free, expr.index)
-    if not (body.is_floating_point() or body.is_complex()):  # an integer tensor or an argmax
-        body = body.to(torch.float64)
     if ROWS[expr.kind].is_linear:
         return Grid(torch.where(mask, body, torch.zeros_like(body)).cumsum(-1), order)
     if expr.condition != ir.TRUE:

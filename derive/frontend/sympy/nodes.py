@@ -368,13 +368,15 @@ def _(value: Any, context: Context) -> ir.Expr:
         over, under = _split_quotient(inside)
         if under != 1:
             return ir.Call("floordiv", (to_node(over, context), to_node(under, context)))
+        if inside.has(sympy.Pow):  # N // 1
+            return to_node(over, context)
     return ir.Call("floor", (to_node(inside, context),))
 
 
 def _split_quotient(value: Any) -> tuple[Any, Any]:
     """Return (numerator, denominator); a quotient that is written as one is not simplified."""
-    last = value.args[-1] if value.args else None
-    if isinstance(value, sympy.Mul) and isinstance(last, sympy.Pow) and last.exp == -1:
+    last = value.args[-1] if isinstance(value, sympy.Mul) else None
+    if isinstance(last, sympy.Pow) and last.exp == -1 and last.base != 1:
         over = value.args[:-1]
         return (over[0] if len(over) == 1 else sympy.Mul(*over, evaluate=False)), last.base
     above, below = sympy.together(value).as_numer_denom()

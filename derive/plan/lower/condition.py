@@ -327,6 +327,8 @@ def _lower_piecewise(
             parts.append((low, own, context.lower(folded, inner)))
         if numbers:
             (low, own, op), (value,) = parts[0], numbers
+            if own not in op.axes:  # an only position
+                op = expand(op, (*op.axes, own))
             return ops.Pad(op, op.axes.index(own), index, low.to_expr(), value)
         return concatenate_parts(index, parts, order)
     return None

@@ -150,7 +150,7 @@ def hoist_rising(expr: ir.Reduce) -> ir.Expr | None:
             is_full = all(is_never_empty(condition, index) for index in bound)
             is_rising = all(is_constant(each) and is_never_negative(each) for each in rest)
             if name in {"max", "min"}:  # a bound on either side
-                sides = [part for part in (body, *rest) if {*find_free(part)} & {*bound}]
+                sides = [part for part in (body, *rest) if {*find_free(part)} & {*bound}] or [body]
                 rest = [part for part in (body, *rest) if part not in sides]
                 is_rising = len(sides) == len(rest) == 1
                 body = sides[0]
