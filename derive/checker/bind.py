@@ -3,6 +3,7 @@
     1. explicit              --bind q=Q
     2. by name               Q, then q or _q, then query: the same core
     3. by order              the rest, in order; a boolean tensor goes to an argument named mask
+                             and those left over to one that the code uses as a list
     4. numbers               an argument that is no tensor is a size or a scalar: by name as above,
                              else every size is tried by running the code; an optional one keeps
                              its default, or is a size of its name that no shape determines, or a
@@ -112,7 +113,7 @@ class Match:
         system = task.system
         every: list[Entry] = [*system.tensors, *system.scalars]
         self.left = [entry for entry in every if entry.name not in self.bound]
-        self.last = ""  # the last argument that is assigned by order
+        self.ordered: list[str] = []  # the arguments that are assigned by order
 
     def find_left(self, kind: Any, slots: Sequence[Slot]) -> tuple[list[Any], list[Slot]]:
         """The pair (entries of a kind not yet assigned, slots without an entry)."""
@@ -153,7 +154,7 @@ class Match:
         choices = combinations(ranked, max(0, len(free) - len(tensors)))
         numbers = [*islice(choices, self.place + 1)][-1]
         free = [slot for slot in free if slot not in numbers]
-        self.last = free[-1].name if free else ""
+        self.ordered = [slot.name for slot, _ in zip(free, tensors, strict=False)]
         self.assign(free, tensors)
         self.assign_mask([slot for slot in slots if not slot.required and slot.default is None])
 
@@ -186,8 +187,8 @@ def find_programs(
     task: Task,
     asked: tuple[Sequence[Slot], Sequence[Slot]] | None = None,
     maker: Program | None = None,
-) -> list[list[Program]]:
-    """Lists of programs: scalars in order (if that fits), by names, and with a list of tensors.
+) -> tuple[list[Program], list[list[Program]]]:
+    """Programs with a list of tensors, if any; lists of others: scalars in order, then by names.
 
     `asked` are its arguments and parameters, if known; `maker` has its constructor's arguments.
     """
@@ -232,14 +233,30 @@ def find_programs(
     ]
     assigned = assign_numbers(base, "arguments", numbers, scalars, system)
     found = [list(islice(programs, MOST_PROGRAMS)) for programs in assigned]
-    if rest and match.last and re.search(_LIST.format(match.last), task.code.source):
-        listed = {match.last: f"[{match.found[match.last]}, {rest}]"}
-        found.append([each.give("arguments", listed) for each in found[-1]])
-    return found
+    listed = _find_list(match, slots, [tensor.name for tensor in tensors], task.code.source)
+    return [each.give("arguments", listed) for each in found[-1] if listed], found
 
 
-# Uses of a list that an argument is.
-_LIST = r"\b{0}\[-?\d+\]|\bin {0}\b|\*{0}\b|\w, \w+ = {0}\b|(cat|stack|dot)\({0}\b"
+# Uses of a list that an argument is, with a last place.
+_LIST = r"\b{0}\[(-1|{1})\]|\bin {0}\b|\*{0}\b|\w, \w+ = {0}\b(?!\.)|(cat|stack|dot)\({0}\b"
+
+
+def _find_list(
+    match: Match, slots: Sequence[Slot], rest: Sequence[str], source: str
+) -> dict[str, str]:
+    """The sources if the code uses an argument as a list that takes up the rest; {} if none.
+
+    Arguments behind it that were assigned by order get the next tensors.
+    """
+    for slot in slots if rest else ():
+        name, first = slot.name, match.found.get(slot.name, "")
+        is_guess = name in match.ordered or fold_name(first) != fold_name(slot.called)
+        if first and is_guess and re.search(_LIST.format(re.escape(name), len(rest)), source):
+            behind = match.ordered[match.ordered.index(name) + 1 :] if name in match.ordered else ()
+            every = [first, *(match.found[each] for each in behind), *rest]
+            own = f"[{', '.join(every[: len(rest) + 1])}]"
+            return {name: own, **dict(zip(behind, every[len(rest) + 1 :], strict=True))}
+    return {}
 
 
 def _write_source(system: ir.System, slot: Slot, source: str, *, is_bound: bool) -> str:
@@ -295,8 +312,8 @@ def _rank_programs(
     """Yield the program with sizes and scalars for arguments of a kind, least doubt first.
 
     The doubt is the sum of the name ranks of required arguments; the others may keep their default.
-    A default that is also that of a scalar without an argument of its name is written out: where
-    that scalar gives another answer, the choice is open.
+    A default is written out where a scalar without an argument of its name has it too, or a like
+    name: where that scalar gives another answer, the choice is open.
     """
     any_required = any(slot.required for slot in numbers)
     named = base.find_taken() | {fold_name(slot.called) for slot in numbers}
@@ -316,9 +333,10 @@ def _rank_programs(
             like = {s: n for s, n in known.items() if n < NAMED and (is_int or s in names)}
             if not like and not (is_int and kind == "constructor" and not any_required):
                 known = {}
-            equal = [name for name, default in left.items() if default == slot.default]
-            known = {**(like or known), **dict.fromkeys(left, UNSAID), **dict.fromkeys(equal, 2)}
-            known[repr(slot.default) if equal else ""] = NAMED
+            alike = {} if is_int else like
+            meant = [n for n, default in left.items() if n in alike or default == slot.default]
+            known = {**(like or known), **dict.fromkeys(left, UNSAID), **dict.fromkeys(meant, 2)}
+            known[repr(slot.default) if meant else ""] = NAMED
         ranked = sorted(known.items(), key=lambda choice: choice[1])
         if ranked[0][1] == 0 and ranked[0][0] in names:
             ranked = ranked[:1]

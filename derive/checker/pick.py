@@ -66,6 +66,7 @@ class Choice:
     agrees: bool = True  # at the first sample
     is_chance: bool = False  # whether it fits at its first sample alone
     same_if: Diagnostic | None = None
+    unsure: str = ""  # what its bindings or sizes leave open
     findings: tuple[Diagnostic, ...] = ()
     stops: tuple[tuple[Sample, CannotRunError], ...] = ()  # samples at which the code does not run
     shown: Sample | None = None  # a further sample with a difference
@@ -166,7 +167,7 @@ class _Search:
                 break
         if best is None or not best.fits or found is None:
             return found or best
-        return replace(best, same_if=_as_open(found, best.program).same_if)
+        return _as_open(best, found)
 
     def _find_tensors(self, program: Program) -> dict[str, str]:
         """The sources of a program that read a tensor of the formula, by name of the argument."""
@@ -232,7 +233,7 @@ class _Search:
         bad = [c for c in bad if not good or not good[0].is_by_default(c)]
         if not good or not bad:
             return good[0] if good else replace(fits[0], same_if=None)
-        return replace(bad[0], same_if=_as_open(good[0], bad[0].program).same_if)
+        return _as_open(bad[0], good[0])
 
     def _try_stated(self, subject: subjects.Subject, fixed: Mapping[str, int]) -> list[Choice]:
         """Choices at free sizes, then at sizes related by statements of the code that failed."""
@@ -273,7 +274,7 @@ class _Search:
                     found = [choice for choice in found if choice.agrees]
                 fits = [choice for choice in found if choice.fits]
                 if fits:
-                    return fits if likely is None else [_as_open(choice, likely) for choice in fits]
+                    return fits if likely is None else [_as_open(c, c, likely) for c in fits]
                 ran += found
                 likely = likely or programs[0]
                 if found and not likely.doubt:
@@ -419,19 +420,26 @@ def _confirm(choice: Choice) -> Choice:
     return replace(choice, is_chance=is_chance, agrees=choice.agrees and any(fitting or [True]))
 
 
-def _as_open(choice: Choice, other: Program) -> Choice:
-    """The choice as open: the same only with a --bind of the numbers that `other` lacks."""
-    sources, others = choice.program.numbers, other.numbers
-    given = {name: source for name, source in sources.items() if others.get(name) != source}
-    return replace(choice, same_if=_say_bind(given))
+def _as_open(shown: Choice, good: Choice, other: Program | None = None) -> Choice:
+    """The shown choice as open: the same only with the bindings or sizes that `good` has.
+
+    Those of the other program, if that is not the shown one's, are as likely.
+    """
+    first, second = good.program, other or shown.program
+    here, there = ({**each.numbers, **each.parameters} for each in (first, second))
+    given = {name: source for name, source in here.items() if there.get(name) != source}
+    option, fixed = ("--bind", {}) if given else ("--sizes", good.first.fixed)
+    given |= {n: str(size) for n, size in fixed.items() if shown.first.fixed.get(n) != size}
+    says = f"it is open what {' and '.join(given)} {'is' if len(given) == 1 else 'are'}"
+    return replace(shown, same_if=_say_bind(given, option), unsure=f"{says}: give {option}")
 
 
-def _say_bind(binds: Mapping[str, str]) -> Diagnostic:
+def _say_bind(binds: Mapping[str, str], option: str = "--bind") -> Diagnostic:
     said = " and ".join(
         f"the result is taken as {source}" if name == "return" else f"{name} is given as {source}"
         for name, source in binds.items()
     )
-    help = f"give --bind {','.join(f'{name}={source}' for name, source in binds.items())}"
+    help = f"give {option} {','.join(f'{name}={source}' for name, source in binds.items())}"
     return Diagnostic("same-if", f"the same if {said}", help=help)
 
 

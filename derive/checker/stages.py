@@ -181,7 +181,7 @@ class Stages:
             says = f"the code stops where the formula has a value: {choice.failure}"
             yield Found("different", difference=says, line=choice.failure.line)
         if choice.is_open:
-            yield Found("unknown", ("sizes or arguments are ambiguous: give --sizes or --bind",))
+            yield Found("unknown", (choice.unsure,))
         if lacking := remarks.find_nothing(self.job.system, choice):
             yield Found("unknown", (lacking,))
         send.begin("the runs in float64")

@@ -68,10 +68,12 @@ def _find_function(task: Task) -> Iterator[Subject]:
     """Yield the subjects of a function or a module instance, whose shapes determine the sizes."""
     asked = find_slots(task.code.target)
     numbers, literals = find_own_numbers(task.code)
-    for programs in bind.find_programs(task, asked):
+    listed, others = bind.find_programs(task, asked)
+    for programs in ([listed] * bool(listed)) + others:
         holders = bind.find_holders(task.system, programs[0], asked[1])
         groups = _solve(holders, numbers, task.find_fixed(programs[0]))
-        yield Subject(groups, partial(_fit, programs, holders), numbers, literals, programs)
+        make, is_guess = partial(_fit, programs, holders), programs is listed
+        yield Subject(groups, make, numbers, literals, programs, is_provisional=is_guess)
 
 
 def _fit(
@@ -237,10 +239,11 @@ def _make_programs(
             refused = refused or made
             continue
         try:
-            programs = bind.find_programs(task, made, maker)[0]
+            listed, others = bind.find_programs(task, made, maker)
         except DeriveError as error:  # a bound parameter does not exist with these numbers
             refused = refused or error
             continue
+        programs = [*listed, *others[0]]
         holders = bind.find_holders(task.system, programs[0], made[1])
         if not bind.is_fitting(holders, sample.sizes):
             is_moved = all(holder.fits(sample.sizes, sort=sorted) for holder in holders)

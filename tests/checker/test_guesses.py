@@ -167,6 +167,7 @@ def test_ambiguous_numbers_are_asked_for():
 
     verdict = check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"))
     assert verdict.same is None
+    assert verdict.reasons == ("it is open what a and b are: give --bind",)
     assert "give --bind a=N,b=M" in str(verdict)
     assert check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"), bind="a=N,b=M").same is True
 
