@@ -227,7 +227,7 @@ class Program:
     ) -> runs.Answer:
         """The answer of one run on copies of the formula's inputs."""
         how = replace(how or runs.RunOptions(), names=self.names)
-        given = self.find_own(values, sizes)
+        given = self.find_given_on_copies(values, sizes)
         found = runs.run_target(self.code.target, given, how, self.code.path)
         check_answer(found)
         return found
@@ -259,8 +259,10 @@ class Program:
         both = zip(find_expected(self, wanted), answer.results, strict=False)
         return ((name, found, value) for (name, value), found in both)
 
-    def find_own(self, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> runs.Given:
-        """The values of all sources, on copies of the inputs; CannotRunError if one has none."""
+    def find_given_on_copies(
+        self, values: Mapping[str, Any], sizes: Mapping[str, Any]
+    ) -> runs.Given:
+        """The arguments, found on copies of the inputs; CannotRunError if one has no value."""
         own = {k: v.detach().clone() if hasattr(v, "clone") else v for k, v in values.items()}
         try:
             return self.find_given(own, sizes)

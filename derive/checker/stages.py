@@ -247,7 +247,7 @@ class Stages:
         return Found(findings=(*calls.findings, *defaults, *stops))
 
     def judge_exactly(self) -> Found:
-        """The result over random fields."""
+        """The findings and grade by exact comparison over random prime fields."""
         exactness = judge_fields(self.program, self.choice.samples, backward=self.job.backward)
         once = (FINITE_MASK,) if exactness.soft_mask else ()
         opaque = ", ".join(exactness.opaque)

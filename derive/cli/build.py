@@ -82,7 +82,7 @@ class Outcome:
 
 
 def find_order(arguments: Sequence[str], out: Path, name: str | None, options: Options) -> Order:
-    """The order to build the named formulas; without arguments, those of the library."""
+    """A request to build the named formulas; without arguments, all of the library."""
     if name is not None and len(arguments) != 1:
         says = "--name names a single formula"
         raise refuse("name-many", says, help="name one formula to build beside it")

@@ -6,9 +6,9 @@
 A row without a definition is a primitive, implemented by the prover and the exact fields. All other
 functions are unfolded to primitives in proofs and evaluations, and called by name in generated
 code. Definitions, values and derivatives are texts in the notation over other rows; `definitions`
-parses them. Reductions that keep their index, such as softmax, are written by hand; their
-definition is what tests compare with: judge/loops/runtime.py, judge/evaluate.py,
-judge/fields/functions.py, prove/reader.py, frontend/gradient.py.
+parses them. Reductions that keep their index, such as softmax, are written by hand in
+judge/loops/runtime.py, judge/evaluate.py, judge/fields/functions.py, prove/reader.py and
+frontend/gradient.py; tests compare these with the definition.
 
 A new function is a new row. Tests of every package run its examples.
 """

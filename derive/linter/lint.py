@@ -65,7 +65,7 @@ def read_source(path: str, data: bytes) -> Source:
 
 
 def find_files(paths: Sequence[str]) -> Iterator[str]:
-    """The files below the paths, each once, in order.
+    """The source files below the paths, none hidden or in tool folders, each once, in order.
 
     A folder that cannot be listed is included, so that reading it reports the reason. Raises
     DeriveError for a missing path.

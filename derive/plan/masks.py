@@ -129,7 +129,7 @@ def _use_factor(op: ops.Op, known: Known) -> ops.Op:
                 return ops.Apply("*", (here.arg, kept), op.axes)
             if isinstance(arg, ops.Along) and known.find_mask(arg) is mask and not where:
                 row, axes = ops.Cast(_find_rows(mask, arg.index)), op.axes
-                made = _keep_empty(here.arg, mask)
+                made = _fill_empty_rows(here.arg, mask)
                 return ops.Apply("*", (made, ops.arrange(row, axes)), axes)
     return here
 
@@ -139,8 +139,8 @@ def _find_rows(mask: ops.Op, index: ir.Index) -> ops.Op:
     return ops.Reduction("max", strip(mask), (index,))
 
 
-def _keep_empty(soft: ops.Op, mask: ops.Op) -> ops.Op:
-    """A normalized row, whose mask is made True in empty rows, for a finite gradient."""
+def _fill_empty_rows(soft: ops.Op, mask: ops.Op) -> ops.Op:
+    """The normalized row with the mask all True in empty rows, which the caller sets to 0."""
     assert isinstance(soft, ops.Along) and isinstance(soft.arg, ops.Fill)
     rows, bare, axes = _find_rows(mask, soft.index), strip(mask), soft.axes
     empty = ops.Apply("not", (rows,), rows.axes)

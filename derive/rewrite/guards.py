@@ -386,7 +386,7 @@ def _find_implied(condition: ir.Expr) -> set[ir.Expr]:
 def _transfer_guards(
     guards: safety.Guards, access: ir.Access, target: ir.Access, undefined: Collection[ir.Tensor]
 ) -> ir.Expr:
-    """A read's guards over `target`'s indices, without undefined parts; TRUE if none transfers."""
+    """A read's guards over `target`'s indices, without tensors defined later; TRUE for none."""
     new: dict[ir.Expr, ir.Expr] = {}
     for here, there in zip(access.places, target.places, strict=True):
         if not isinstance(here, ir.Index) or not isinstance(there, ir.Index) or here in new:

@@ -88,7 +88,7 @@ def _walk_signed(expr: ir.Expr, is_signed: bool) -> Iterator[tuple[ir.Expr, bool
 def find_roundable(system: ir.System) -> set[ir.Expr]:
     """The sums that no root, log or divisor reads, directly or not, and sums of squares.
 
-    A sum of squares, on the diagonal of sums of products, is its row's largest entry.
+    A sum of squares, as at lag 0 of sums of products, is its row's largest entry.
     """
     values = {equation.target.tensor.name: equation for equation in system.equations}
     reads = {access for each in system.equations for access in find_accesses(each.value)}
@@ -102,7 +102,7 @@ def find_roundable(system: ir.System) -> set[ir.Expr]:
 
 
 def _is_square(access: ir.Access, equation: ir.Equation) -> bool:
-    """Whether a read entry of a sum of products is a sum of squares of whole rows."""
+    """Whether a read at constant places, as lag 0, makes a sum of products one of squares."""
     new = dict(zip(equation.target.places, access.places, strict=True))
     fixed = {i: place for i, place in new.items() if not find_free(place)}
     match equation.value:

@@ -365,7 +365,7 @@ def find_passing(program: Program, rewrites: Sequence[Rewrite], trial: Example) 
             of = code.target if is_made_again else target
             with suppress(Exception, SystemExit, KeyboardInterrupt):  # whatever edited code raises
                 texts.put_code(rewrite.apply(code.source), rewrite.line)
-                given = program.find_own(trial.values, trial.sizes)
+                given = program.find_given_on_copies(trial.values, trial.sizes)
                 found = runs.call_target(of, given.arguments, given.parameters, constructor)
                 results = runs.flatten_results(runs.pick_results(found, program.names))
                 if are_close(results, trial.results):

@@ -252,7 +252,7 @@ def run_all(program: Program, plan: Sequence[Planned], *, once: bool = False) ->
     calls: list[PlannedRun] = []
     for number, (sample, how, at) in enumerate(plan):
         try:
-            given = program.find_own(sample.make_inputs(), sample.sizes)
+            given = program.find_given_on_copies(sample.make_inputs(), sample.sizes)
         except CannotRunError as error:
             found[number] = RunOutcome(error)
         else:

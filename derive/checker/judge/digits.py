@@ -117,7 +117,7 @@ def _find_finite_mask(program: Program, sample: Sample) -> Diagnostic | None:
     usual = replace(sample, change=None).make_inputs()
     reals = {n: v for n, v in usual.items() if getattr(v, "is_floating_point", bool)()}
     try:
-        ordinary = program.find_own({**values, **reals}, sample.sizes)
+        ordinary = program.find_given_on_copies({**values, **reals}, sample.sizes)
         answer = program.run(values, sample.sizes, RunOptions(ordinary=ordinary))
     except CannotRunError:
         return None
@@ -155,7 +155,7 @@ _OF_NUMBERS = (ir.Scalar, ir.Number, ir.Size, ir.Add, ir.Mul, ir.Pow)
 
 
 def describe_stop(sample: Sample, error: CannotRunError) -> Diagnostic:
-    """The finding on code that stops at a limit, or refuses sizes or values."""
+    """The finding on code that stops near a limit of its sizes, or refuses sizes or values."""
     says = f"the code does not run {'with ' if sample.reason else ''}{sample.describe()}"
     return Diagnostic("stops", says, facts=(str(error),))
 
@@ -236,7 +236,7 @@ class _Element:
         )
 
     def _find_stable(self, values: Values, truth: float) -> float:
-        """The error of a stable evaluation: a rounding of its inputs per step; 0 near a jump."""
+        """The error that a backward stable evaluation may have, by moving inputs; 0 near a jump."""
         steps = []
         for near in (1e-10, 1e-13):
             moved = [self.truth(_perturb(values, near, seed), most=1) for seed in (1, 2)]

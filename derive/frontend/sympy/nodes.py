@@ -364,7 +364,7 @@ def _(value: Any, context: Context) -> ir.Expr:
 def _(value: Any, context: Context) -> ir.Expr:
     """Return `i // r` for a floor of a quotient of integers, else a call of floor."""
     inside = value.args[0]
-    if all(_is_whole(part, context) for part in walk_sympy(inside)):
+    if all(_fits_floordiv(part, context) for part in walk_sympy(inside)):
         over, under = _split_quotient(inside)
         if under != 1:
             return ir.Call("floordiv", (to_node(over, context), to_node(under, context)))
@@ -383,8 +383,8 @@ def _split_quotient(value: Any) -> tuple[Any, Any]:
     return above, below
 
 
-def _is_whole(value: Any, context: Context) -> bool:
-    """Whether this node is allowed in a quotient of integers."""
+def _fits_floordiv(value: Any, context: Context) -> bool:
+    """Whether a floor over this node, as part of its argument, is a quotient of integers."""
     if isinstance(value, sympy.Indexed):
         return context.tensors[find_label(value.base)].kind == "int"
     if isinstance(value, sympy.Symbol):

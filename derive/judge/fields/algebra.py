@@ -86,7 +86,7 @@ class Parts:
         state: torch.Tensor | None = None,
         companions: Sequence[torch.Tensor] | None = None,
     ) -> Parts:
-        """Parts over the same tower; by default finite, and no logarithms."""
+        """Parts over the same tower, without infinities and logarithms unless they are given."""
         return build(self.tower, residues, state, companions)
 
     @property

@@ -422,7 +422,7 @@ class _Digits:
         }
 
     def exp(self, value: Value) -> Value:
-        """The exponential; strained where its sum with 1 would lose one of the two."""
+        """The exponential; sets `strained` where 1 + exp(value) would lose one of the two."""
         if value != value:
             return NAN
         most = self.context.dps

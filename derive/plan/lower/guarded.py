@@ -53,7 +53,7 @@ class Guarded:
     ) -> tuple[tuple[list[ir.Expr], list[ir.Expr]], tuple[list[ir.Expr], list[ir.Expr]]]:
         """Return ((guards, factors) with any of the indices, (guards, factors) without them).
 
-        The value of each entry of a prod, max, min or logsumexp has the indices in any case.
+        A factor of a prod, max, min or logsumexp is the value of an entry: it counts as with them.
         """
         found = [
             [e for e in each if bool({*find_free(e)} & {*indices} or is_entry) is has]

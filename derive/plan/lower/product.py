@@ -437,6 +437,6 @@ def mask_operands(
 
 
 def find_covered(operands: Sequence[ops.Op], mask: ops.Op) -> int | None:
-    """Return the position of the largest operand over some of the mask's indices alone, or None."""
+    """Return the position of the largest operand with fewer axes, all of the mask, or None."""
     able = [k for k, o in enumerate(operands) if set(o.axes) < set(mask.axes)]
     return max(able, key=lambda k: len(operands[k].axes), default=None)

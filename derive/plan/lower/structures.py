@@ -8,7 +8,8 @@ A structure is a function in a module of this folder, listed in STRUCTURES:
     def lower_x(reduce: ir.Reduce, wanted: Wanted) -> ops.Op | None
 
 It returns the reduction as an operation, or None if the guards do not have the structure. A mask
-that no structure takes, as `j <= i`, is applied to an operand by `mask_operands` of product.py.
+that no structure takes, such as `j <= i` under a product, is applied to an operand by
+`mask_operands` of product.py; a running sum is found before, by rewrite/rules/masks.py.
 To add one, write it on `read_guarded` of guarded.py, and list it here. Formulas with it go to
 tests/plan/cells.txt, and similar ones without it to [neighbours] of tests/plan/structures.txt.
 """

@@ -235,7 +235,7 @@ def factor_system(system: ir.System, sizes: Mapping[str, int]) -> ir.System | No
 def read_sum(
     equation: ir.Equation, nonfinite: Collection[ir.Tensor]
 ) -> tuple[Sum, list[ir.Expr]] | None:
-    """An equation as a sum of products, and its other terms; None if it is not a sum."""
+    """The equation as (sum of plain products, its other terms); None unless it is a sum."""
     target, value = equation.target, equation.value
     if not isinstance(value, ir.Add) or not all(isinstance(p, ir.Index) for p in target.places):
         return None

@@ -227,7 +227,7 @@ class _Reader:
         self.made: dict[tuple[object, ...], tuple[ir.Equation, ...]] = {}
 
     def rewrite_sums(self, expr: ir.Expr) -> ir.Expr:
-        """The expression with sums over all places replaced by sums over a few."""
+        """The expression with sums over the few places where factors are not 0."""
         if isinstance(expr, ir.Reduce) and expr.kind == "sum":
             opened = self._open_sum(expr)
             if opened is not None:
