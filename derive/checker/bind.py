@@ -389,7 +389,9 @@ def find_constructor(task: Task) -> tuple[list[Slot], list[ir.ScalarInput]]:
     if needed:  # keep only numbers named like a size
         sized = [s for s in sized if any(is_size_of(s, size) for size in find_sizes(system))]
     here, there = ({fold_name(slot.called) for slot in each} for each in (slots, others))
-    free = [s for s in slots if s.may_be_scalar and s.is_number] * (not scalars <= here | there)
+    like = [s for s in slots if any(rank_size(s.called, scalar) < NAMED for scalar in scalars)]
+    free = [s for s in slots if s.may_be_scalar and (s.is_number or s in like)]
+    free *= not scalars <= here | there
     left = [
         s for s in system.scalars if fold_name(s.name) in here or fold_name(s.name) not in there
     ]

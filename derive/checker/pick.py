@@ -230,6 +230,7 @@ class _Search:
         if not fits:
             return choices[0] if choices else None
         good, bad = ([c for c in fits if c.agrees is agrees] for agrees in (True, False))
+        good.sort(key=lambda choice: len(choice.first.defaulted))  # one that takes most scalars
         bad = [c for c in bad if not good or not good[0].is_by_default(c)]
         if not good or not bad:
             return good[0] if good else replace(fits[0], same_if=None)

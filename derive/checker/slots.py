@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 from derive.checker.processes import run_remotely
@@ -254,7 +254,9 @@ def find_slots(target: Any) -> tuple[list[Slot], list[Slot]]:
     from torch.nn.parameter import is_lazy
 
     if isinstance(target, type):
-        return find_arguments(target), find_arguments(getattr(target, "forward", None))
+        forward = getattr(target, "forward", None)
+        bound = MethodType(forward, target) if callable(forward) else None  # self is no argument
+        return find_arguments(target), find_arguments(bound)
     if not isinstance(target, torch.nn.Module):
         return find_arguments(target), []
     owners = dict(target.named_modules())

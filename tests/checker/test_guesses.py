@@ -32,12 +32,13 @@ CONVOLVED = (
 class Free(nn.Module):
     """A weight whose layout is unknown."""
 
-    def __init__(self, width, out):
+    def __init__(self, width, out, rate=1.0):
         super().__init__()
+        self.s = rate
         self.W = nn.Parameter(torch.zeros(width, out))
 
     def forward(self, x):
-        return x @ self.W
+        return x @ self.W * self.s
 
 
 class Ordered(nn.Module):
@@ -172,7 +173,9 @@ def test_ambiguous_numbers_are_asked_for():
     assert check(scale, parse("x[N, M]; y[n, m] = x[n, m] * N / M"), bind="a=N,b=M").same is True
 
 
-def test_a_scalar_that_is_a_tensor_is_judged_as_one():
+def test_a_scalar_is_judged_as_a_tensor_or_in_place_of_a_default():
+    choice = pick_code(lambda x, heat=None: (x / (heat or 1)).exp(), COOLED)
+    assert choice.program.describe() == ("heat = c",)
     choice = pick_code(lambda x, c: c.exp() * x, SCALED.replace("exp(c)", "exp(2*c)"))
     assert not agrees(choice)
     assert choice.program.describe() == ("c = tensor(c)",)
