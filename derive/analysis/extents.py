@@ -84,11 +84,13 @@ def find_open_sizes(system: ir.System) -> tuple[str, ...]:
 
     An extent with several unknowns, `H*D`, is solved for its last one if the others are arguments.
     """
+    bounds = [t.below for t in system.tensors if t.kind == "int" and t.below is not None]
+    needed = (*find_sizes(system), *find_size_names(*bounds))
     keywords: dict[str, None] = {}
     while True:
         arguments = (*system.sizes, *map(ir.SizeInput, keywords))
         known = {*_find_sources(replace(system, sizes=arguments)), *(e.name for e in arguments)}
-        missing = [name for name in find_sizes(system) if name not in known]
+        missing = [name for name in needed if name not in known]
         if not missing:
             return tuple(keywords)
         keywords[missing[0]] = None

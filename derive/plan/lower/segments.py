@@ -19,15 +19,7 @@ from dataclasses import dataclass
 from derive.analysis.integers import is_counted
 from derive.ir import nodes as ir
 from derive.ir.polynomial import is_same_extent
-from derive.ir.walk import (
-    find_free,
-    find_size_names,
-    find_sizes,
-    is_number,
-    is_whole,
-    rename_apart,
-    substitute,
-)
+from derive.ir.walk import find_free, is_number, is_whole, rename_apart, substitute
 from derive.plan import ops
 from derive.plan.lower.condition import lower_sides, push_into_exponential
 from derive.plan.lower.context import Context
@@ -100,7 +92,7 @@ def _match_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) 
         reader = None
         if isinstance(place, ir.Index):
             segment = place
-        elif _is_reader(place, below, bound, context.system):
+        elif _is_reader(place, below, bound):
             taken = {i.name for i in find_free(guard)} | context.names
             assert below is not None
             segment, reader = rename_apart(ir.Index("segment", below), taken), place
@@ -122,17 +114,11 @@ def _match_label(guard: ir.Expr, bound: tuple[ir.Index, ...], context: Context) 
     return None
 
 
-def _is_reader(
-    place: ir.Expr, below: ir.Expr | None, bound: tuple[ir.Index, ...], system: ir.System
-) -> bool:
-    """Whether an expression reads integers over free indices with the bound `below`.
-
-    The sizes of the bound must be sizes of the system, in which a bound determines no size.
-    """
+def _is_reader(place: ir.Expr, below: ir.Expr | None, bound: tuple[ir.Index, ...]) -> bool:
+    """Whether an expression reads integers over free indices with the bound `below`."""
     if not isinstance(place, ir.Access) or below is None or place.tensor.below is None:
         return False
-    is_free = is_same_extent(below, place.tensor.below) and not {*find_free(place)} & {*bound}
-    return is_free and {*find_size_names(below)} <= {*find_sizes(system)}
+    return is_same_extent(below, place.tensor.below) and not {*find_free(place)} & {*bound}
 
 
 def _is_integer_valued(numbers: ir.Expr, equations: Sequence[ir.Equation]) -> bool:
