@@ -69,6 +69,11 @@ class Code:
     rival: str = ""  # a result of the file that is computed with the function
     broken: int | None = None  # the line of the syntax error that was repaired
 
+    def find_definitions(self) -> list[ast.stmt]:
+        """The statements of the file that define the function or the class."""
+        name = self.name.rpartition(":")[2].partition(".")[0].partition("(")[0]
+        return [node for node in parse_text(self.source).body if getattr(node, "name", "") == name]
+
 
 def load(given: Any, wanted: str = "", init: str = "", rename: Rename | None = None) -> Code:
     """The loaded code; `wanted`, the formula's name, decides between several candidates.

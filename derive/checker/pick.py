@@ -36,7 +36,7 @@ from derive.checker.relations import (
     guess_relations,
 )
 from derive.checker.samples import Sample, make_sample, show_number
-from derive.checker.slots import NAMED, parse_text, rank_size
+from derive.checker.slots import NAMED, rank_size
 from derive.errors import Diagnostic
 from derive.ir import nodes as ir
 from derive.ir.text import to_text
@@ -457,9 +457,8 @@ def _explain_sizes(sample: Sample, task: Task) -> Iterator[Diagnostic]:
 
 def _explain_globals(code: load.Code) -> Iterator[Diagnostic]:
     """Yield the finding on tensors of the file that a function reads."""
-    member = code.name.rpartition(":")[2].partition(".")[0].partition("(")[0]
-    own = (node for node in parse_text(code.source).body if getattr(node, "name", "") == member)
-    read = (n.id for node in own for n in ast.walk(node) if isinstance(n, ast.Name))
+    own = (part for node in code.find_definitions() for part in ast.walk(node))
+    read = (part.id for part in own if isinstance(part, ast.Name))
     names = [name for name in sorted({*read}) if hasattr(code.names.get(name), "shape")]
     if names:
         says = f"it reads {', '.join(names)} of the file, which have shapes of their own"

@@ -137,10 +137,8 @@ _DRAWS = re.compile(
 
 def _find_draws(program: Program) -> Iterator[ast.Call]:
     """Yield the calls that draw random numbers: in a function itself first, then in its file."""
-    code, whole = program.code, parse_text(program.code.source)
-    name = code.name.rpartition(":")[2].partition(".")[0].partition("(")[0]
-    own = (node for node in whole.body if getattr(node, "name", "") == name)
-    for tree in (*own, whole):
+    code = program.code
+    for tree in (*code.find_definitions(), parse_text(code.source)):
         for node in ast.walk(tree):
             match node:
                 case ast.Call(ast.Attribute(attr=name) | ast.Name(name)) if _DRAWS.search(name):
