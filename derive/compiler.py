@@ -184,13 +184,14 @@ def build_file(
         typical = _find_typical(system, formula, options.sizes)
         command = rebuild or f"derive build {system.name}"
         header = Header(formula.title, formula.source, origin, command)
-        plan = search.find_plan(drop_false_reads(system), typical, request, regimes=True)
+        planned = drop_false_reads(system)
+        plan = search.find_plan(planned, typical, request, regimes=True)
         built = Built(system.name, formula, system, plan, "", options)
         if options.backward:
             passes = _plan_passes(formula, system, typical, request)
             remarks = passes.compare(plan)
             if not remarks:
-                source = to_function(passes, drop_false_reads(system), system.name, header)
+                source = to_function(passes, planned, system.name, header)
                 plan = replace(passes.forward, system=system)
                 return replace(built, plan=plan, source=source, passes=passes)
             built = replace(built, remarks=remarks)
